@@ -1,0 +1,1 @@
+"""Trace records and their analysis: `schema` (the records), `writer`, `analysis` (PySpark)."""
