@@ -1,0 +1,129 @@
+"""Frames: one MessagePack value behind a 4-byte big-endian length (DESIGN.md, section 6, Wire).
+
+Without IO: bytes in, frames out. The length is checked as soon as its four bytes are there, before
+anything of the frame itself is kept, so a peer cannot make us buffer more than the limit. The first
+frame of a connection has a limit of its own, for until the handshake nobody knows who speaks. What
+a frame may be is a typed union; anything else ends the stream with a reason.
+
+The same reader serves the links between nodes (`NODE_FRAMES`) and both directions of the control
+socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from overlay.client import COMMANDS, REPLIES, Command, Reply
+from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
+from wire.codec import MALFORMED, shorten
+
+T = TypeVar("T")
+
+LENGTH: Final = struct.Struct(">I")
+PREFIX: Final = LENGTH.size
+HANDSHAKE_LIMIT: Final = 64 * 1024  # DESIGN.md, section 6, Wire
+FRAME_LIMIT: Final = 1 << 20  # the same place
+CONTROL_LIMIT: Final = (
+    8 << 20
+)  # a user's own programs publish thousands of events at once; wild guess
+
+
+class FrameFormat(Generic[T]):
+    """What frames a stream carries, how large, and how they look as bytes."""
+
+    def __init__(self, union: Any, first_limit: int, limit: int) -> None:
+        self.first_limit = first_limit
+        self.limit = limit
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def encode(self, frame: T) -> bytes:
+        """`frame` with its length before it. ValueError if it exceeds the limit (own fault)."""
+        buffer = bytearray(PREFIX)
+        self._encoder.encode_into(frame, buffer, PREFIX)
+        return self._seal(buffer)
+
+    def wrap(self, payload: bytes) -> bytes:
+        """An already encoded frame with its length before it; ValueError as `encode`."""
+        return self._seal(bytearray(PREFIX) + payload)
+
+    def decode(self, payload: bytes | memoryview) -> T:
+        """The frame in `payload`; one of `wire.codec.MALFORMED` if it is none."""
+        return self._decoder.decode(payload)
+
+    def _seal(self, buffer: bytearray) -> bytes:
+        length = len(buffer) - PREFIX
+        if length > self.limit:
+            raise ValueError(f"a frame of {length} bytes is more than {self.limit}")
+        LENGTH.pack_into(buffer, 0, length)
+        return bytes(buffer)
+
+
+class FrameReader(Generic[T]):
+    """Cuts a stream of bytes into frames of one format.
+
+    After `feed`, `error` is None or says why the stream cannot be read any further; the frames
+    that came before the fault are still returned. From then on `feed` returns nothing.
+    """
+
+    def __init__(self, format: FrameFormat[T]) -> None:
+        self.error: str | None = None
+        self._format = format
+        self._limit = format.first_limit
+        self._buffer = bytearray()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept of a frame that is not complete: below the limit plus one read."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[T]:
+        """Take what was read and return the frames that are complete now."""
+        frames: list[T] = []
+        if self.error is not None:
+            return frames
+        if self._buffer:
+            self._buffer += data
+            with memoryview(self._buffer) as view:
+                end = self._cut(view, frames)
+            del self._buffer[:end]
+        else:  # the common case: whole frames, decoded where they lie
+            with memoryview(data) as view:
+                end = self._cut(view, frames)
+            self._buffer += data[end:]
+        return frames
+
+    def _cut(self, view: memoryview, frames: list[T]) -> int:
+        """Decode all complete frames in `view`; the end of what need not be kept."""
+        start, size = 0, len(view)
+        while size - start >= PREFIX:
+            (length,) = LENGTH.unpack_from(view, start)
+            if length > self._limit:
+                self.error = f"a frame of {length} bytes is more than {self._limit}"
+                return size
+            end = start + PREFIX + length
+            if end > size:
+                break
+            try:
+                frames.append(self._format.decode(view[start + PREFIX : end]))
+            except MALFORMED as error:
+                self.error = f"bad frame: {shorten(error)}"
+                return size
+            self._limit = self._format.limit
+            start = end
+        return start
+
+
+NODE_FRAMES: Final[FrameFormat[Frame]] = FrameFormat(
+    Hello | Welcome | Batch | Ack | Bye, HANDSHAKE_LIMIT, FRAME_LIMIT
+)
+"""Between two nodes."""
+
+COMMAND_FRAMES: Final[FrameFormat[Command]] = FrameFormat(COMMANDS, CONTROL_LIMIT, CONTROL_LIMIT)
+"""From a program to its node."""
+
+REPLY_FRAMES: Final[FrameFormat[Reply]] = FrameFormat(REPLIES, CONTROL_LIMIT, CONTROL_LIMIT)
+"""From a node to a program."""
