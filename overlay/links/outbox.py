@@ -1,0 +1,186 @@
+"""The sending direction of a session: what waits, what is under way, what may be sent (M3).
+
+Messages wait encoded. `cut` joins them to numbered batches as far as the credit goes; a batch is
+kept, encoded, until the peer has acknowledged everything up to it, and is sent again from the
+first that the peer lacks (go-back-N: the receiver keeps nothing out of order). The messages
+themselves are kept beside the bytes so that a link that dies can name what may be lost.
+
+Credit is in bytes and granted by the receiver: what is under way never exceeds it, except that a
+single message larger than the whole credit goes alone, since it would otherwise wait for ever.
+What waits is bounded in bytes, too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from overlay.links.events import Codec
+from overlay.machine import Message, ProtocolError
+from overlay.settings import LinkSettings
+
+OVERHEAD = 64
+"""Bytes that each batch is reckoned at beyond its body, so that many tiny batches are bounded,
+too. About what the frame's head and the kept objects take."""
+
+COMPRESS_FROM = 1_024
+"""Smaller bodies are not worth zlib's 10 to 20 µs (overlay/settings.py, compress)."""
+
+
+class Sent(NamedTuple):
+    """A batch that is not acknowledged."""
+
+    number: int
+    digest: int
+    compressed: bool
+    body: bytes
+    messages: tuple[Message, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes of the credit."""
+        return len(self.body) + OVERHEAD
+
+
+class Outbox:
+    """One direction of one session."""
+
+    def __init__(self, settings: LinkSettings, codec: Codec) -> None:
+        self._settings = settings
+        self._codec = codec
+        self.waiting: deque[tuple[bytes, Message]] = deque()
+        self.waiting_bytes = 0
+        self.under_way: deque[Sent] = deque()
+        self.under_way_bytes = 0
+        self.number = 0  # of the next batch
+        self.credit = 0  # granted by the peer; nothing before the handshake
+        self._recover_to = 0  # batches before this one may have been lost with the first
+        self._burst = 0
+        self._gap_from = -1  # the last number from which a gap was mended
+
+    @property
+    def acknowledged(self) -> int:
+        """Everything before this number has arrived."""
+        return self.number - len(self.under_way)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits and nothing is unacknowledged."""
+        return not self.waiting and not self.under_way
+
+    def offer(self, encoded: bytes, message: Message) -> bool:
+        """Queue one message; False (and nothing is queued) if the queue is full."""
+        size = self.waiting_bytes + len(encoded)
+        if size > self._settings.queue:
+            return False
+        self.waiting_bytes = size
+        self.waiting.append((encoded, message))
+        return True
+
+    def cut(self) -> Sent | None:
+        """The next batch, now under way; None if nothing waits or the credit forbids it."""
+        waiting = self.waiting
+        if not waiting:
+            return None
+        room = self.credit - self.under_way_bytes - OVERHEAD
+        frame = self._settings.frame
+        # Small rests of credit are not used up in tiny batches (the silly window of RFC 1122,
+        # section 4.2.3.4): wait until the room is worth a batch.
+        worth = min(self.waiting_bytes, frame, self.credit // 2)
+        alone = not self.under_way and self.credit > 0
+        if room < worth and not alone:
+            return None
+        limit = min(frame, room)
+        taken = [waiting.popleft()]
+        size = len(taken[0][0])
+        if size > room and not alone:
+            waiting.appendleft(taken[0])
+            return None
+        while waiting and size + len(waiting[0][0]) <= limit:
+            size += len(waiting[0][0])
+            taken.append(waiting.popleft())
+        self.waiting_bytes -= size
+        return self._put_under_way([one for one, _ in taken], tuple(m for _, m in taken))
+
+    def _put_under_way(self, encoded: list[bytes], messages: tuple[Message, ...]) -> Sent:
+        body = self._codec.join(encoded)
+        compressed = False
+        if self._settings.compress and len(body) > COMPRESS_FROM:
+            small = zlib.compress(body, 1)
+            if len(small) < len(body):
+                body, compressed = small, True
+        sent = Sent(self.number, zlib.crc32(body), compressed, body, messages)
+        self.number += 1
+        self.under_way.append(sent)
+        self.under_way_bytes += sent.size
+        return sent
+
+    def acknowledge(self, acknowledged: int, credit: int) -> bool:
+        """The peer has everything before `acknowledged`. True if that is news.
+
+        Raises ProtocolError for a number that was never sent or a negative credit.
+        """
+        if acknowledged > self.number or credit < 0:
+            raise ProtocolError("acknowledges what was never sent")
+        if acknowledged < self.acknowledged:
+            return False  # overtaken by a later one
+        self.credit = credit
+        if acknowledged == self.acknowledged:
+            return False
+        while self.under_way and self.under_way[0].number < acknowledged:
+            self.under_way_bytes -= self.under_way.popleft().size
+        return True
+
+    def resume(self, expected: int, credit: int) -> list[Sent]:
+        """A new connection: the peer wants `expected` next. What to send again.
+
+        Raises ProtocolError if the peer wants what it has already acknowledged.
+        """
+        if expected < self.acknowledged:
+            raise ProtocolError("wants batches that it has acknowledged")
+        self.acknowledge(expected, credit)
+        self._recover_to = 0
+        self._gap_from = -1
+        return list(self.under_way)
+
+    def mend_gap(self, acknowledged: int) -> list[Sent]:
+        """The peer misses `acknowledged`: all from there, but once only for the same number.
+
+        (A peer that kept asking could otherwise turn 12 bytes into megabytes for ever; if what is
+        sent now is lost again, the retransmission timer mends it.)
+        """
+        if acknowledged != self.acknowledged or acknowledged == self._gap_from:
+            return []
+        self._gap_from = acknowledged
+        self._recover_to = 0
+        return list(self.under_way)
+
+    def probe(self) -> Iterator[Sent]:
+        """The retransmission timer fired: the first batch again, and see what the peer lacks.
+
+        All of them would be a flood if the peer is merely slow. While acknowledgements then show
+        that more was lost, `recover` doubles the number (as TCP's slow start).
+        """
+        self._recover_to = self.number
+        self._burst = 1
+        yield from self._first(1)
+
+    def recover(self) -> Iterator[Sent]:
+        """After news that follows `probe`: the next batches that were probably lost with it."""
+        if self._recover_to > self.acknowledged:
+            self._burst *= 2
+            yield from self._first(self._burst)
+
+    def _first(self, count: int) -> Iterator[Sent]:
+        for sent in self.under_way:
+            if count == 0 or sent.number >= self._recover_to:
+                break
+            count -= 1
+            yield sent
+
+    def lost(self) -> tuple[Message, ...]:
+        """Every message that may not have arrived, in the order of sending."""
+        sent = [message for batch in self.under_way for message in batch.messages]
+        return (*sent, *(message for _, message in self.waiting))

@@ -1,0 +1,189 @@
+"""A session with one peer: the states of M5 and what falls due when.
+
+::
+
+    NOT_CONNECTED --send, pin--> CONNECTING --handshake--> CONNECTED
+          ^                       |      ^                   |   |
+          |                       |      +--connection lost--+   |
+          +-----------nobody used it for idle_close--------------+
+                                  |                              |
+                                  +--> CLOSED (LinkDown) <-------+
+              nobody answers for dead_after    silent for dead_after, left, broke the protocol
+
+A session that rests (NOT_CONNECTED) keeps its numbers, so that closing an idle connection can
+lose nothing even when the peer sends at the same moment: it resumes. CLOSED is for ever; a later
+send makes another session.
+
+This file holds state and times only; `Links` acts.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from random import Random
+
+import msgspec
+
+from overlay.links.alarms import NEVER, Alarmed
+from overlay.links.events import Codec, Connection
+from overlay.links.inbox import Inbox
+from overlay.links.outbox import Outbox
+from overlay.machine import NodeId, Peer
+from overlay.settings import LinkSettings
+
+DOUBLINGS = 16
+"""Back-off stops doubling here: by then every sensible limit is reached, and a float is not."""
+
+
+class State(Enum):
+    """M5."""
+
+    NOT_CONNECTED = auto()
+    CONNECTING = auto()
+    CONNECTED = auto()
+    CLOSED = auto()
+
+
+class Stage(Enum):
+    """How far a connection is."""
+
+    OPENING = auto()  # dialled, the transport has not answered
+    GREETED = auto()  # our Hello is out, the Welcome is awaited
+    AWAITING = auto()  # accepted, the Hello is awaited
+    LIVE = auto()  # it carries its session
+
+
+class Wire(Alarmed):
+    """One transport connection. Its alarm is the end of the handshake's time, or another Hello."""
+
+    def __init__(self, connection: Connection, stage: Stage, give_up: float) -> None:
+        self.connection = connection
+        self.stage = stage
+        self.give_up = give_up
+        self.session: Session | None = None
+        self.seed: Seed | None = None
+        self.again = NEVER  # when to repeat the Hello, on transports that lose frames
+        self.pause = 0.0
+        self.greetings = 0  # Hellos heard: bounded
+
+
+class Seed(Alarmed):
+    """An address of the peer list. Its alarm is the next attempt to reach it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.wire: Wire | None = None
+        self.peer: NodeId | None = None  # who answered there last
+        self.is_reached = False
+        self.attempts = 0
+
+
+class Session(Alarmed):
+    """What this node knows of its session with one peer."""
+
+    def __init__(
+        self, peer: Peer, number: int, settings: LinkSettings, codec: Codec, now: float
+    ) -> None:
+        self.peer = peer
+        self.number = number
+        self._settings = settings
+        self._codec = codec
+        self.state = State.CONNECTING
+        self.reason = "nobody answers"  # of the last failure
+        self.wire: Wire | None = None
+        self.their_incarnation = 0  # 0: never connected
+        self.their_number = 0
+        self.their_dials = 0
+        self.dials = 0
+        self.attempts = 0  # failed since the last lasting connection
+        self.dial_at = now
+        self.since = now  # when the present state began
+        self.heard = now  # last frame
+        self.spoken = now  # last frame written
+        self.used = now  # last batch, either way
+        self.retransmit_at = NEVER
+        self.retransmit_after = settings.retransmit_after
+        self.ack_due = False  # something arrived that is not acknowledged
+        self.ack_timed = False  # … and a delayed acknowledgement is on its way
+        self.ack_bytes = 0
+        self.begin_anew(number)
+
+    def begin_anew(self, number: int) -> None:
+        """Forget both directions: the other side has."""
+        self.number = number
+        self.outbox = Outbox(self._settings, self._codec)
+        self.inbox = Inbox()
+        self.their_incarnation = self.their_number = self.their_dials = 0
+        self.retransmit_at = NEVER
+        self.ack_due = self.ack_timed = False
+        self.ack_bytes = 0
+
+    def is_known_as(self, incarnation: int, number: int) -> bool:
+        """Whether the peer's words belong to the very session that is remembered here."""
+        return (incarnation, number) == (self.their_incarnation, self.their_number)
+
+    def is_older(self, incarnation: int, number: int) -> bool:
+        """Whether they belong to one that the peer itself has left behind."""
+        return (incarnation, number) < (self.their_incarnation, self.their_number)
+
+    def enter(self, state: State, now: float) -> None:
+        """Change the state."""
+        self.state = state
+        self.since = now
+
+    def back_off(self, now: float, rng: Random, not_before: float) -> None:
+        """A connection failed or was lost: when to dial next."""
+        pause = backoff(self.attempts, self._settings.retry_first, self._settings.retry_most, rng)
+        self.attempts += 1
+        self.dial_at = max(now + pause, not_before)
+
+    def delivered(self, now: float) -> None:
+        """The peer acknowledged something new: the retransmission clock begins again."""
+        self.retransmit_after = self._settings.retransmit_after
+        self.retransmit_at = now + self.retransmit_after if self.outbox.under_way else NEVER
+
+    def sent_batch(self, now: float) -> None:
+        """A batch went out: the retransmission clock runs for the oldest."""
+        self.used = now
+        if self.retransmit_at == NEVER:
+            self.retransmit_at = now + self.retransmit_after
+
+    def timed_out(self, now: float) -> None:
+        """Nothing was acknowledged in time: wait twice as long for the next."""
+        self.retransmit_after = min(self.retransmit_after * 2.0, self._settings.retry_most * 2.0)
+        self.retransmit_at = now + self.retransmit_after
+
+    def next_alarm(self, is_pinned: bool) -> float:
+        """When something of this session falls due next."""
+        settings = self._settings
+        if self.state is State.CONNECTING:
+            dial = self.dial_at if self.wire is None else NEVER
+            return min(dial, self.since + settings.dead_after)
+        if self.state is not State.CONNECTED:
+            return NEVER
+        idle = NEVER if is_pinned or not self.outbox.is_empty else self.used + settings.idle_close
+        return min(
+            self.heard + settings.dead_after,
+            self.spoken + settings.heartbeat,
+            self.retransmit_at,
+            idle,
+        )
+
+
+class SessionStatus(msgspec.Struct, frozen=True):
+    """A session for `canopy status` and `peers`. Bytes and seconds."""
+
+    peer: Peer
+    state: str
+    since: float
+    waiting_bytes: int
+    under_way_bytes: int
+    sent: int  # batches
+    received: int
+    reason: str
+
+
+def backoff(attempts: int, first: float, most: float, rng: Random) -> float:
+    """Seconds until the next attempt: doubles, with half of it at random so that two nodes that
+    lost each other do not dial in step."""
+    return float(min(first * 2.0 ** min(attempts, DOUBLINGS), most) * (0.5 + rng.random() / 2))

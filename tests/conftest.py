@@ -1,0 +1,1 @@
+"""Beside this file lies `support`, which every test folder may import."""
