@@ -1,0 +1,163 @@
+"""`canopy sim`: the overlay in a world of virtual time, by seed.
+
+The commands print; everything else is sim/'s. Progress goes to standard error, so that `--json`
+leaves nothing but one object on standard output.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sim.run import Progress, Result
+    from traces.writer import OpenFile, TraceFile
+
+SHOW_EVERY = 1.0
+"""Wall-clock seconds between two lines of progress."""
+
+
+@click.group()
+def sim() -> None:
+    """Run the overlay in a simulated network."""
+
+
+@sim.command()
+@click.argument(
+    "scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="How many nodes (12).")
+@click.option("--seed", type=int, help="The seed that everything follows from (1).")
+@click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events find nodes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option(
+    "--traces",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write all trace records there, for `canopy trace analyze`.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+def run(
+    scenario: Path | None,
+    nodes: int | None,
+    seed: int | None,
+    routing: str | None,
+    as_json: bool,
+    traces: Path | None,
+    quiet: bool,
+) -> None:
+    """Run SCENARIO (a YAML file), or a built-in workload in a network without faults.
+
+    Exit code 0 if everything that was expected was delivered, once, and nothing else; 1 if not.
+
+    \b
+    canopy sim run --nodes 30 --seed 7
+    canopy sim run lossy.yaml --json
+    """
+    import msgspec
+
+    from sim.run import run_scenario
+    from sim.scenario import ScenarioError, parse_scenario
+    from wire.codec import WireCodec
+
+    try:
+        text = scenario.read_text(encoding="utf-8") if scenario else ""
+        plan = parse_scenario(text, nodes, seed)
+    except (ScenarioError, OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{scenario}: {error}") from None
+    if routing is not None:
+        tree = msgspec.structs.replace(plan.settings.tree, routing=routing)
+        settings = msgspec.structs.replace(plan.settings, tree=tree)
+        plan = msgspec.structs.replace(plan, settings=settings)
+    if traces is not None and traces.exists() and any(traces.iterdir()):
+        raise click.UsageError(f"{traces} is not empty; name a new folder for the traces")
+    result = run_scenario(
+        plan,
+        WireCodec(),
+        progress=None if quiet else show_progress(),
+        traces=None if traces is None else opener(traces),
+    )
+    replay = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing)
+    if as_json:
+        facts = msgspec.to_builtins(result)
+        if not result.green:
+            facts["replay"] = replay
+        click.echo(msgspec.json.encode(facts).decode())
+    else:
+        print_result(result)
+    if not result.green:
+        tell_failure(result, replay)
+        sys.exit(1)
+
+
+def replay_command(scenario: Path | None, nodes: int, seed: int, routing: str) -> str:
+    """The one command that does the same again."""
+    file = "" if scenario is None else f" {shlex.quote(str(scenario))}"
+    return f"canopy sim run{file} --nodes {nodes} --seed {seed} --routing {routing}"
+
+
+def show_progress() -> Progress:
+    """Lines on standard error, at most one a second and one per stage."""
+    last = [time.monotonic(), ""]
+
+    def show(stage: str, at: float, share: float) -> None:
+        now = time.monotonic()
+        if stage == last[1] and now - float(last[0]) < SHOW_EVERY:
+            return
+        last[:] = [now, stage]
+        click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
+
+    return show
+
+
+def opener(root: Path) -> OpenFile:
+    """Opens trace files below `root`."""
+
+    def out(path: str) -> TraceFile:
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("ab")
+
+    return out
+
+
+def print_result(result: Result) -> None:
+    """A table for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    cost = result.messages / result.lower_bound if result.lower_bound else 0.0
+    rows: list[tuple[str, Any]] = [
+        ("seed", result.seed),
+        ("nodes", f"{result.nodes} in {result.clusters} clusters"),
+        ("simulated", f"{result.simulated_s:.1f} s in {result.steps} steps"),
+        ("published", f"{result.published} ({result.refused} refused)"),
+        ("expected", result.expected),
+        ("delivered", result.delivered),
+        ("messages", f"{result.messages}, {cost:.2f} times the lower bound {result.lower_bound}"),
+        ("other messages", result.other_messages),
+        ("frames", f"{result.frames} ({result.frames_lost} lost)"),
+        ("trace hash", result.trace_hash),
+        ("violations", len(result.violations)),
+    ]
+    for name, value in rows:
+        table.add_row(name, str(value))
+    Console(highlight=False).print(table)
+
+
+def tell_failure(result: Result, replay: str) -> None:
+    """What was wrong, what happened, and how to see it again."""
+    for violation in result.violations[:20]:
+        click.echo(f"{violation.kind}: {violation.text}", err=True)
+    if len(result.violations) > 20:
+        click.echo(f"… {len(result.violations) - 20} more", err=True)
+    for story in result.stories:
+        click.echo("", err=True)
+        for line in story:
+            click.echo(f"  {line}", err=True)
+    click.echo(f"\nagain: {replay}", err=True)

@@ -1,0 +1,10 @@
+"""The simulator: the very same Node in a world of virtual time, by seed.
+
+In the order of reading: `world` (time, nodes, clients), `driver` (one process), `network`,
+`recorder` (trace hash), `clients` (who subscribes and publishes), `workload` (what), `oracle` (what
+should have come), `checkers` (what must hold), `scenario` (a run as YAML), `run` (its stages).
+
+sim imports node, overlay, matching and traces, never wire: the codec is handed in. With that the
+bodies of batches are encoded and decoded as between processes, so that nothing is shared by
+reference and whatever the codec cannot carry is found here.
+"""

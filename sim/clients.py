@@ -1,0 +1,162 @@
+"""The programs that use the nodes of a world, and what they saw.
+
+A client talks to its node through the same commands and replies as the control socket carries. It
+keeps what the oracle has to know: when a subscription was acknowledged and ended, when an event was
+published, and every delivery as it was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from matching import Value
+from overlay.client import (
+    Delivered,
+    Delivery,
+    Done,
+    Draft,
+    Failed,
+    Publish,
+    Published,
+    Reply,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+
+
+@dataclass(eq=False)
+class Subscription:
+    """A subscription of a client. Times are virtual seconds, None: not (yet)."""
+
+    node: str
+    client: int
+    selector: str
+    name: str
+    asked: float
+    identity: str = ""
+    acknowledged: float | None = None
+    ending: float | None = None  # unsubscribe was sent, or the client or its node went
+    ended: float | None = None  # … and was answered: nothing may be shown any more
+    failed: str = ""
+
+
+@dataclass(eq=False)
+class Publication:
+    """An event of a client."""
+
+    node: str
+    attributes: dict[str, Value | None]
+    published: float
+    identity: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A delivery as a client saw it."""
+
+    time: float
+    node: str
+    client: int
+    delivery: Delivery
+
+
+@dataclass
+class Clients:
+    """All clients of a world."""
+
+    subscriptions: list[Subscription] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+    deliveries: list[Shown] = field(default_factory=list)
+    crashes: list[tuple[str, float]] = field(default_factory=list)
+    """Which process ended without draining, and when."""
+    failures: list[str] = field(default_factory=list)
+    """Commands that a node refused."""
+    answers: dict[int, Reply] = field(default_factory=dict)
+    """Replies to requests that nobody here follows (`World.ask`)."""
+    _requests: int = 0
+    _waiting: dict[int, Subscription | list[Publication]] = field(default_factory=dict)
+
+    def request(self) -> int:
+        """A number for a command."""
+        self._requests += 1
+        return self._requests
+
+    def subscribe(self, subscription: Subscription) -> Subscribe:
+        """Note it; the command to send."""
+        request = self.request()
+        self.subscriptions.append(subscription)
+        self._waiting[request] = subscription
+        return Subscribe(request, subscription.selector, subscription.name)
+
+    def unsubscribe(self, subscription: Subscription, now: float) -> Unsubscribe:
+        """Note it; the command to send."""
+        request = self.request()
+        subscription.ending = now
+        self._waiting[request] = subscription
+        return Unsubscribe(request, subscription.identity)
+
+    def publish(
+        self,
+        node: str,
+        events: list[Mapping[str, Value | None]],
+        now: float,
+        wall: float,
+        receipt: bool,
+    ) -> tuple[list[Publication], Publish]:
+        """Note them; the command to send."""
+        request = self.request()
+        made = [Publication(node, dict(attributes), now) for attributes in events]
+        self.publications.extend(made)
+        self._waiting[request] = made
+        drafts = tuple(Draft(event.attributes, time=wall) for event in made)
+        return made, Publish(request, drafts, receipt)
+
+    def crashed(self, node: str, now: float, *, orderly: bool = False) -> None:
+        """The node's process ended, and its clients with it."""
+        if not orderly:
+            self.crashes.append((node, now))
+        for subscription in self.subscriptions:
+            if subscription.node == node and subscription.ended is None:
+                subscription.ending = subscription.ending or now
+                subscription.ended = now
+
+    def client_gone(self, node: str, client: int, now: float) -> None:
+        """A client closed its connection: its subscriptions end."""
+        for subscription in self.subscriptions:
+            if (subscription.node, subscription.client) == (node, client):
+                subscription.ending = subscription.ending or now
+                subscription.ended = subscription.ended or now
+
+    def replied(self, node: str, client: int, reply: Reply, now: float) -> None:
+        """A reply came in."""
+        if isinstance(reply, Delivered):
+            self.deliveries.extend(Shown(now, node, client, d) for d in reply.deliveries)
+            return
+        waiting = self._waiting.pop(reply.request, None)
+        if waiting is None:
+            self.answers[reply.request] = reply
+        elif isinstance(waiting, list):
+            self._published(waiting, reply)
+        elif isinstance(reply, Subscribed):
+            waiting.identity = reply.subscription
+            waiting.acknowledged = now
+        elif isinstance(reply, Done):
+            waiting.ended = now
+        elif isinstance(reply, Failed):
+            waiting.failed = f"{reply.code}: {reply.reason}"
+            self.failures.append(waiting.failed)
+
+    def _published(self, publications: list[Publication], reply: Reply) -> None:
+        if isinstance(reply, Failed):
+            self.failures.append(f"{reply.code}: {reply.reason}")
+            for publication in publications:
+                publication.refused = reply.reason
+            return
+        assert isinstance(reply, Published), reply
+        for publication, identity in zip(publications, reply.identities, strict=True):
+            publication.identity = identity
+        for place, reason in reply.refused:
+            publications[place].refused = reason

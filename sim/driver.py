@@ -1,0 +1,237 @@
+"""One process in the world: a Node, its disk, and the driver that the Node is given.
+
+The same contract as the trio driver in wire/: inputs go in one by one, the node flushes itself,
+whatever it asks for is queued, and after every input its `deadline` is asked for anew. The clock of
+every process begins elsewhere, so that a node which compares its monotonic seconds with another's
+is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from overlay.client import Command, Reply
+from overlay.links.events import Codec
+from overlay.links.messages import Frame
+from overlay.machine import Peer
+from overlay.settings import Settings
+from sim.network import Network
+from sim.recorder import Recorder
+
+CLOCKS = 10_000.0
+"""Seconds within which the processes' clocks begin. Small enough for doubles to stay exact to the
+microsecond."""
+
+
+@dataclass
+class Disk:
+    """What survives a crash: the node's id, how often it started, and its stored records."""
+
+    node: str
+    address: str
+    incarnation: int = 0
+    records: list[bytes] = field(default_factory=list)
+
+
+class SimNode(Protocol):
+    """The part of `node.Node` that a driver uses."""
+
+    def start(self) -> None:
+        """Set out."""
+
+    def on_opened(self, connection: int) -> None:
+        """A dial succeeded."""
+
+    def on_accepted(self, connection: int) -> None:
+        """Somebody dialled."""
+
+    def on_frame(self, connection: int, frame: Frame) -> None:
+        """A frame came in."""
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        """A connection is gone."""
+
+    def on_tick(self) -> None:
+        """The deadline is due."""
+
+    def deadline(self) -> float | None:
+        """When to call `on_tick`, in the driver's clock."""
+
+    def command(self, client: int, command: Command) -> None:
+        """A client asks for something."""
+
+    def client_gone(self, client: int) -> None:
+        """A client went away."""
+
+    def drain(self) -> None:
+        """Leave in order."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether leaving is done."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node can serve."""
+
+
+class NodeBuilder(Protocol):
+    """How a Node is made: `node.Node` itself, or a test's fake."""
+
+    def __call__(
+        self,
+        me: Peer,
+        incarnation: int,
+        settings: Settings,
+        rng: Random,
+        codec: Codec,
+        driver: Any,
+        seeds: Sequence[str],
+        overlay: str,
+        name: str,
+        restored: Sequence[bytes],
+    ) -> Any:
+        """Build, do not start."""
+
+
+class Host(Protocol):
+    """What a process needs of its world."""
+
+    now: float
+    network: Network
+    recorder: Recorder
+
+    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Put an action on the heap."""
+
+    def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
+        """A node answers a client, or has news for it."""
+
+    def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
+        """The phone book."""
+
+
+class SimDriver:
+    """Drives one node; `overlay.links.events.Transport` and `node.Driver` in one."""
+
+    def __init__(self, world: Host, name: str, disk: Disk, clock: float) -> None:
+        self.name = name
+        self.disk = disk
+        self.alive = True
+        self.node: Any = None
+        self._world = world
+        self._network = world.network
+        self._offset = clock - world.now
+        self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
+
+    def run(self, node: Any) -> None:
+        """Take `node` in charge and start it."""
+        self.node = node
+        self._network.listen(self.disk.address, self)
+        node.start()
+        self._after()
+
+    def stop(self, *, silent: bool = False) -> None:
+        """The process ends here and now; the disk stays."""
+        self.alive = False
+        self._network.vanish(self, silent=silent)
+
+    # --- inputs ---
+
+    def opened(self, connection: int) -> None:
+        """A dial of ours succeeded."""
+        self.node.on_opened(connection)
+        self._after()
+
+    def accepted(self, connection: int) -> None:
+        """Somebody dialled us."""
+        self.node.on_accepted(connection)
+        self._after()
+
+    def arrived(self, connection: int, frame: Frame) -> None:
+        """A frame came in."""
+        self.node.on_frame(connection, frame)
+        self._after()
+
+    def closed(self, connection: int, reason: str) -> None:
+        """A connection is gone."""
+        self.node.on_closed(connection, reason)
+        self._after()
+
+    def command(self, client: int, command: Command) -> None:
+        """A client's command, as if it came in over the control socket."""
+        self.node.command(client, command)
+        self._after()
+
+    def client_gone(self, client: int) -> None:
+        """A client closed its socket."""
+        self.node.client_gone(client)
+        self._after()
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        self.node.drain()
+        self._after()
+
+    def _after(self) -> None:
+        """After every input: end if drained, else see to the next tick."""
+        if not self.alive:
+            return
+        if self.node.drained:
+            self.stop()
+            return
+        deadline = self.node.deadline()
+        if deadline is None:
+            return
+        at = max(deadline - self._offset, self._world.now)
+        if self._tick_at < 0 or at < self._tick_at:
+            self._tick_at = at
+            self._world.at(at, self._tick, at)
+
+    def _tick(self, at: float) -> None:
+        if not self.alive or at != self._tick_at:
+            return  # overtaken by an earlier one
+        self._tick_at = -1.0
+        deadline = self.node.deadline()
+        # A deadline that moved away needs a later tick only. Rounding between the two clocks must
+        # not make this a loop that never gets there.
+        if deadline is not None and deadline <= self.clock() + 1e-9:
+            self.node.on_tick()
+        self._after()
+
+    # --- node.Driver ---
+
+    def dial(self, address: str) -> int:
+        """See overlay.links.events.Transport."""
+        return self._network.dial(self, address)
+
+    def write(self, connection: int, frame: Frame) -> None:
+        """See overlay.links.events.Transport."""
+        self._network.write(connection, frame)
+
+    def close(self, connection: int, reason: str) -> None:
+        """See overlay.links.events.Transport."""
+        self._network.close(connection, reason)
+
+    def clock(self) -> float:
+        """This process's monotonic seconds."""
+        return self._world.now + self._offset
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Answer a client."""
+        self._world.replied(self, client, reply)
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """One trace record."""
+        self._world.recorder.write(self.disk.node, kind, fields)
+
+    def store(self, record: bytes) -> None:
+        """Durable at once: this disk never loses what it took."""
+        self.disk.records.append(record)
+
+    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
+        """The phone book keeps the last word on each name."""
+        self._world.directory_put(name, addresses)

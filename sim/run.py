@@ -1,0 +1,292 @@
+"""Runs a scenario: grow the overlay, subscribe, publish while things go wrong, wait, check.
+
+The whole run is a function of the scenario and the code, so `replay_command` is all that one needs
+to see a failure again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+import msgspec
+
+from matching import Value
+from overlay.links.events import Codec
+from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
+from sim.clients import Subscription
+from sim.driver import NodeBuilder
+from sim.oracle import expectation
+from sim.scenario import Fault, Scenario
+from sim.workload import Workload
+from sim.world import World
+from traces.writer import OpenFile
+
+READY_WITHIN = 120.0
+"""Virtual seconds in which all nodes have to be ready, and all subscriptions acknowledged."""
+
+QUIET_WITHIN = 300.0
+"""Virtual seconds after the last event in which the overlay has to come to rest."""
+
+MOST_STORIES = 5
+"""Violations that are told as a story of trace records."""
+
+Progress = Callable[[str, float, float], None]
+"""Called with the stage, virtual time, and the share that is done (0 to 1)."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a run printed as JSON has at least (issue 2, point 8)."""
+
+    seed: int
+    nodes: int
+    trace_hash: str
+    steps: int
+    simulated_s: float
+    subscriptions: int
+    published: int
+    refused: int
+    expected: int
+    allowed: int  # pairs that may be delivered, or not
+    delivered: int
+    missing: int
+    duplicates: int
+    spurious: int
+    messages: int  # data plane, as the nodes count them
+    other_messages: int
+    lower_bound: int
+    frames: int
+    frames_lost: int
+    clusters: int
+    records: dict[str, int]  # trace records of each kind
+    violations: tuple[Violation, ...]
+    stories: tuple[tuple[str, ...], ...]  # of the first violations: the records about them
+
+    @property
+    def green(self) -> bool:
+        """Nothing that must not be."""
+        return not self.violations
+
+
+def run_scenario(
+    scenario: Scenario,
+    codec: Codec,
+    *,
+    progress: Progress | None = None,
+    traces: OpenFile | None = None,
+    build: NodeBuilder | None = None,
+    state_checks: bool = True,
+) -> Result:
+    """Run it to the end. `build` replaces the real node in tests of the simulator itself;
+    `state_checks` reads the machines' maps and arcs, which a fake does not have."""
+    return Run(scenario, codec, progress, traces, build).result(state_checks=state_checks)
+
+
+class Run:
+    """One run of a scenario, stage by stage."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        codec: Codec,
+        progress: Progress | None = None,
+        traces: OpenFile | None = None,
+        build: NodeBuilder | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
+        self.world.network.conditions = scenario.network
+        self.nodes: list[str] = []
+        self.violations: list[Violation] = []
+        self._progress = progress or (lambda stage, time, share: None)
+        self._leaving: dict[str, None] = {}
+        self._rng: Random = self.world.generator("run")
+        self._workload = Workload(self.world.generator("workload"), scenario.shape)
+
+    def result(self, *, state_checks: bool = True) -> Result:
+        """All stages, and what came of them."""
+        self.grow()
+        self.subscribe()
+        self.publish()
+        self.rest()
+        return self.judge(state_checks=state_checks)
+
+    # --- stages ---
+
+    def grow(self) -> None:
+        """Node 0 founds; the others know it and one other."""
+        world = self.world
+        for number in range(self.scenario.nodes):
+            self._tell("grow", number / self.scenario.nodes)
+            self._join()
+            world.run(self.scenario.join_gap)
+        self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
+
+    def subscribe(self) -> None:
+        """All first subscriptions, acknowledged before the first event."""
+        world = self.world
+        wishes = self.scenario.subscriptions
+        if isinstance(wishes, int):
+            for number in range(wishes):
+                self._tell("subscribe", number / wishes)
+                self._subscribe_one(number)
+                world.run(0.01)
+        else:
+            for number, wish in enumerate(wishes):
+                node = number % len(self.nodes) if wish.node is None else wish.node
+                world.subscribe(self.nodes[node], wish.where, wish.name)
+        self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
+        world.run(self.scenario.rest)
+
+    def publish(self) -> None:
+        """Events at a steady rate from all nodes in turn, while the faults happen."""
+        world, scenario = self.world, self.scenario
+        begin = world.now
+        for fault in scenario.faults:
+            world.at(begin + fault.at, self._inflict, fault)
+        events = scenario.events
+        count = events if isinstance(events, int) else len(events)
+        self._plan_late(begin, count / scenario.rate)
+        for number in range(count):
+            self._tell("publish", number / count)
+            attributes: Mapping[str, Value | None] = (
+                self._workload.event() if isinstance(events, int) else events[number]
+            )
+            living = self._serving()
+            if living:
+                world.publish(living[number % len(living)], attributes)
+            world.run_to(begin + (number + 1) / scenario.rate)
+        last = max((fault.at for fault in scenario.faults), default=0.0)
+        world.run_to(max(world.now, begin + last))
+
+    def rest(self) -> None:
+        """Until nothing is under way any more."""
+        self._tell("rest", 0.0)
+        if not self.world.settle(QUIET_WITHIN):
+            pending = {
+                name: self.world.status(name).pending
+                for name in self.world.names()
+                if self.world.status(name).pending
+            }
+            text = f"not at rest {QUIET_WITHIN:.0f} s after the last event; pending: {pending}"
+            self.violations.append(Violation("unanswered", text))
+
+    def judge(self, *, state_checks: bool = True) -> Result:
+        """Oracle and checkers."""
+        world, clients = self.world, self.world.clients
+        self._tell("judge", 0.0)
+        expected = expectation(clients)
+        violations = [*self.violations, *check_deliveries(world, expected)]
+        clusters = 0
+        if state_checks:
+            violations += [*check_arcs(world), *check_maps(world)]
+            clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
+        shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
+        counters = [world.status(name).counters for name in world.names()]
+        kinds = [violation.kind for violation in violations]
+        world.recorder.close()
+        return Result(
+            seed=self.scenario.seed,
+            nodes=self.scenario.nodes,
+            trace_hash=world.recorder.trace_hash,
+            steps=world.steps,
+            simulated_s=round(world.now, 6),
+            subscriptions=len(clients.subscriptions),
+            published=sum(1 for p in clients.publications if p.identity),
+            refused=sum(1 for p in clients.publications if p.refused),
+            expected=len(expected.expected),
+            allowed=len(expected.allowed),
+            delivered=len(shown),
+            missing=kinds.count("missing"),
+            duplicates=kinds.count("duplicate"),
+            spurious=kinds.count("spurious"),
+            messages=sum(c.get("data_messages", 0) for c in counters),
+            other_messages=sum(c.get("other_messages", 0) for c in counters),
+            lower_bound=expected.lower_bound,
+            frames=world.network.frames,
+            frames_lost=world.network.lost,
+            clusters=clusters,
+            records=dict(sorted(world.recorder.counted.items())),
+            violations=tuple(violations),
+            stories=tuple(
+                (violation.text, *world.recorder.story(*violation.about))
+                for violation in violations[:MOST_STORIES]
+            ),
+        )
+
+    # --- helpers ---
+
+    def _join(self) -> None:
+        seeds = self.nodes[:1]
+        if len(self.nodes) > 1:
+            seeds = [*seeds, self._rng.choice(self.nodes[1:])]
+        self.nodes.append(self.world.add_node(seeds=seeds))
+
+    def _subscribe_one(self, number: int) -> Subscription:
+        living = self._serving()
+        selector = self._workload.selector()
+        return self.world.subscribe(living[number % len(living)], selector, f"s{number}")
+
+    def _plan_late(self, begin: float, length: float) -> None:
+        """Subscriptions that come and go while events flow, spread over the time."""
+        world, scenario = self.world, self.scenario
+        first = list(world.clients.subscriptions)
+        self._rng.shuffle(first)
+        for number in range(scenario.late_subscriptions):
+            at = begin + length * self._rng.random()
+            world.at(at, self._subscribe_one, number + len(first))
+        for subscription in first[: scenario.late_unsubscriptions]:
+            world.at(begin + length * self._rng.random(), self._end, subscription)
+
+    def _end(self, subscription: Subscription) -> None:
+        if subscription.ending is None and subscription.identity:
+            self.world.unsubscribe(subscription)
+
+    def _inflict(self, fault: Fault) -> None:
+        world = self.world
+        nodes = [self.nodes[number] for number in fault.nodes]
+        match fault.do:
+            case "crash" | "lose":
+                for name in nodes:
+                    if world.drivers[name].alive:
+                        world.crash(name, silent=fault.do == "lose")
+            case "restart":
+                for name in nodes:
+                    if not world.drivers[name].alive:
+                        self._leaving.pop(name, None)
+                        world.restart(name)
+            case "drain":
+                for name in nodes:
+                    if world.drivers[name].alive:
+                        self._leaving[name] = None
+                        world.drain(name)
+            case "join":
+                for _ in range(max(1, len(nodes))):
+                    self._join()
+            case "cut":
+                world.network.cut(*nodes)
+            case "partition":
+                world.network.partition([self.nodes[n] for n in g] for g in fault.groups)
+            case "heal":
+                world.network.heal()
+            case "network":
+                assert fault.network is not None
+                world.network.conditions = fault.network
+
+    def _need(self, most: float, condition: Callable[[], bool], text: Callable[[], str]) -> None:
+        if not self.world.run_until(condition, most):
+            self.violations.append(
+                Violation(
+                    "unanswered", f"after {most:.0f} s not yet {text()} (at {self.world.now})"
+                )
+            )
+
+    def _serving(self) -> list[str]:
+        """Nodes that run and are not about to leave."""
+        return [name for name in self.world.names() if name not in self._leaving]
+
+    def _not_ready(self) -> list[str]:
+        return [name for name in self.world.names() if not self.world.node(name).ready]
+
+    def _tell(self, stage: str, share: float) -> None:
+        self._progress(stage, self.world.now, share)

@@ -1,0 +1,118 @@
+"""A scenario: how many nodes, what they are asked to do, and what goes wrong when.
+
+    nodes: 12
+    seed: 3
+    subscriptions: 60            # built-in workload, or a list of {where, node, name}
+    events: 400                  # built-in workload, or a list of attributes
+    rate: 50                     # events per second
+    settings: {tree: {routing: counting, split_at: 16}}
+    network: {loss: 0.02, latency_high: 0.2}
+    faults:                      # times are seconds after the first event
+      - {at: 2, do: crash, nodes: [5]}
+      - {at: 4, do: cut, nodes: [0, 3]}
+      - {at: 6, do: restart, nodes: [5]}
+      - {at: 8, do: network, network: {loss: 0.1}}
+      - {at: 9, do: partition, groups: [[0, 1], [2, 3]]}
+      - {at: 15, do: heal}
+
+An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from matching import Value
+from overlay.settings import Settings
+from sim.network import Conditions
+from sim.workload import Shape
+
+Count = Annotated[int, Meta(ge=0, le=10_000_000)]
+
+
+class ScenarioError(ValueError):
+    """The scenario can not be read; the text says where and what is expected."""
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscription."""
+
+    where: str
+    node: int | None = None  # absent: the next one in turn
+    name: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that happens to the world `at` seconds after the first event."""
+
+    at: Annotated[float, Meta(ge=0)]
+    do: Literal[
+        "crash", "lose", "restart", "drain", "join", "cut", "partition", "heal", "network"
+    ]  # lose: a crash that nobody is told of; join: one more node per given seed
+    nodes: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    network: Conditions | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a run depends on, beside the code."""
+
+    nodes: Annotated[int, Meta(ge=1, le=100_000)] = 12
+    seed: int = 1
+    subscriptions: Count | tuple[Wish, ...] = 60
+    events: Count | tuple[dict[str, Value | None], ...] = 300
+    rate: Annotated[float, Meta(gt=0)] = 50.0
+    late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
+    late_unsubscriptions: Count = 0  # … and so many of the first ones end
+    shape: Shape = Shape()
+    settings: Settings = Settings()
+    network: Conditions = Conditions()
+    faults: tuple[Fault, ...] = ()
+    join_gap: Annotated[float, Meta(ge=0)] = 0.2  # seconds between the starts of two nodes
+    rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+
+
+def parse_scenario(text: str, nodes: int | None = None, seed: int | None = None) -> Scenario:
+    """The scenario in a YAML text; `nodes` and `seed` win over it. ScenarioError if it is none."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"not YAML: {error}") from None
+    if found is None:
+        found = {}
+    try:
+        scenario = msgspec.convert(found, Scenario)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(str(error)) from None
+    if nodes is not None:
+        scenario = msgspec.structs.replace(scenario, nodes=nodes)
+    if seed is not None:
+        scenario = msgspec.structs.replace(scenario, seed=seed)
+    check_nodes(scenario)
+    return scenario
+
+
+def check_nodes(scenario: Scenario) -> None:
+    """Every node that is named exists by then. ScenarioError if not."""
+    known = scenario.nodes
+    for fault in sorted(scenario.faults, key=lambda fault: fault.at):
+        for node in (*fault.nodes, *(node for group in fault.groups for node in group)):
+            if not 0 <= node < known:
+                raise ScenarioError(
+                    f"fault {fault.do!r} at {fault.at} s names node {node}; "
+                    f"nodes are 0 to {known - 1} then"
+                )
+        if fault.do == "cut" and len(fault.nodes) != 2:
+            raise ScenarioError(f"fault 'cut' at {fault.at} s needs exactly two nodes")
+        if fault.do == "network" and fault.network is None:
+            raise ScenarioError(f"fault 'network' at {fault.at} s needs `network`")
+        if fault.do == "join":
+            known += max(1, len(fault.nodes))
+    if isinstance(scenario.subscriptions, tuple):
+        for wish in scenario.subscriptions:
+            if wish.node is not None and not 0 <= wish.node < scenario.nodes:
+                raise ScenarioError(f"subscription {wish.where!r} names node {wish.node}")

@@ -1,0 +1,207 @@
+"""The world's own promises, with a node that only floods: order, time, faults, one history."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from overlay.links.messages import Ack
+from sim.network import Conditions
+from sim.world import World
+from tests.support.fake_node import FakeNode
+
+
+def make(seed: int = 1, **more: Any) -> World:
+    return World(seed, codec=None, build=FakeNode, **more)  # type: ignore[arg-type]
+
+
+def grown(count: int, seed: int = 1) -> tuple[World, list[str]]:
+    world = make(seed)
+    names = [world.add_node()]
+    for _ in range(count - 1):
+        names.append(world.add_node(seeds=names[:1]))
+    assert world.run_until(world.ready, 5)
+    world.run(1)
+    return world, names
+
+
+def test_things_at_the_same_time_happen_in_the_order_of_their_cause() -> None:
+    world, seen = make(), []
+    world.at(2, seen.append, "c")
+    world.at(1, seen.append, "a")
+    world.at(1, seen.append, "b")
+    world.run(3)
+    assert seen == ["a", "b", "c"]
+    assert world.now == 3
+
+
+def test_an_event_reaches_a_subscriber_and_names_its_delay() -> None:
+    world, names = grown(3)
+    subscription = world.subscribe(names[2], "x > 1")
+    (event,) = world.publish(names[1], {"x": 2})
+    world.publish(names[1], {"x": 0})
+    world.run(1)
+    (shown,) = world.clients.deliveries
+    assert shown.delivery.event.identity == event.identity
+    assert shown.delivery.subscription == subscription.identity
+    assert 0 < shown.time - event.published < 0.1  # two hops of at most 20 ms
+
+
+def test_frames_of_one_connection_stay_in_order() -> None:
+    world, names = grown(2)
+    world.network.conditions = Conditions(latency_low=0, latency_high=1)
+    first, second = (world.node(name) for name in names)
+    for number in range(200):
+        world.drivers[names[0]].write(first.connections[0], Ack(number, 0))
+        world.run(0.001)
+    second.on_frame = lambda connection, frame: second.frames.append(frame)
+    world.run(2)
+    assert [frame.acknowledged for frame in second.frames] == list(range(200))
+
+
+def test_loss_is_about_what_was_asked_for() -> None:
+    world, names = grown(2)
+    world.network.conditions = Conditions(loss=0.25)
+    second = world.node(names[1])
+    second.on_frame = lambda connection, frame: second.frames.append(frame)
+    for number in range(1000):
+        world.drivers[names[0]].write(world.node(names[0]).connections[0], Ack(number, 0))
+    world.run(1)
+    assert 180 < world.network.lost < 320
+    assert len(second.frames) == 1000 - world.network.lost
+
+
+def test_a_dial_to_nobody_is_refused() -> None:
+    world = make()
+    name = world.add_node(seeds=["10.9.9.9:1"])
+    world.run(1)
+    assert world.node(name).closed == ["connection refused"]
+
+
+def test_a_crash_resets_connections_unless_the_machine_dies_too() -> None:
+    world, names = grown(3)
+    world.crash(names[1])
+    world.run(1)
+    assert world.node(names[0]).closed == ["connection reset"]
+    world.crash(names[2], silent=True)
+    world.run(60)
+    assert world.node(names[0]).closed == ["connection reset"]
+    assert world.names() == [names[0]]
+
+
+def test_a_restart_keeps_the_disk_and_raises_the_incarnation() -> None:
+    world, names = grown(2)
+    before = world.node(names[1])
+    world.crash(names[1])
+    world.run(1)
+    world.restart(names[1])
+    world.run(1)
+    after = world.node(names[1])
+    assert after is not before
+    assert after.me == before.me
+    assert (before.incarnation, after.incarnation) == (1, 2)
+    assert after.restored == (b"started 1",)
+    assert len(world.node(names[0]).connections) == 1
+
+
+def test_a_cut_is_noticed_by_both_sides() -> None:
+    world, names = grown(3)
+    assert world.network.cut(names[0], names[1]) == 1
+    world.run(1)
+    assert world.node(names[0]).closed == ["cut"]
+    assert world.node(names[1]).closed == ["cut"]
+    assert world.node(names[2]).closed == []
+
+
+def test_a_partition_swallows_what_crosses_it_until_it_heals() -> None:
+    world, names = grown(3)
+    world.subscribe(names[1], "TRUE")
+    world.network.partition([[names[1]], [names[0], names[2]]])
+    world.publish(names[2], {"x": 1})
+    world.run(1)
+    assert world.clients.deliveries == []
+    assert world.node(names[1]).closed == []
+    world.network.heal()
+    world.publish(names[2], {"x": 2})
+    world.run(1)
+    assert [d.delivery.event.attributes for d in world.clients.deliveries] == [{"x": 2}]
+
+
+def test_nodes_do_not_share_a_clock_or_a_generator() -> None:
+    world, names = grown(3)
+    clocks = [world.drivers[name].clock() for name in names]
+    assert len({round(clock, 3) for clock in clocks}) == 3
+    world.run(10)
+    assert [round(world.drivers[n].clock() - c, 6) for n, c in zip(names, clocks, strict=True)] == [
+        10.0
+    ] * 3
+    draws = [world.node(name).rng.random() for name in names]
+    assert len(set(draws)) == 3
+
+
+def test_ticks_come_at_the_deadline() -> None:
+    world, names = grown(1)
+    world.run(100)
+    ticks = world.node(names[0]).ticks
+    gaps = [later - earlier for earlier, later in pairwise(ticks)]
+    assert 50 <= len(ticks) <= 100  # every 1 to 2 s
+    assert all(gap > 0.999 and gap < 2.001 for gap in gaps)
+
+
+def test_a_drained_node_ends() -> None:
+    world, names = grown(2)
+    world.drain(names[1])
+    world.run(1)
+    assert world.names() == [names[0]]
+    assert world.node(names[0]).closed == ["connection reset"]
+
+
+HISTORY = """
+from tests.sim.test_sim_world import history
+print(history(%d))
+"""
+
+
+def history(seed: int) -> str:
+    world, names = grown(6, seed)
+    world.network.conditions = Conditions(loss=0.1)
+    for number in range(30):
+        world.subscribe(names[number % 6], f"x > {number}")
+        world.publish(names[-1 - number % 6], {"x": number, "y": "text", "z": None})
+        world.run(0.05)
+    world.crash(names[3])
+    world.run(3)
+    world.restart(names[3])
+    world.run(30)
+    return f"{world.recorder.trace_hash} {world.steps}"
+
+
+def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
+    def elsewhere(hash_seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", HISTORY % 5],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    assert elsewhere("1") == elsewhere("2") == history(5)
+    assert history(5) != history(6)
+
+
+def test_asking_a_node_that_does_not_answer_ends() -> None:
+    world, names = grown(1)
+    from overlay.client import GetRing
+
+    with pytest.raises(TimeoutError, match="did not answer"):
+        world.ask(names[0], GetRing(world.clients.request()), most=2)
