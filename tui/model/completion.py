@@ -1,0 +1,146 @@
+"""What may be written next in a selector: attribute names, words of the language, values seen.
+
+A light reading of the text before the cursor, not the grammar: the last finished token says what
+kind of thing comes next. It only proposes; `compile_selector` decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from matching import Value
+from matching.words import KEYWORDS, is_plain_name
+
+MOST = 50  # candidates; more than anybody scrolls through
+
+_TOKEN = re.compile(
+    r"""(?P<string>'(?:[^']|'')*'?)
+      | (?P<quoted>"(?:[^"]|"")*"?)
+      | (?P<number>\.?\d(?:[eE][+-]|[\w.])*)
+      | (?P<word>[^\W\d](?:[\w$]|\.(?=[\w$])|\.$)*)
+      | (?P<operator><>|<=|>=|!=|[=<>+\-*/(),])
+      | (?P<space>\s+)
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "!=")
+AFTER_NAME = ("=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN (", "LIKE '", "IS NULL",
+              "IS NOT NULL", "NOT IN (", "NOT LIKE '", "NOT BETWEEN")  # fmt: skip
+AFTER_CONDITION = ("AND", "OR")
+
+ValuesOf = Callable[[str], Sequence[Value]]
+"""Values of an attribute that were seen lately."""
+
+
+class Token(NamedTuple):
+    """A piece of the text with its place."""
+
+    kind: str  # string, quoted, number, word, operator, other
+    text: str
+    start: int
+
+    @property
+    def keyword(self) -> str:
+        """The keyword it spells, or ""."""
+        upper = self.text.upper()
+        return upper if self.kind == "word" and upper in KEYWORDS else ""
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it names an attribute."""
+        return self.kind == "quoted" or (self.kind == "word" and not self.keyword)
+
+
+class Completion(NamedTuple):
+    """Candidates that would replace the text from `start` up to the cursor."""
+
+    start: int
+    candidates: tuple[str, ...]
+
+
+def tokens(text: str) -> list[Token]:
+    """The text cut up, without the space."""
+    found = _TOKEN.finditer(text)
+    return [Token(m.lastgroup or "", m.group(), m.start()) for m in found if m.lastgroup != "space"]
+
+
+def complete(text: str, names: Sequence[str], values_of: ValuesOf) -> Completion:
+    """Candidates for the end of `text` (the selector up to the cursor)."""
+    read = tokens(text)
+    start, prefix = len(text), ""
+    if read and not text[-1:].isspace() and read[-1].kind not in ("operator", "other"):
+        last = read[-1]
+        closed = last.kind in ("string", "quoted") and len(last.text) > 1
+        if closed and last.text.endswith(last.text[0]):
+            return Completion(start, ())  # a finished string: nothing to add to it
+        start, prefix = last.start, last.text
+        read.pop()
+    proposals = _proposals(read, names, values_of)
+    found = [p for p in proposals if _fits(p, prefix) and p.rstrip("( '") != prefix]
+    return Completion(start, tuple(found[:MOST]))
+
+
+def write_name(name: str) -> str:
+    """An attribute's name as a selector spells it."""
+    if is_plain_name(name):
+        return name
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def write_value(value: Value) -> str:
+    """A value as a selector spells it."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    return repr(value)
+
+
+def _fits(proposal: str, prefix: str) -> bool:
+    return proposal.casefold().startswith(prefix.casefold()) or (
+        # cpu finds "host.cpu", but a single letter would find everything
+        len(prefix) > 1 and prefix.isidentifier() and prefix.casefold() in proposal.casefold()
+    )
+
+
+def _proposals(read: list[Token], names: Sequence[str], values_of: ValuesOf) -> list[str]:
+    last = read[-1] if read else None
+    written = [write_name(name) for name in names]
+    if last is None or last.keyword in ("AND", "OR", "NOT") or last.text == "(":
+        subject = _subject(read) if last is not None and last.text == "(" else ""
+        if subject and len(read) > 1 and read[-2].keyword == "IN":
+            return _values(subject, values_of)
+        not_there = last is not None and last.keyword == "NOT"
+        if not_there and len(read) > 1 and read[-2].is_name:
+            return ["IN (", "LIKE '", "BETWEEN"]
+        return written if not_there else [*written, "NOT"]
+    if last.is_name:
+        return list(AFTER_NAME)
+    if last.text in _COMPARISONS or last.keyword in ("LIKE", "BETWEEN") or last.text == ",":
+        return [*_values(_subject(read), values_of), *written]
+    if last.keyword == "IS":
+        return ["NULL", "NOT NULL"]
+    if last.text in ("+", "-", "*", "/"):
+        return written
+    if len(read) > 1 and read[-2].keyword == "BETWEEN":
+        return ["AND"]
+    return list(AFTER_CONDITION)
+
+
+def _subject(read: list[Token]) -> str:
+    """The attribute that the comparison at the end of `read` is about."""
+    for token in reversed(read):
+        if token.is_name:
+            quoted = token.kind == "quoted"
+            return token.text.strip('"').replace('""', '"') if quoted else token.text
+        if token.keyword in ("AND", "OR"):
+            break
+    return ""
+
+
+def _values(name: str, values_of: ValuesOf) -> list[str]:
+    return [write_value(value) for value in values_of(name)] if name else []

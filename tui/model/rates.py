@@ -1,0 +1,61 @@
+"""Events per second, smoothed, from exact counts."""
+
+from __future__ import annotations
+
+WINDOW = 2.0  # seconds that a rate remembers: steady to read, quick to follow
+
+
+class Rate:
+    """An average over about `WINDOW` seconds; add counts as they come, then `roll` the clock."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.per_second = 0.0
+        self._fresh = 0
+        self._since: float | None = None
+
+    def add(self, count: int) -> None:
+        """`count` more."""
+        self.total += count
+        self._fresh += count
+
+    def roll(self, now: float) -> None:
+        """Fold what came since the last roll into the rate; `now` in monotonic seconds."""
+        if self._since is None:
+            self._since = now
+            return
+        elapsed = now - self._since
+        if elapsed <= 0:
+            return
+        weight = min(1.0, elapsed / WINDOW)
+        self.per_second += weight * (self._fresh / elapsed - self.per_second)
+        if self.per_second < 0.05:  # would be shown as 0.0
+            self.per_second = 0.0
+        self._fresh = 0
+        self._since = now
+
+
+class Rates:
+    """Rates of totals that somebody else counts (a node's counters), by name."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._at: float | None = None
+        self.per_second: dict[str, float] = {}
+
+    def update(self, totals: dict[str, int], now: float) -> dict[str, float]:
+        """The rates since the last update; a total that went back (a restart) has none."""
+        elapsed = None if self._at is None else now - self._at
+        if elapsed is not None and elapsed > 0:
+            self.per_second = {
+                name: max(0.0, (total - self._last.get(name, total)) / elapsed)
+                for name, total in totals.items()
+            }
+        self._last = dict(totals)
+        self._at = now
+        return self.per_second
+
+
+def show_rate(per_second: float) -> str:
+    """``12.3/s``, ``1,204/s``."""
+    return f"{per_second:.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"

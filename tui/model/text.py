@@ -1,0 +1,83 @@
+"""Values, times and names as the screen shows them. Pure."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from matching import Value
+
+HEX_DUMP = 512  # bytes of a payload that are shown when it is no text; wild guess
+PAYLOAD = 20_000  # characters of a payload that are shown; wild guess: some 300 lines
+
+
+def show_value(value: Value | None) -> str:
+    """For a table: strings bare, on one line; NULL for None."""
+    if value is None:
+        return "NULL"
+    if value is True or value is False:
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return value if value.isprintable() else one_line(value)
+    return repr(value)
+
+
+def one_line(text: str) -> str:
+    """`text` with everything that could move the cursor of a terminal made visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show_time(seconds: float) -> str:
+    """Local time of day with milliseconds."""
+    if not seconds:
+        return ""
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%H:%M:%S.%f")[:-3]
+    except (OverflowError, OSError, ValueError):
+        return "?"  # a publisher may write any number there
+
+
+def show_duration(seconds: float) -> str:
+    """``4 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def short(identity: str, length: int = 8) -> str:
+    """The beginning of a node id or key: enough to tell a few thousand apart."""
+    return identity[:length]
+
+
+def fit(text: str, width: int) -> str:
+    """`text`, cut with an ellipsis to `width` characters."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def show_payload(payload: bytes) -> str:
+    """JSON indented, other text as it is, bytes as a hex dump; bounded."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return _hex_dump(payload)
+    try:
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = "\n".join(one_line(line) for line in text.splitlines())
+    return text if len(text) <= PAYLOAD else text[:PAYLOAD] + "\n… (cut)"
+
+
+def _hex_dump(payload: bytes) -> str:
+    lines = []
+    for at in range(0, min(len(payload), HEX_DUMP), 16):
+        part = payload[at : at + 16]
+        readable = "".join(chr(b) if 32 <= b < 127 else "." for b in part)
+        lines.append(f"{at:06x}  {part.hex(' '):<47}  {readable}")
+    if len(payload) > HEX_DUMP:
+        lines.append(f"… {len(payload) - HEX_DUMP:,} more bytes")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Put widgets together, ask the model, answer the widgets' messages."""

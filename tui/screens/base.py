@@ -1,0 +1,76 @@
+"""What both main screens have: the top bar, the banner, the footer, and the beat.
+
+The app calls `beat` when something came (at most ten times a second), `second` once a second and
+`poll` every other second; only the screen in sight is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from tui.model.attachment import Attachment, Changes
+from tui.widgets.banner import Banner
+from tui.widgets.top_bar import TopBar
+
+
+class MainScreen(Screen[None]):
+    """A screen on an `Attachment`. `clock` is the same as the attachment's."""
+
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (110, "-wide"),  # below, two panes side by side leave neither enough
+    ]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-low"),
+        (34, "-high"),  # room for list and details at once
+    ]
+
+    def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self.attachment = attachment
+        self.clock = clock
+
+    def compose(self) -> ComposeResult:
+        """Head, body, foot."""
+        yield TopBar()
+        yield Banner()
+        yield from self.body()
+        yield Footer()
+
+    def body(self) -> ComposeResult:
+        """What the screen is for."""
+        raise NotImplementedError
+
+    def beat(self, changes: Changes) -> None:
+        """Something came."""
+        if changes.connection:
+            self.show_health()
+
+    def second(self) -> None:
+        """A second has passed."""
+        self.show_health()
+
+    def poll(self) -> None:
+        """Ask the node what this screen shows."""
+
+    def show_health(self) -> None:
+        """The top bar and the banner."""
+        held = self.attachment
+        bar = self.query_one(TopBar)
+        bar.show(held.status, held.up, held.rate.per_second, len(held.subscriptions))
+        banner = self.query_one(Banner)
+        if held.up:
+            banner.say("")
+        elif held.reason:
+            banner.gone(held.reason, max(0.0, held.retry_at - self.clock()))
+
+    def on_screen_resume(self) -> None:
+        """In sight again: be up to date."""
+        if self.is_mounted:
+            self.show_health()
+            self.poll()

@@ -1,0 +1,104 @@
+"""What the keys do, and what the marks mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+_KEYS = (
+    (
+        "Everywhere",
+        (
+            ("1  2  o", "events / overlay / the other one"),
+            ("Ctrl+P", "command palette: every action by name"),
+            ("Tab  Shift+Tab", "next pane, pane before"),
+            ("t", "light or dark"),
+            ("?  F1", "this help"),
+            ("q", "quit; the subscriptions made here end"),
+        ),
+    ),
+    (
+        "Subscriptions",
+        (
+            ("a", "add: type a selector, Tab completes"),
+            ("↑ ↓", "show the events of one, or of all"),
+            ("p", "pause or resume it (at the node too)"),
+            ("e", "change its selector"),
+            ("d  Delete", "remove it"),
+        ),
+    ),
+    (
+        "Events",
+        (
+            ("↑ ↓ PgUp PgDn", "move; the list stops following"),
+            ("End  f", "follow the newest again"),
+            ("← →", "more columns"),
+            ("Enter", "all of the event, with payload"),
+            ("w", "why it came: path, pivot, verdicts"),
+            ("/", "filter by words; Esc clears"),
+            ("Space", "hold the list still, or go on"),
+            ("n", "publish a test event (like the selected one)"),
+            ("c", "clear the list"),
+        ),
+    ),
+    (
+        "Overlay",
+        (("← →", "tabs: node, ring, trees"), ("Enter", "a cluster's members, an attribute's tree")),
+    ),
+    (
+        "Marks",
+        (
+            ("● ◌ ‖ ✗", "live, waiting, paused, refused"),
+            ("✓ ✗ ?", "true, false, unknown"),
+            ("★ ☆ ·", "primary, standby, match broker"),
+            ("▸", "this node"),
+        ),
+    ),
+)
+_SELECTORS = (
+    "magnitude >= 5.5 AND place LIKE '%Chile%'",
+    "type = 'cpu' AND cpu_percent BETWEEN 50 AND 100",
+    "status IN ('red', 'orange') OR NOT tsunami = 0",
+    '"odd name" IS NOT NULL AND bytes / 1024 > 64',
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Any of the closing keys closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,f1", "dismiss", "Close"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """One scrolling text."""
+        with VerticalScroll(classes="dialog help") as dialog:
+            dialog.border_title = "Help"
+            dialog.border_subtitle = "Esc close · ↑ ↓ scroll"
+            yield Static(_text())
+
+
+def _text() -> Group:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for title, keys in _KEYS:
+        table.add_row(Text(title, "bold underline"), "")
+        for key, meaning in keys:
+            table.add_row(Text(f"  {key}"), Text(meaning))
+        table.add_row("", "")
+    examples = Text("Selectors\n", "bold underline")
+    examples.append(
+        "Only what is true is delivered; an absent attribute makes it unknown.\n", "dim"
+    )
+    for selector in _SELECTORS:
+        examples.append(f"  {selector}\n")
+    return Group(table, examples)

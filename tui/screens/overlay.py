@@ -1,0 +1,242 @@
+"""The overlay as this node sees it (P8): itself, its neighbours, the ring, the trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import TabbedContent, TabPane
+
+from overlay.client import (
+    Attributes,
+    ClusterInfo,
+    Failed,
+    GetAttributes,
+    GetPeers,
+    GetRing,
+    Peers,
+    Reply,
+    Ring,
+    Where,
+)
+from tui.model.attachment import Attachment
+from tui.model.rates import Rates, show_rate
+from tui.model.ring import arc
+from tui.model.text import one_line, short
+from tui.screens.base import MainScreen
+from tui.widgets.cluster_detail import ClusterDetail
+from tui.widgets.node_panel import NodePanel
+from tui.widgets.ring_picture import RingPicture
+from tui.widgets.synced_table import SyncedTable
+from tui.widgets.tree_picture import TreePicture
+
+TABS = ("node", "ring", "trees")
+
+
+class OverlayScreen(MainScreen):
+    """Three tabs; only the one in sight is asked for."""
+
+    TITLE = "overlay"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "tab(-1)", "Tab before", show=False),
+        Binding("right_square_bracket", "tab(1)", "Next tab", key_display="[ ]"),
+        Binding("r", "poll", "Refresh", tooltip="Ask the node now"),
+    ]
+
+    def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
+        super().__init__(attachment, clock)
+        self._counter_rates = Rates()
+        self._ring: tuple[ClusterInfo, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._tree = ""  # the attribute whose tree is in sight
+
+    def body(self) -> ComposeResult:
+        """The tabs."""
+        with TabbedContent(id="tabs"):
+            with TabPane("Node", id="node"), Horizontal(classes="split"):
+                with Vertical(id="node-side"):
+                    with VerticalScroll(classes="box", id="this-node"):
+                        yield NodePanel()
+                    with Vertical(classes="box", id="counters-box"):
+                        yield SyncedTable(("counter", "total", "rate"), "counters", (1, 2))
+                with Vertical(classes="box", id="peers-box"):
+                    titles = ("", "node", "address", "link", "age", "sent", "received")
+                    yield SyncedTable(titles, "peers", (4, 5, 6))
+            with TabPane("Ring", id="ring"), Horizontal(classes="split"):
+                with Vertical(classes="box", id="ring-box"):
+                    yield RingPicture(id="picture")
+                with Vertical(id="ring-side"):
+                    with Vertical(classes="box", id="clusters-box"):
+                        titles = ("", "cluster", "keys", "epoch", "★", "☆", "members", "trees")
+                        yield SyncedTable(titles, "clusters", (2, 3, 6, 7))
+                    with VerticalScroll(classes="box", id="cluster-box"):
+                        yield ClusterDetail()
+            with TabPane("Trees", id="trees"), Horizontal(classes="split"):
+                with Vertical(classes="box", id="attributes-box"):
+                    yield SyncedTable(("attribute", "owner", "tree"), "attributes")
+                with VerticalScroll(classes="box", id="tree-box"):
+                    yield TreePicture()
+
+    def on_mount(self) -> None:
+        """Titles."""
+        for box, title in (
+            ("#this-node", "This node"),
+            ("#counters-box", "Counters"),
+            ("#peers-box", "Neighbours and links"),
+            ("#ring-box", "Ring"),
+            ("#clusters-box", "Clusters"),
+            ("#cluster-box", "Members"),
+            ("#attributes-box", "Attributes"),
+            ("#tree-box", "Tree"),
+        ):
+            self.query_one(box).border_title = title
+        self.query_one(NodePanel).show(None)
+        self.query_one(TreePicture).show("", None, "")
+
+    @property
+    def _own(self) -> str:
+        return self.attachment.status.node if self.attachment.status else ""
+
+    @property
+    def _tab(self) -> str:
+        return self.query_one("#tabs", TabbedContent).active
+
+    def second(self) -> None:
+        """This node as last told."""
+        super().second()
+        self._show_node()
+
+    def poll(self) -> None:
+        """Ask for what the tab in sight shows."""
+        ask = self.attachment.ask
+        if self._tab == "node":
+            ask(GetPeers, self._on_peers, poll=True)
+        else:
+            ask(GetRing, self._on_ring, poll=True)
+        if self._tab == "trees":
+            ask(GetAttributes, self._on_attributes, poll=True)
+            self._ask_tree(poll=True)
+
+    def action_poll(self) -> None:
+        """Ask now."""
+        self.attachment.poll_status()
+        self.poll()
+
+    def action_tab(self, by: int) -> None:
+        """The next tab, or the one before."""
+        at = TABS.index(self._tab) if self._tab in TABS else 0
+        self.query_one("#tabs", TabbedContent).active = TABS[(at + by) % len(TABS)]
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Ask at once for what has come in sight."""
+        self.poll()
+
+    # -- node -------------------------------------------------------------------------------
+
+    def _show_node(self) -> None:
+        status = self.attachment.status
+        if status is None or self._tab != "node":
+            return
+        self.query_one(NodePanel).show(status)
+        rates = self._counter_rates.update(status.counters, self.clock())
+        self.query_one("#counters", SyncedTable).sync(
+            [
+                (name, (one_line(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
+                for name, total in sorted(status.counters.items())
+            ]
+        )
+
+    def _on_peers(self, reply: Reply) -> None:
+        if not isinstance(reply, Peers):
+            return
+        peers = sorted(reply.peers, key=lambda peer: (not peer.neighbour, peer.node))
+        self.query_one(
+            "#peers-box"
+        ).border_title = f"Neighbours ({sum(p.neighbour for p in peers)}) and other links"
+        rows = []
+        for peer in peers:
+            age = str(peer.age) if peer.neighbour else "-"
+            mark = "●" if peer.neighbour else "○"
+            cells = (mark, short(peer.node), one_line(peer.address), peer.state, age)
+            rows.append((peer.node, (*cells, f"{peer.sent:,}", f"{peer.received:,}")))
+        self.query_one("#peers", SyncedTable).sync(rows)
+
+    # -- ring -------------------------------------------------------------------------------
+
+    def _on_ring(self, reply: Reply) -> None:
+        if isinstance(reply, Failed):
+            self.query_one("#ring-box").border_title = f"Ring: {reply.reason}"
+        if not isinstance(reply, Ring):
+            return
+        self._ring = reply.clusters
+        whole = "" if reply.complete else ", not closed yet"
+        count = len(reply.clusters)
+        self.query_one(
+            "#ring-box"
+        ).border_title = f"Ring of {count} cluster{'' if count == 1 else 's'}{whole}"
+        rows = []
+        for number, cluster in enumerate(reply.clusters, 1):
+            own = self._own in (cluster.primary, cluster.standby, *cluster.brokers)
+            names = (cluster.primary, cluster.standby, *cluster.brokers)
+            cells = (
+                f"{'▸' if own and self._own else ' '}{number}",
+                short(cluster.key),
+                f"{arc(cluster).share:.1%}",
+                str(cluster.epoch),
+                short(cluster.primary, 6),
+                short(cluster.standby, 6) or "-",
+                str(len({name for name in names if name})),
+                str(len(cluster.attributes)),
+            )
+            rows.append((cluster.key, cells))
+        self.query_one("#clusters", SyncedTable).sync(rows)
+        self._show_ring()
+        self._show_attributes()
+
+    def _show_ring(self) -> None:
+        chosen = self.query_one("#clusters", SyncedTable).chosen
+        self.query_one(RingPicture).show(self._ring, chosen)
+        cluster = next((c for c in self._ring if c.key == chosen), None)
+        self.query_one(ClusterDetail).show(cluster, self._own)
+
+    # -- trees ------------------------------------------------------------------------------
+
+    def _on_attributes(self, reply: Reply) -> None:
+        if isinstance(reply, Attributes):
+            self._names = reply.names
+            self._show_attributes()
+
+    def _show_attributes(self) -> None:
+        """Those that have a tree first, then those that were only seen in events."""
+        owner = {name: cluster for cluster in self._ring for name in cluster.attributes}
+        rows = []
+        for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
+            cluster = owner.get(name)
+            where = short(cluster.key, 6) if cluster else "-"
+            rows.append((name, (one_line(name), where, "● tree" if cluster else "○ only seen")))
+        self.query_one("#attributes", SyncedTable).sync(rows)
+
+    def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
+        """Another cluster, or another attribute."""
+        if event.table.id == "clusters":
+            self._show_ring()
+        elif event.table.id == "attributes" and event.key != self._tree:
+            self._tree = event.key
+            self.query_one(TreePicture).show(self._tree, None, self._own)
+            self._ask_tree(poll=False)
+
+    def _ask_tree(self, poll: bool) -> None:
+        attribute = self._tree
+        if attribute:
+            self.attachment.ask(
+                lambda request: Where(request, attribute),
+                lambda reply: self._on_tree(attribute, reply),
+                poll,
+            )
+
+    def _on_tree(self, attribute: str, reply: Reply) -> None:
+        if attribute == self._tree:
+            self.query_one(TreePicture).show(attribute, reply, self._own)

@@ -1,0 +1,86 @@
+"""A table brought up to date in place: the cursor stays on its row, unchanged cells rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+from textual.message import Message
+from textual.widgets import DataTable
+from textual.widgets.data_table import RowDoesNotExist
+
+
+class SyncedTable(DataTable[Text]):
+    """Rows have keys; `sync` makes the table show exactly the given rows."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    class Chosen(Message):
+        """The cursor is on another row."""
+
+        def __init__(self, table: SyncedTable, key: str) -> None:
+            super().__init__()
+            self.table = table
+            self.key = key
+
+        @property
+        def control(self) -> SyncedTable:
+            """For selectors of `on`."""
+            return self.table
+
+    def __init__(self, titles: Sequence[str], id: str, numbers: Sequence[int] = ()) -> None:
+        super().__init__(id=id, cursor_type="row", zebra_stripes=True)
+        self._titles = titles
+        self._numbers = numbers  # columns that are aligned to the right
+        self._rows: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def chosen(self) -> str:
+        """The key of the row under the cursor, or ""."""
+        keys = list(self._rows)
+        return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
+
+    def on_mount(self) -> None:
+        """Make the columns."""
+        for at, title in enumerate(self._titles):
+            justify: Any = "right" if at in self._numbers else "left"
+            self.add_column(Text(title, justify=justify), key=str(at))
+
+    def sync(self, rows: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """Show `rows` ((key, cells)), in this order."""
+        wanted = {key: tuple(cells) for key, cells in rows}
+        if list(wanted) != list(self._rows):
+            chosen = self.chosen
+            self._rows = wanted
+            with self.prevent(DataTable.RowHighlighted):
+                self.clear()
+                for key, cells in wanted.items():
+                    self.add_row(*self._cells(cells), key=key)
+            if chosen in wanted:
+                self.move_cursor(row=list(wanted).index(chosen), animate=False)
+            elif wanted:
+                self.post_message(self.Chosen(self, self.chosen))
+            return
+        for key, cells in wanted.items():
+            for at, (new, old) in enumerate(zip(cells, self._rows[key], strict=True)):
+                if new != old:
+                    self.update_cell(key, str(at), self._cell(at, new), update_width=True)
+        self._rows = wanted
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Tell which one."""
+        event.stop()
+        try:
+            key = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value
+        except (RowDoesNotExist, IndexError):
+            return
+        if key is not None:
+            self.post_message(self.Chosen(self, key))
+
+    def _cells(self, cells: Sequence[str]) -> list[Text]:
+        return [self._cell(at, text) for at, text in enumerate(cells)]
+
+    def _cell(self, at: int, text: str) -> Text:
+        return Text(text, justify="right" if at in self._numbers else "left", no_wrap=True)

@@ -1,0 +1,59 @@
+"""One attribute's tree (C6): the cluster that owns it, and its virtual nodes in order."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widgets import Static
+
+from overlay.client import Failed, Located, Reply
+from tui.model.text import fit, one_line, short
+
+BAR = 20  # cells of the longest bar of registrations
+SHOWN = 200  # virtual nodes that are drawn; more than anybody scrolls through
+
+
+class TreePicture(Static):
+    """Shows the answer to `Where`."""
+
+    def show(self, attribute: str, reply: Reply | None, own: str) -> None:
+        """Draw it; None while the node is asked. `own` is the id of this node."""
+        if isinstance(reply, Located):
+            self.update(_tree(reply, own))
+        elif isinstance(reply, Failed):
+            self.update(Text(f"✗ {one_line(attribute)}: {reply.reason}"))
+        elif attribute:
+            self.update(Text(f"asking for the tree of {one_line(attribute)} …", "dim"))
+        else:
+            self.update(Text("no attribute known yet", "dim"))
+
+
+def _tree(located: Located, own: str) -> Text:
+    cluster = located.cluster
+    nodes = located.virtual_nodes
+    total = sum(node.registrations for node in nodes)
+    text = Text()
+    text.append(one_line(located.attribute), "bold").append("\n")
+    mark = "▸" if own == cluster.primary else " "
+    text.append("owner    ", "dim").append(f"cluster {short(cluster.key, 10)}, epoch ")
+    text.append(f"{cluster.epoch}, primary ★{mark}{short(cluster.primary)}\n")
+    text.append("version  ", "dim").append(f"{located.version[0]}.{located.version[1]}\n")
+    text.append("tree     ", "dim")
+    text.append(
+        f"{len(nodes)} virtual node{'' if len(nodes) == 1 else 's'}, height "
+        f"{max(0, (len(nodes) - 1).bit_length())}, {total:,} registrations\n\n"
+    )
+    if not nodes:
+        text.append("Nobody subscribes to this attribute.\n", "dim")
+        return text
+    most = max(1, *(node.registrations for node in nodes))
+    width = max(len(f"[{fit(n.lo, 18)} … {fit(n.hi, 18)})") for n in nodes[:SHOWN])
+    for node in nodes[:SHOWN]:
+        interval = f"[{fit(one_line(node.lo), 18)} … {fit(one_line(node.hi), 18)})"
+        length = round(BAR * node.registrations / most)
+        text.append(f"{interval:<{width}}  ", "bold")
+        text.append(f"{'▸' if node.host == own else ' '}{short(node.host)}  ")
+        text.append("█" * length, "green").append("░" * (BAR - length), "dim")
+        text.append(f" {node.registrations:,}\n")
+    if len(nodes) > SHOWN:
+        text.append(f"… {len(nodes) - SHOWN:,} more\n", "dim")
+    return text
