@@ -1,0 +1,19 @@
+"""The ring of clusters, and this node's role in one of them (MECHANISMS P1, P2).
+
+The ring consists of clusters, not of nodes: a few nodes (five unless told) own the keys of an arc
+together, as primary, standby and match brokers. There are as many clusters as the load needs; most
+nodes may be in none. Two machines, each of a few files; read them in this order:
+
+* `keys`, `messages`, `events`: places on the ring, the vocabulary on the wire, and upwards.
+* **Ring** (`ring`): who owns a key? Pure state in `known` (cache of descriptions), `pointers`
+  (predecessor and successor list) and `place` (which way next?); on it `lookups`, `repair`
+  (corrected Chord) and `collecting` (a walk around the ring).
+* **Clusters** (`clusters`): what is this node? `seat` (its role), `founding` (the first cluster),
+  `recruiting`, `members` (coming and going), `copying` (the log at the standby), `handover` (an
+  arc goes to a new cluster, or all of it to the standby).
+
+Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
+description says, and pointers that are wrong cost only time. **Epochs fence**: whoever takes over
+keys does so under a higher epoch, so of two descriptions that overlap the higher epoch is right,
+and a primary that hears of one above its own stops serving.
+"""

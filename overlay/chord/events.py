@@ -1,0 +1,124 @@
+"""What the ring and the cluster tell the machines above."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, LocalEvent, Peer
+
+Role = Literal["primary", "standby", "broker", "none"]
+
+
+class OwnerFound(LocalEvent, frozen=True):
+    """Answer to `Ring.find`."""
+
+    key: Key
+    cluster: Cluster
+    hops: int  # messages that the lookup took
+
+
+class OwnerUnknown(LocalEvent, frozen=True):
+    """`Ring.find` got no answer in time (no way into the ring known, or it is being repaired)."""
+
+    key: Key
+
+
+class RingKnown(LocalEvent, frozen=True):
+    """The first way into a ring is known: this node can look up keys."""
+
+    ring: str
+
+
+class RoleChanged(LocalEvent, frozen=True):
+    """This node's role, or the description of its cluster, is now this."""
+
+    cluster: Cluster | None
+    role: Role
+
+
+class MemberJoined(LocalEvent, frozen=True):
+    """At the primary: this node serves in the cluster now."""
+
+    peer: Peer
+
+
+class MemberLost(LocalEvent, frozen=True):
+    """At the primary: this node serves no more, without warning. It is no longer a member."""
+
+    peer: Peer
+
+
+class MemberLeaving(LocalEvent, frozen=True):
+    """At the primary: take over what this node hosts, then call `Clusters.release(peer)`."""
+
+    peer: Peer
+
+
+class EntryCopied(LocalEvent, frozen=True):
+    """At the standby, or at the coming primary of a split-off arc: apply this entry."""
+
+    key: Key
+    index: int
+    entry: bytes
+
+
+class CopyReset(LocalEvent, frozen=True):
+    """Forget the copy of this cluster's state; a whole one follows as EntryCopied."""
+
+    key: Key
+
+
+class Committed(LocalEvent, frozen=True):
+    """At the primary: all entries before `next` are with the standby (or there is none)."""
+
+    key: Key
+    next: int
+
+
+class StateWanted(LocalEvent, frozen=True):
+    """At the primary: a new standby needs the whole state: call `Clusters.copy_state(entries)`
+    in this handler; entries appended later follow it by themselves."""
+
+    key: Key
+
+
+class ArcLeaving(LocalEvent, frozen=True):
+    """At the primary: the keys that `arc` owns go to a new cluster. Begin no new change there, wait
+    until those under way are done, then call `Clusters.transfer(entries)` with their state.
+    (`arc` is the whole own cluster where a leaving primary hands over to its standby: then only
+    the soft state that is in no log need be given as entries.)"""
+
+    arc: Cluster
+
+
+class ArcGone(LocalEvent, frozen=True):
+    """At the old primary: `arc` is served by its own primary now; forget its keys."""
+
+    arc: Cluster
+
+
+class ArcKept(LocalEvent, frozen=True):
+    """At the primary: the arc does not leave after all; go on as before."""
+
+    arc: Cluster
+
+
+class RingCollected(LocalEvent, frozen=True):
+    """Answer to `Ring.collect`: all clusters in ring order."""
+
+    clusters: tuple[Cluster, ...]
+    complete: bool
+
+
+class ClusterMoved(LocalEvent, frozen=True):
+    """Somebody whom we took for a cluster's primary answered with this newer description."""
+
+    cluster: Cluster
+    sender: Peer
+
+
+class Fenced(LocalEvent, frozen=True):
+    """At a primary: somebody serves keys of its arc under a higher epoch than its own."""
+
+    cluster: Cluster

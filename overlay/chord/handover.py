@@ -1,0 +1,324 @@
+"""Giving an arc away: a cluster that splits, a primary that leaves (P1; *Scatter*, SOSP 2011).
+
+Both are the same three steps, and at no moment do two nodes serve a key:
+
+1. *quiescing*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it
+   from here on), and hands over its state when everything under way is done (`transfer`);
+2. *taking over*: the coming primary gets the state and then `TakeOver`, with a higher epoch. It
+   serves from the moment at which it accepts;
+3. *gone*: on `TakenOver` the old primary shrinks its arc (`ArcGone`), or has left.
+
+If the coming primary refuses, or dies before it was asked to take over, the arc is kept and nothing
+has happened. If it falls silent *after* it was asked, nobody can know whether it serves; then the
+old primary goes on under an epoch higher than the one it gave away, which fences the other wherever
+the two are heard of (`Place.learn`, `Fenced`).
+
+A split cuts the arc (start, key] at a middle: the new cluster gets the first part and so becomes
+the ring predecessor. It is made of half of the members, without the primary and the standby, so
+that the old part loses nothing; therefore the cluster first recruits to twice its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from overlay.chord.copying import Log
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving
+from overlay.chord.members import Members
+from overlay.chord.messages import Cluster, Membership, TakenOver, TakeOver
+from overlay.chord.recruiting import Recruiting
+from overlay.chord.seat import Seat, has_member, with_standby
+from overlay.machine import Key, NodeId, Peer, Timer
+
+GIVE_UP = 30.0
+"""Seconds that a hand-over may take, quiescing included; wild guess."""
+
+EXHAUSTED = 5.0
+"""Seconds without anybody to recruit after which a split goes on with fewer members than wanted;
+wild guess."""
+
+FEWEST = 6
+"""Members below which a cluster does not split: three for each half (MECHANISMS P1: at least three
+voters), unless its configured size is smaller."""
+
+
+class HandOverTimeout(Timer, frozen=True):
+    """The hand-over takes too long."""
+
+
+class HandOver:
+    """One hand-over that is under way."""
+
+    def __init__(self, kind: Literal["split", "leave"], arc: Cluster) -> None:
+        self.kind = kind
+        self.arc = arc  # the cluster as it shall be
+        self.asked = False  # TakeOver was sent
+
+
+class HandOvers:
+    """Both sides; at the old primary at most one at a time."""
+
+    def __init__(self, seat: Seat, log: Log, members: Members, recruiting: Recruiting) -> None:
+        self.seat = seat
+        self.log = log
+        self.members = members
+        self.recruiting = recruiting
+        self.port = seat.port
+        self.current: HandOver | None = None
+        self._middle: Key | None = None  # where a split is wanted
+        self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
+
+    def leaving(self, key: Key) -> bool:
+        """Whether `key` lies in an arc that is being given away."""
+        return self.current is not None and self.current.arc.owns(key)
+
+    # -- split -----------------------------------------------------------------------------------
+
+    def request_split(self, middle: Key) -> None:
+        """Split at `middle` as soon as there are members enough. Ignored where it cannot be."""
+        if self.current is None and self._middle is None and self._may_split(middle):
+            self._middle = middle
+            size = self.recruiting.settings.size
+            self.recruiting.wanted = max(2 * size, 3)
+            self.recruiting.exhausted_since = None
+
+    def consider(self) -> None:
+        """Begin a split that is wanted, if there are members enough by now."""
+        own, middle = self.seat.cluster, self._middle
+        if own is None or middle is None or self.current is not None:
+            return
+        if not self._may_split(middle):
+            self._forget_split()
+            return
+        staying = [m for m in own.members() if m.id not in self.members.leaving]
+        since = self.recruiting.exhausted_since
+        exhausted = since is not None and self.port.now - since >= EXHAUSTED
+        fewest = min(FEWEST, self.recruiting.wanted)
+        if len(staying) >= (fewest if exhausted else self.recruiting.wanted):
+            self._split(own, middle, len(staying) // 2)
+
+    def _split(self, own: Cluster, middle: Key, half: int) -> None:
+        brokers = [b for b in own.brokers if b.id not in self.members.leaving]
+        moved = brokers[-half:]
+        if not moved:
+            return
+        arc = Cluster(
+            ring=own.ring,
+            key=middle,
+            start=own.start,
+            version=(own.version[0] + 1, 0),
+            primary=moved[0],
+            standby=moved[1] if len(moved) > 1 else None,
+            brokers=tuple(moved[2:]),
+        )
+        self._begin(HandOver("split", arc))
+
+    def _may_split(self, middle: Key) -> bool:
+        own = self.seat.cluster
+        return (
+            own is not None
+            and self.seat.is_primary
+            and not self.seat.leaving
+            and own.owns(middle)
+            and middle != own.key
+        )
+
+    def _forget_split(self) -> None:
+        self._middle = None
+        self.recruiting.wanted = self.recruiting.settings.size
+
+    # -- a primary that leaves -------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Hand the whole cluster to the standby; with nobody to hand it to, just go."""
+        own = self.seat.cluster
+        assert own is not None
+        if self.current is not None:
+            return  # first things first: what is under way ends, and comes back here
+        self._forget_split()
+        heir = next((m for m in own.members()[1:] if self._stays(m)), None)
+        if heir is None:
+            self.go()
+            return
+        if own.standby is None or own.standby.id != heir.id:
+            self.members.update(with_standby(own, heir), "another heir")
+        self._begin(HandOver("leave", self._inherited()))
+
+    def go(self) -> None:
+        """Leave without handing over, after letting those go who wait for it."""
+        own = self.seat.cluster
+        if own is not None:
+            for member in own.members()[1:]:
+                if member.id in self.members.leaving:
+                    self.members.release(member)
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())
+        self.seat.give_up("left")
+        self.seat.left = True
+
+    def _stays(self, member: Peer) -> bool:
+        return member.id not in self.members.leaving and member.id not in self._refused
+
+    def _inherited(self) -> Cluster:
+        """The own cluster without its primary."""
+        own = self.seat.cluster
+        assert own is not None
+        assert own.standby is not None
+        standby = next((b for b in own.brokers if self._stays(b)), None)
+        return msgspec.structs.replace(
+            own,
+            version=(own.version[0] + 1, 0),
+            primary=own.standby,
+            standby=standby,
+            brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
+        )
+
+    # -- the steps at the old primary ------------------------------------------------------------
+
+    def _begin(self, handover: HandOver) -> None:
+        self.current = handover
+        self.port.set_timer(GIVE_UP, HandOverTimeout())
+        self._trace(f"{handover.kind} begins")
+        self.port.emit(ArcLeaving(handover.arc))
+
+    def transfer(self, entries: Sequence[bytes]) -> None:
+        """The answer to ArcLeaving; one that comes after the arc was kept is ignored."""
+        handover = self.current
+        if handover is None or handover.asked:
+            return
+        if handover.kind == "split":
+            index = self.log.transfer(handover.arc, entries)
+        else:
+            handover.arc = self._inherited()  # members may have come and gone meanwhile
+            self.log.add_soft(entries)
+            index = self.log.next
+        handover.asked = True
+        pointers = self.seat.ring.place.pointers
+        successors, predecessor = pointers.successors, pointers.predecessor
+        if handover.kind == "split":
+            own = self._shrunk(handover.arc)
+            successors, predecessor = (own, *successors), predecessor or own
+        take_over = TakeOver(handover.arc, index, successors, predecessor)
+        self.port.send(handover.arc.primary, take_over)
+
+    def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
+        """The coming primary serves, or does not want to."""
+        handover = self.current
+        if (
+            handover is None
+            or not handover.asked
+            or sender.id != handover.arc.primary.id
+            or message.cluster.key != handover.arc.key
+            or message.cluster.version[0] != handover.arc.version[0]
+        ):
+            return
+        if not message.accepted:
+            self._refused[sender.id] = None
+            self._keep()
+            return
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())
+        if handover.kind == "leave":
+            self._trace("handed over")
+            self.seat.give_up("handed over", handover.arc)
+            self.seat.left = True
+        else:
+            self._finish_split(handover.arc)
+            if self.seat.leaving:
+                self.leave()
+
+    def lose(self, node: NodeId) -> None:
+        """`node` does not answer."""
+        handover = self.current
+        if handover is None:
+            return
+        if handover.arc.primary.id == node:
+            self._keep(perhaps_served=handover.asked)
+        elif handover.kind == "split" and not handover.asked:
+            handover.arc = _smaller(handover.arc, node)
+
+    def on_timeout(self, timer: HandOverTimeout) -> None:
+        """It takes too long."""
+        if self.current is not None:
+            self._keep(perhaps_served=self.current.asked)
+
+    def _keep(self, perhaps_served: bool = False) -> None:
+        handover, own = self.current, self.seat.cluster
+        assert handover is not None
+        assert own is not None
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())
+        self._forget_split()
+        self._trace(f"{handover.kind} given up")
+        self.port.count("hand_overs_given_up")
+        if perhaps_served:
+            fenced = msgspec.structs.replace(own, version=(handover.arc.version[0] + 1, 0))
+            self.members.update(fenced, "goes on under a new epoch")
+            self.log.copy_again()
+        self.port.emit(ArcKept(handover.arc))
+        if self.seat.leaving:
+            if perhaps_served:
+                self._refused[handover.arc.primary.id] = None
+            self.leave()
+
+    def _shrunk(self, arc: Cluster) -> Cluster:
+        """The own cluster without `arc` and its members."""
+        own = self.seat.cluster
+        assert own is not None
+        return msgspec.structs.replace(
+            own,
+            start=arc.key,
+            version=(own.version[0], own.version[1] + 1),
+            standby=None if own.standby and has_member(arc, own.standby.id) else own.standby,
+            brokers=tuple(b for b in own.brokers if not has_member(arc, b.id)),
+        )
+
+    def _finish_split(self, arc: Cluster) -> None:
+        for member in arc.members():
+            self.members.leaving.pop(member.id, None)
+        self._forget_split()
+        self.members.update(self._shrunk(arc), "split")
+        for member in arc.members()[1:]:
+            self.port.send(member, Membership(arc))
+        self.seat.ring.split_off(arc)
+        self.port.count("splits")
+        self.port.emit(ArcGone(arc))
+
+    # -- at the coming primary -------------------------------------------------------------------
+
+    def on_take_over(self, sender: Peer, message: TakeOver) -> None:
+        """Lead this cluster from now on, if everything that belongs to it has arrived."""
+        own, held, arc = self.seat.cluster, self.log.held, message.cluster
+        accepted = (
+            own is not None
+            and sender.id == own.primary.id
+            and arc.primary.id == self.port.me.id
+            and not self.seat.leaving
+            and held is not None
+            and (held.key, held.next) == (arc.key, message.index)
+        )
+        self.port.send(sender, TakenOver(arc, accepted))
+        if not accepted:
+            if held is not None and own is not None and held.key != own.key:
+                self.log.forget_copy()
+            return
+        self.port.count("hand_overs")
+        self.seat.take(arc, "took over", message.predecessor, message.successors)
+        self.seat.tell_members()
+        self.log.lead(message.index)
+        self.members.begin()
+        self.recruiting.begin()
+
+    def _trace(self, reason: str) -> None:
+        own = self.seat.cluster
+        if own is not None:
+            self.port.trace("cluster", epoch=own.version[0], name=own.key, reason=reason)
+
+
+def _smaller(arc: Cluster, node: NodeId) -> Cluster:
+    """A cluster that is not yet in service, without one of its members (not the primary)."""
+    rest = [m for m in arc.members()[1:] if m.id != node]
+    return msgspec.structs.replace(arc, standby=rest[0] if rest else None, brokers=tuple(rest[1:]))

@@ -1,0 +1,24 @@
+"""Places on the ring: SHA-1 keys in hexadecimal, so that string order is ring order (P2)."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+
+from overlay.machine import Key
+
+
+def key_of(name: str) -> Key:
+    """The key of a name such as ``attr:magnitude`` or ``cluster:NODE``: 40 hex digits."""
+    return sha1(name.encode(), usedforsecurity=False).hexdigest()
+
+
+def attribute_key(attribute: str) -> Key:
+    """Where an attribute's tree is rooted."""
+    return key_of("attr:" + attribute)
+
+
+def in_arc(key: Key, start: Key, end: Key) -> bool:
+    """Whether `key` is in (start, end] going clockwise; the whole ring where both are equal."""
+    if start < end:
+        return start < key <= end
+    return key > start or key <= end

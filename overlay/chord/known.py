@@ -1,0 +1,149 @@
+"""What this node believes about the ring: a bounded cache of cluster descriptions (P2).
+
+*Ring position is a hint; the epoch decides*: nothing in here ever says who owns a key. It only
+says whom to ask, and everybody who is asked wrongly knows better (a former owner knows to whom it
+gave the arc). So a description may be as old as it likes; of two for the same cluster the newer one
+wins.
+
+Beside descriptions, which carry an arc, there are *hints* from gossip, which carry only a primary:
+enough to enter the ring, not enough to choose a way in it.
+
+Nodes that did not answer are *shunned* for a while: their clusters stay known (the arc is still
+theirs), but ways through them are taken last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from overlay.chord.keys import in_arc
+from overlay.chord.messages import Cluster
+from overlay.lower_random.messages import RingHint
+from overlay.machine import Key, NodeId, Peer, Version
+
+HINTS = 16
+"""Ways in that are kept from gossip; wild guess."""
+
+SHUNNED = 256
+"""Nodes remembered as unreachable; wild guess."""
+
+SHUN_FOR = 10.0
+"""Seconds after which an unreachable node may be asked again; wild guess."""
+
+
+class KnownClusters:
+    """A bounded map from a cluster's key to its newest description, in ring order."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._clusters: dict[Key, Cluster] = {}  # in the order of last mention, for eviction
+        self._keys: list[Key] = []  # the same keys, sorted
+        self._hints: dict[Key, RingHint] = {}
+        self._shunned: dict[NodeId, float] = {}  # until when
+
+    def __len__(self) -> int:
+        return len(self._clusters)
+
+    def __iter__(self) -> Iterator[Cluster]:
+        """In ring order."""
+        return iter([self._clusters[key] for key in self._keys])
+
+    def get(self, key: Key) -> Cluster | None:
+        """The newest description of the cluster whose identity is `key`."""
+        return self._clusters.get(key)
+
+    def learn(self, cluster: Cluster) -> bool:
+        """Keep `cluster` unless a description at least as new is known. True if it was news."""
+        old = self._clusters.get(cluster.key)
+        if old is not None and old.version >= cluster.version:
+            return False
+        if old is None:
+            insort(self._keys, cluster.key)
+        else:
+            del self._clusters[cluster.key]
+        self._clusters[cluster.key] = cluster
+        if len(self._clusters) > self.limit:
+            self._drop(next(iter(self._clusters)))
+        return True
+
+    def forget(self, key: Key, version: Version) -> None:
+        """Drop what is known of the cluster `key` unless it is newer than `version`."""
+        cluster = self._clusters.get(key)
+        if cluster is not None and cluster.version <= version:
+            self._drop(key)
+        hint = self._hints.get(key)
+        if hint is not None and hint.version <= version:
+            del self._hints[key]
+
+    def clear(self) -> None:
+        """Forget everything about the ring (but not who is unreachable)."""
+        self._clusters.clear()
+        self._keys.clear()
+        self._hints.clear()
+
+    def hear(self, hint: RingHint) -> None:
+        """Keep a way in. Where a hint's epoch is newer than a description, that one is wrong about
+        the primary and leaves."""
+        old = self._hints.pop(hint.key, None)
+        if old is not None and old.version > hint.version:
+            hint = old
+        self._hints[hint.key] = hint
+        if len(self._hints) > HINTS:
+            del self._hints[next(iter(self._hints))]
+        cluster = self._clusters.get(hint.key)
+        if cluster is not None and cluster.version[0] < hint.version[0]:
+            self._drop(hint.key)
+
+    def hints(self) -> tuple[RingHint, ...]:
+        """Ways in, the longest known first."""
+        return tuple(self._hints.values())
+
+    def owner(self, key: Key) -> Cluster | None:
+        """Who owned `key` by the newest descriptions: the first cluster at or after it, if its arc
+        reaches back that far. (A part that was split off lies before what it was split from, so
+        the first one is also the newest.)"""
+        if not self._keys:
+            return None
+        at = bisect_left(self._keys, key) % len(self._keys)
+        cluster = self._clusters[self._keys[at]]
+        return cluster if cluster.owns(key) else None
+
+    def before(self, key: Key) -> Iterator[Cluster]:
+        """All clusters, the closest before `key` first, going backwards around the ring."""
+        at = bisect_left(self._keys, key)
+        for offset in range(1, len(self._keys) + 1):
+            yield self._clusters[self._keys[(at - offset) % len(self._keys)]]
+
+    def after(self, key: Key) -> Iterator[Cluster]:
+        """All clusters but the one at `key`, the next after it first."""
+        at = bisect_left(self._keys, key)
+        for offset in range(len(self._keys)):
+            cluster = self._clusters[self._keys[(at + offset) % len(self._keys)]]
+            if cluster.key != key:
+                yield cluster
+
+    def shun(self, node: NodeId, now: float) -> None:
+        """`node` does not answer."""
+        self._shunned.pop(node, None)
+        self._shunned[node] = now + SHUN_FOR
+        if len(self._shunned) > SHUNNED:
+            del self._shunned[next(iter(self._shunned))]
+
+    def trust(self, node: NodeId) -> None:
+        """`node` answers again."""
+        self._shunned.pop(node, None)
+
+    def reachable(self, peer: Peer, now: float) -> bool:
+        """False if `peer` lately did not answer."""
+        until = self._shunned.get(peer.id)
+        return until is None or until <= now
+
+    def _drop(self, key: Key) -> None:
+        del self._clusters[key]
+        del self._keys[bisect_left(self._keys, key)]
+
+
+def overlaps(one: Cluster, other: Cluster) -> bool:
+    """Whether the arcs of two clusters have a key in common."""
+    return in_arc(one.key, other.start, other.key) or in_arc(other.key, one.start, one.key)

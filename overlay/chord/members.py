@@ -1,0 +1,254 @@
+"""Who serves in the cluster: joining, leaving in order, and being lost (P1).
+
+The primary changes the membership, one version per change, and tells all members. A member believes
+a description that is newer than its own and comes from a node that may speak for the cluster: its
+primary of before, or the one that the description names.
+
+A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
+elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: no member
+any more, without warning; should it show up again it is told so and may be recruited anew. A member
+that loses its *primary* waits and asks now and then, since only an election can replace a primary:
+election and recovery (P4, P5) begin in `on_link_down` and end by a Membership of a higher epoch.
+"""
+
+from __future__ import annotations
+
+from overlay.chord.copying import Log
+from overlay.chord.events import ClusterMoved, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.keys import in_arc
+from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
+from overlay.chord.seat import Seat, has_member, with_member, with_standby, without_member
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import NodeId, Peer, Timer
+
+ASK_PRIMARY = 2.0
+"""Seconds between attempts to reach a primary that does not answer; wild guess."""
+
+LEAVE_WITHIN = 10.0
+"""Seconds after which a member leaves even if nobody released it. What it hosted is then moved as
+if it had died. Wild guess."""
+
+MOST_LOST = 64
+"""Lost members that are remembered, to tell them when they show up; wild guess."""
+
+
+class AskPrimary(Timer, frozen=True):
+    """Time to try to reach the lost primary."""
+
+
+class LeaveAnyway(Timer, frozen=True):
+    """Nobody released this node in time."""
+
+
+class Members:
+    """The membership, at the primary and at the other members."""
+
+    def __init__(self, seat: Seat, log: Log) -> None:
+        self.seat = seat
+        self.log = log
+        self.port = seat.port
+        self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
+        self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
+
+    # -- at the primary --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """This node leads a cluster now."""
+        self.leaving.clear()
+        self._lost.clear()
+        self.port.cancel_timer(AskPrimary())
+
+    def disband(self, reason: str) -> None:
+        """This node may not lead any more: everybody is free."""
+        for member in self._cluster().members()[1:]:
+            self.port.send(member, Released(self._cluster().key))
+        self._leave_seat(reason)
+
+    def limit_leaving(self) -> None:
+        """Whatever happens, this node goes when the time is up."""
+        self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
+
+    def admit(self, peer: Peer) -> None:
+        """`peer` serves from now on."""
+        cluster = self._cluster()
+        self._lost.pop(peer.id, None)
+        self.leaving.pop(peer.id, None)
+        self.update(with_member(cluster, peer), "member joined")
+        self.port.emit(MemberJoined(peer))
+
+    def release(self, peer: Peer) -> None:
+        """`peer` hosts nothing any more and may go."""
+        cluster = self.seat.cluster
+        if cluster is None or not self.seat.is_primary:
+            return
+        self.leaving.pop(peer.id, None)
+        if has_member(cluster, peer.id) and peer.id != self.port.me.id:
+            self.update(without_member(cluster, peer.id), "member left")
+        self.port.send(peer, Released(cluster.key))
+
+    def update(self, cluster: Cluster, reason: str) -> None:
+        """The cluster is this now: see that it has a standby if it can, and tell everybody."""
+        if cluster.standby is None or cluster.standby.id in self.leaving:
+            heir = next((b for b in cluster.brokers if b.id not in self.leaving), None)
+            if heir is not None:
+                cluster = with_standby(cluster, heir)
+        self.seat.take(cluster, reason)
+        self.seat.tell_members()
+        self.log.fit_standby(cluster)
+
+    def on_leaving(self, sender: Peer, message: Leaving) -> None:
+        """A member wants to go, or a node refuses to be one."""
+        cluster = self.seat.cluster
+        if cluster is not None and self.seat.is_primary and message.key == cluster.key:
+            if not has_member(cluster, sender.id):
+                self.port.send(sender, Released(message.key))
+            elif sender.id not in self.leaving:
+                self.leaving[sender.id] = sender
+                self.port.emit(MemberLeaving(sender))
+            return
+        newest = self.seat.ring.place.newest()
+        if newest is not None and newest.key == message.key:
+            self.port.send(sender, Moved(newest))
+        else:
+            self.port.send(sender, Released(message.key))
+
+    # -- at the other members --------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """A member wants to go. Ends by Released, or by time."""
+        cluster = self.seat.cluster
+        assert cluster is not None
+        self.limit_leaving()
+        self.port.send(cluster.primary, Leaving(cluster.key))
+
+    def on_membership(self, sender: Peer, message: Membership) -> None:
+        """A newer description of the own cluster, or of one that this node shall serve in."""
+        self.believe(sender, message.cluster)
+
+    def on_cluster_moved(self, event: ClusterMoved) -> None:
+        """Whom we asked is not our primary any more."""
+        own = self.seat.cluster
+        if own is not None and own.key == event.cluster.key:
+            self.believe(event.sender, event.cluster)
+
+    def believe(self, sender: Peer, cluster: Cluster) -> None:
+        """Take the description `cluster` from `sender` if it is newer and they may speak for it."""
+        own = self.seat.cluster
+        if not self._may_speak(sender, cluster):
+            self.port.count("memberships_refused")
+            if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
+                self.port.send(sender, Leaving(cluster.key))
+            return
+        if own is not None and own.key == cluster.key and cluster.version <= own.version:
+            return
+        if not has_member(cluster, self.port.me.id):
+            self._leave_seat("no member any more", cluster)
+            return
+        was_standby = self.seat.role == "standby"
+        new_primary = own is None or own.primary.id != cluster.primary.id
+        self.seat.take(cluster, "told by the primary")
+        if was_standby and self.seat.role != "standby":
+            self.log.forget_copy()
+        self.port.cancel_timer(AskPrimary())
+        if self.seat.leaving and new_primary:
+            self.leave()
+
+    def on_released(self, sender: Peer, message: Released) -> None:
+        """This node serves no more."""
+        own = self.seat.cluster
+        if own is None:
+            self.seat.reserved = False
+            self.seat.offer()
+        elif own.key == message.key and sender.id == own.primary.id:
+            self._leave_seat("released")
+
+    def on_ask_primary(self, timer: AskPrimary) -> None:
+        """The primary fell silent some time ago: knock."""
+        own = self.seat.cluster
+        if own is not None and not self.seat.is_primary:
+            self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            self.port.send(own.primary, Contact(self.port.me.id))
+
+    def on_leave_anyway(self, timer: LeaveAnyway) -> None:
+        """Time is up."""
+        if self.seat.leaving and not self.seat.is_primary:
+            self._leave_seat("not released in time")
+            self.seat.left = True
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """A lost member shows up: it may believe that it still serves."""
+        own = self.seat.cluster
+        if own is None:
+            return
+        if self.seat.is_primary:
+            peer = self._lost.pop(event.peer.id, None)
+            if peer is not None:
+                self.port.send(event.peer, Released(own.key))
+        elif event.peer.id == own.primary.id and event.fresh:
+            self.port.send(event.peer, Contact(self.port.me.id))
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A member is lost; or the primary is, and has to be waited for."""
+        own = self.seat.cluster
+        if own is None or not has_member(own, event.peer.id):
+            return
+        if self.seat.is_primary:
+            self.leaving.pop(event.peer.id, None)
+            if not event.left:
+                self._remember(event.peer)
+            self.update(without_member(own, event.peer.id), "member lost")
+            self.port.emit(MemberLost(event.peer))
+        elif event.peer.id == own.primary.id:
+            self.port.trace(
+                "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
+            )
+            if self.seat.leaving:
+                self._leave_seat("primary unreachable")
+            else:
+                self.port.set_timer(ASK_PRIMARY, AskPrimary())
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _may_speak(self, sender: Peer, cluster: Cluster) -> bool:
+        """Whether `sender` may tell this node what `cluster` says of it."""
+        own = self.seat.cluster
+        if self.seat.ring.id not in ("", cluster.ring):
+            return False
+        if own is None:  # recruited, or believed to be a member: only a node that stays agrees
+            return sender.id == cluster.primary.id and not self.seat.leaving
+        if own.key == cluster.key:
+            return sender.id in (own.primary.id, cluster.primary.id)
+        if self.seat.is_primary:
+            return False
+        # A part of our arc becomes a cluster of its own: the old primary says so, or the new one,
+        # which was a member beside us; whichever is heard first.
+        return cluster.version[0] > own.version[0] and (
+            sender.id == own.primary.id
+            or (
+                sender.id == cluster.primary.id
+                and has_member(own, sender.id)
+                and in_arc(cluster.key, own.start, own.key)
+            )
+        )
+
+    def _leave_seat(self, reason: str, successor: Cluster | None = None) -> None:
+        was_primary = self.seat.is_primary
+        self.log.forget_copy()
+        self.port.cancel_timer(AskPrimary())
+        self.port.cancel_timer(LeaveAnyway())
+        self.seat.give_up(reason, successor if was_primary else None)
+        self.seat.left = self.seat.leaving
+
+    def _remember(self, peer: Peer) -> None:
+        self._lost.pop(peer.id, None)
+        self._lost[peer.id] = peer
+        if len(self._lost) > MOST_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def _cluster(self) -> Cluster:
+        cluster = self.seat.cluster
+        assert cluster is not None
+        assert self.seat.is_primary, "only the primary changes members"
+        return cluster

@@ -1,0 +1,157 @@
+"""The wire vocabulary of the ring: lookups and repair (P2), cluster roles and copying (P1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from overlay.chord.keys import in_arc
+from overlay.machine import Key, Message, NodeId, Peer, Version
+
+
+class Cluster(msgspec.Struct, frozen=True, array_like=True):
+    """A cluster as everybody may know it. The one with the higher version is the newer one.
+
+    It owns the keys of the arc (start, key]: those after `start` up to and including `key`; where
+    both are equal it owns the whole ring. `key` is its identity. `version` is (epoch, number): a
+    new primary raises the epoch, any other change the number.
+    """
+
+    ring: str
+    key: Key
+    start: Key
+    version: Version
+    primary: Peer
+    standby: Peer | None = None
+    brokers: tuple[Peer, ...] = ()
+
+    def owns(self, key: Key) -> bool:
+        """Whether `key` lies in this cluster's arc."""
+        return in_arc(key, self.start, self.key)
+
+    def members(self) -> tuple[Peer, ...]:
+        """All nodes that serve in it, primary first, then standby, then match brokers."""
+        standby = () if self.standby is None else (self.standby,)
+        return (self.primary, *standby, *self.brokers)
+
+
+class Find(Message, frozen=True):
+    """Who owns `key`? Passed on towards the owner, which answers `origin` itself."""
+
+    key: Key
+    origin: Peer
+    number: int
+    hop: int
+
+
+class FindReply(Message, frozen=True):
+    """The owner of the key, by its own word."""
+
+    number: int
+    cluster: Cluster
+    hop: int
+
+
+class Stabilise(Message, frozen=True):
+    """From a cluster's primary to its successor's: who is before you, who comes after you?"""
+
+    cluster: Cluster
+
+
+class Neighbourhood(Message, frozen=True):
+    """Answer to Stabilise and AskNeighbourhood."""
+
+    cluster: Cluster
+    predecessor: Cluster | None
+    successors: tuple[Cluster, ...]
+
+
+class AskNeighbourhood(Message, frozen=True):
+    """The same question from anybody (`canopy ring` walks around with it)."""
+
+
+class Rectify(Message, frozen=True):
+    """To a successor: I believe that I am your predecessor (Zave's rectify)."""
+
+    cluster: Cluster
+
+
+class Recruit(Message, frozen=True):
+    """Serve in this cluster."""
+
+    cluster: Cluster
+
+
+class RecruitReply(Message, frozen=True):
+    """Accepted, or refused because the node serves elsewhere or is about to leave."""
+
+    key: Key
+    accepted: bool
+
+
+class Membership(Message, frozen=True):
+    """From the primary to its members: the cluster's newest description."""
+
+    cluster: Cluster
+
+
+class Leaving(Message, frozen=True):
+    """From a member to its primary: I want to leave; take over what I host, then release me."""
+
+    key: Key
+
+
+class Released(Message, frozen=True):
+    """To a member that leaves, or that is no longer needed: you serve in this cluster no more."""
+
+    key: Key
+
+
+class LogEntries(Message, frozen=True):
+    """Copies of the cluster's operation log for the standby, or for who takes over an arc.
+
+    With `reset` what was there before is forgotten: a copy of the whole state follows.
+    """
+
+    key: Key
+    epoch: int
+    first: int  # index of the first entry
+    entries: tuple[bytes, ...]
+    reset: bool = False
+
+
+class LogAck(Message, frozen=True):
+    """Everything before `next` is applied."""
+
+    key: Key
+    epoch: int
+    next: int
+
+
+class TakeOver(Message, frozen=True):
+    """To the standby (a primary that leaves) or to the first primary of a split-off arc: all
+    entries up to `index` are with you; from now on you are the primary of this cluster."""
+
+    cluster: Cluster
+    index: int
+    successors: tuple[Cluster, ...]
+    predecessor: Cluster | None
+
+
+class TakenOver(Message, frozen=True):
+    """Answer: done (or refused: the node leaves itself)."""
+
+    cluster: Cluster
+    accepted: bool
+
+
+class Moved(Message, frozen=True):
+    """Answer to who asked a former primary: this is the newest description I know."""
+
+    cluster: Cluster
+
+
+class Contact(Message, frozen=True):
+    """To a node that may know a way into the ring; answered by Moved with any cluster it knows,
+    or by nothing."""
+
+    node: NodeId

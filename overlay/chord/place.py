@@ -1,0 +1,130 @@
+"""Where this node stands with respect to the ring, and the next step towards any key (P2).
+
+A node is one of three: a *primary*, which takes part in the ring with pointers of its own; another
+*member* of a cluster, which leaves routing to its primary; an *outsider*, which enters through
+any cluster that it knows of. All three have the cache of `known`; `Place.route` is the one rule by
+which all three pass a lookup on: to whom the key belongs by the newest description, else to the
+closest cluster before it, which knows more of that part of the ring.
+
+There is one ring. A second one (two founders, a healed partition) is noticed here and kept out:
+`heard_other_ring` is the place where merging two rings begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from overlay.chord.events import Fenced, RingKnown
+from overlay.chord.known import KnownClusters, overlaps
+from overlay.chord.messages import Cluster
+from overlay.chord.pointers import Pointers, between
+from overlay.lower_random.messages import RingHint
+from overlay.machine import Key, NodeId, Peer, Port
+from overlay.settings import RingSettings
+
+
+class Place:
+    """State that lookups, repair and collecting share."""
+
+    def __init__(self, port: Port, settings: RingSettings) -> None:
+        self.port = port
+        self.settings = settings
+        self.known = KnownClusters(settings.known_clusters)
+        self.pointers = Pointers(settings.successors)
+        self.ring = ""  # id of our ring, "" while none is known
+        self.own: Cluster | None = None  # of which this node is a member
+        self.former: Cluster | None = None  # of which it was one
+        self.serving = False  # as its primary
+
+    def knows_ring(self) -> bool:
+        """Whether there is a way into the ring."""
+        return bool(self.own is not None or len(self.known) or self.known.hints())
+
+    def learn(self, cluster: Cluster) -> bool:
+        """Take a description from anybody. True if it was news."""
+        if not self._same_ring(cluster.ring, cluster.primary):
+            return False
+        if self.serving and self.own is not None:
+            if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
+                self.port.emit(Fenced(cluster))
+            if cluster.key == self.own.key:
+                return False  # nobody knows this cluster better than its primary
+        if not self.known.learn(cluster):
+            return False
+        if self.former is not None and self.former.key == cluster.key:
+            self.former = max(self.former, cluster, key=lambda c: c.version)
+        self.pointers.refresh(cluster)
+        return True
+
+    def hear(self, hint: RingHint) -> None:
+        """Take a way in from gossip."""
+        if hint.primary.id != self.port.me.id and self._same_ring(hint.ring, hint.primary):
+            self.known.hear(hint)
+
+    def owns(self, key: Key) -> bool:
+        """Whether this node is the primary of the key's owner."""
+        return self.serving and self.own is not None and self.own.owns(key)
+
+    def newest(self) -> Cluster | None:
+        """What to tell somebody who takes us for a primary that we are not (any more)."""
+        if self.own is not None:
+            return self.own
+        if self.former is not None:
+            return self.known.get(self.former.key) or self.former
+        return next(iter(self.known), None)
+
+    def route(self, key: Key, avoid: Container[NodeId] = ()) -> Peer | None:
+        """The next node on the way of `key` to its owner, not in `avoid` and not ourselves.
+
+        Nodes that lately did not answer are taken only when there is no other way.
+        """
+        spare: Peer | None = None
+        for peer in self._ways(key):
+            if peer.id == self.port.me.id or peer.id in avoid:
+                continue
+            if self.known.reachable(peer, self.port.now):
+                return peer
+            spare = spare or peer
+        return spare
+
+    def followers(self) -> Iterator[Cluster]:
+        """Clusters after ours as far as known: successors first, then what the cache has."""
+        yield from self.pointers.successors
+        yield from self.known.after(self.pointers.own)
+
+    def _ways(self, key: Key) -> Iterator[Peer]:
+        """Ways towards `key`, the best first."""
+        if self.own is not None and not self.serving:
+            yield self.own.primary
+        predecessor = self.pointers.predecessor if self.serving else None
+        if predecessor is not None and predecessor.owns(key):
+            yield predecessor.primary
+        owner = self.known.owner(key)
+        if owner is not None:
+            yield owner.primary
+        for cluster in self.known.before(key):
+            if self.serving and not between(cluster.key, self.pointers.own, key):
+                break  # going backwards around the ring, past ourselves: no progress
+            yield cluster.primary
+        if self.serving:
+            for cluster in self.followers():
+                yield cluster.primary
+        for hint in self.known.hints():
+            yield hint.primary
+
+    def _same_ring(self, ring: str, peer: Peer) -> bool:
+        """Whether `ring` is ours; the first that is heard of becomes ours."""
+        if self.own is None and not self.knows_ring():
+            self.ring = ""  # every way into the former one is gone
+        if not self.ring:
+            self.ring = ring
+            self.port.emit(RingKnown(ring))
+        if ring == self.ring:
+            return True
+        self.heard_other_ring(ring, peer)
+        return False
+
+    def heard_other_ring(self, ring: str, peer: Peer) -> None:
+        """Two rings have met: the smaller id shall win (DESIGN.md, Found)."""
+        self.port.count("other_ring_heard")
+        self.port.trace("cluster", name=ring, peer=peer.id, reason="another ring heard")

@@ -1,0 +1,360 @@
+"""Many Ring + Clusters machines in one process: FIFO links with random delays, a heap, no IO.
+
+A registry of the test's own stands above each node: it keeps the list of entries that the log
+means, as the real one keeps trees. Every message is delivered; a crashed or departed node makes its
+partners' links go down after a while, with what was lost named, as overlay/links does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from overlay.chord.clusters import Clusters
+from overlay.chord.events import (
+    ArcGone,
+    ArcKept,
+    ArcLeaving,
+    Committed,
+    CopyReset,
+    EntryCopied,
+    MemberLeaving,
+    OwnerFound,
+    OwnerUnknown,
+    RingCollected,
+    RoleChanged,
+    StateWanted,
+)
+from overlay.chord.messages import Cluster
+from overlay.chord.ring import Ring
+from overlay.links.events import LinkDown, LinkUp
+from overlay.lower_random.events import RingHeard
+from overlay.lower_random.messages import RingHint
+from overlay.machine import Key, LocalEvent, Message, NodeId, Peer, Timer
+from overlay.settings import ClusterSettings, RingSettings
+
+
+class FakeRegistry:
+    """What the trees do at the cluster: entries are `key:text`, each belongs to the key's arc."""
+
+    def __init__(self, node: MiniNode) -> None:
+        self.node = node
+        self.entries: list[bytes] = []  # at primary, standby, coming primary
+        self.committed = 0
+        self.written: list[tuple[int, bytes]] = []  # appended here, not yet committed
+        self.durable: list[bytes] = []  # committed while we were primary
+        self.key: Key = ""
+        self.slow = False  # answers ArcLeaving only when told
+        self.departing: Cluster | None = None
+        self.hosts_for_long = False  # MemberLeaving is answered only when told
+        self.leaving: list[Peer] = []
+
+    def write(self, key: Key, text: str) -> bool:
+        """As the registry does: only where the node owns the key."""
+        if not self.node.clusters.owns(key):
+            return False
+        entry = f"{key}:{text}".encode()
+        index = self.node.clusters.append(entry)
+        self.entries.append(entry)
+        self.written.append((index, entry))
+        return True
+
+    def on_event(self, event: LocalEvent) -> None:
+        clusters = self.node.clusters
+        if isinstance(event, RoleChanged):
+            if event.role == "none":
+                self.entries.clear()
+            if event.role != "primary":
+                self.written.clear()
+        elif isinstance(event, CopyReset):
+            self.entries.clear()
+        elif isinstance(event, EntryCopied):
+            if not event.entry.startswith(b"soft"):
+                self.entries.append(event.entry)
+        elif isinstance(event, StateWanted):
+            clusters.copy_state(list(self.entries))
+        elif isinstance(event, Committed):
+            self.durable += [entry for index, entry in self.written if index < event.next]
+            self.written = [(i, entry) for i, entry in self.written if i >= event.next]
+        elif isinstance(event, ArcLeaving):
+            self.departing = event.arc
+            if not self.slow:
+                self.go_on()
+        elif isinstance(event, ArcKept):
+            self.departing = None
+        elif isinstance(event, ArcGone):
+            self.entries = [e for e in self.entries if not event.arc.owns(e[:40].decode())]
+        elif isinstance(event, MemberLeaving):
+            self.leaving.append(event.peer)
+            if not self.hosts_for_long:
+                self.let_go()
+
+    def go_on(self) -> None:
+        """Transfer what leaves."""
+        arc, own = self.departing, self.node.clusters.cluster
+        assert arc is not None
+        assert own is not None
+        self.departing = None
+        if arc.key == own.key:
+            self.node.clusters.transfer([b"soft state"])
+        else:
+            self.node.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
+
+    def let_go(self) -> None:
+        for peer in self.leaving:
+            self.node.clusters.release(peer)
+        self.leaving.clear()
+
+
+class MiniPort:
+    """A Port that puts everything into the world's heap."""
+
+    def __init__(self, world: MiniWorld, me: Peer, seed: int) -> None:
+        self.world = world
+        self.me = me
+        self.rng = Random(seed)
+        self.queue: list[LocalEvent] = []
+        self.timers: dict[Timer, int] = {}
+        self.counters: dict[str, int] = {}
+        self.traces: list[tuple[str, dict[str, Any]]] = []
+        self.watched: dict[str, tuple[Peer, ...]] = {}
+
+    @property
+    def now(self) -> float:
+        return self.world.now
+
+    def send(self, peer: Peer, message: Message) -> None:
+        self.world.send(self.me, peer, message)
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        self.timers[timer] = self.world.push(delay, ("timer", self.me.id, timer))
+
+    def cancel_timer(self, timer: Timer) -> None:
+        self.timers.pop(timer, None)
+
+    def emit(self, event: LocalEvent) -> None:
+        self.queue.append(event)
+
+    def watch(self, group: str, peers: Sequence[Peer]) -> None:
+        self.watched[group] = tuple(peers)
+
+    def store(self, record: bytes) -> None:
+        raise AssertionError("the ring stores nothing yet")
+
+    def trace(self, kind: str, **fields: Any) -> None:
+        self.traces.append((kind, fields))
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + amount
+
+
+class FakeView:
+    """Knows some of the others; who is idle it is told at once."""
+
+    def __init__(self, world: MiniWorld, me: Peer) -> None:
+        self.world = world
+        self.me = me
+        self.neighbours: list[Peer] = []
+        self.idle = True
+        self.hint: RingHint | None = None
+
+    def peers(self) -> tuple[Peer, ...]:
+        return tuple(p for p in self.neighbours if p.id in self.world.nodes)
+
+    def idle_peers(self) -> tuple[Peer, ...]:
+        return tuple(p for p in self.peers() if self.world.nodes[p.id].view.idle)
+
+    def set_idle(self, idle: bool) -> None:
+        self.idle = idle
+
+    def tell_ring(self, hint: RingHint) -> None:
+        self.hint = hint
+
+
+class MiniNode:
+    """One node: two machines and a registry."""
+
+    def __init__(
+        self,
+        world: MiniWorld,
+        number: int,
+        founder: bool,
+        ring: RingSettings,
+        cluster: ClusterSettings,
+    ) -> None:
+        self.peer = Peer(f"{number:016x}", f"host:{number}")
+        self.port = MiniPort(world, self.peer, world.rng.getrandbits(32))
+        self.view = FakeView(world, self.peer)
+        self.ring = Ring(self.port, ring)
+        self.clusters = Clusters(self.port, cluster, self.ring, self.view, founder)
+        self.registry = FakeRegistry(self)
+        self.events: list[LocalEvent] = []
+        self.table: dict[type, list[Any]] = {}
+        for machine in (self.ring, self.clusters):
+            for kind, handler in machine.handlers().items():
+                listeners = self.table.setdefault(kind, [])
+                assert not listeners or issubclass(kind, LocalEvent), f"two owners of {kind}"
+                listeners.append(handler)
+
+    def settle(self) -> None:
+        """Hand round what was emitted until nothing is left."""
+        while self.port.queue:
+            event = self.port.queue.pop(0)
+            self.events.append(event)
+            for handler in self.table.get(type(event), ()):
+                handler(event)
+            self.registry.on_event(event)
+
+    def answers(self, key: Key) -> list[OwnerFound | OwnerUnknown]:
+        return [e for e in self.events if isinstance(e, OwnerFound | OwnerUnknown) and e.key == key]
+
+    def collected(self) -> list[RingCollected]:
+        return [e for e in self.events if isinstance(e, RingCollected)]
+
+
+class MiniWorld:
+    """The heap, the links, and questions about the whole."""
+
+    DEAD_AFTER = 1.0
+
+    def __init__(
+        self,
+        seed: int = 0,
+        ring: RingSettings | None = None,
+        cluster: ClusterSettings | None = None,
+        delay: float = 0.05,
+    ) -> None:
+        self.rng = Random(seed)
+        self.now = 0.0
+        self.delay = delay
+        self.ring = ring or RingSettings()
+        self.cluster = cluster or ClusterSettings()
+        self.nodes: dict[NodeId, MiniNode] = {}
+        self.cut: dict[tuple[NodeId, NodeId], None] = {}  # links that carry nothing
+        self.links: dict[tuple[NodeId, NodeId], float] = {}  # open; last arrival of the direction
+        self.sent: list[tuple[NodeId, NodeId, Message]] = []
+        self.watchers: list[Any] = []  # called after every step
+        self._heap: list[tuple[float, int, tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._made = 0
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def add(self, founder: bool = False, degree: int | None = None) -> MiniNode:
+        self._made += 1
+        node = MiniNode(self, self._made, founder, self.ring, self.cluster)
+        others = list(self.nodes.values())
+        if degree is not None and len(others) > degree:
+            others = self.rng.sample(others, degree)
+        for other in others:
+            node.view.neighbours.append(other.peer)
+            other.view.neighbours.append(node.peer)
+        self.nodes[node.peer.id] = node
+        node.ring.start()
+        node.clusters.start()
+        node.settle()
+        return node
+
+    def gossip(self) -> None:
+        """Everybody hears the hints of its neighbours."""
+        for node in list(self.nodes.values()):
+            for peer in node.view.peers():
+                hint = self.nodes[peer.id].view.hint
+                if hint is not None:
+                    self._give(node, RingHeard(hint))
+
+    def crash(self, node: MiniNode, left: bool = False) -> None:
+        """The node is gone; its partners notice after a while."""
+        del self.nodes[node.peer.id]
+        for one, other in list(self.links):
+            if other == node.peer.id:
+                self._break(one, node.peer, left, ())
+        self.links = {pair: at for pair, at in self.links.items() if node.peer.id not in pair}
+
+    def cut_link(self, one: MiniNode, other: MiniNode) -> None:
+        for a, b in ((one, other), (other, one)):
+            self.cut[(a.peer.id, b.peer.id)] = None
+            self.links.pop((a.peer.id, b.peer.id), None)
+            self._break(a.peer.id, b.peer, False, ())
+
+    def heal_link(self, one: MiniNode, other: MiniNode) -> None:
+        for a, b in ((one, other), (other, one)):
+            self.cut.pop((a.peer.id, b.peer.id), None)
+            self.push(self.delay, ("event", a.peer.id, LinkUp(b.peer, True)))
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def push(self, delay: float, what: tuple[Any, ...]) -> int:
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now + delay, self._sequence, what))
+        return self._sequence
+
+    def send(self, sender: Peer, peer: Peer, message: Message) -> None:
+        self.sent.append((sender.id, peer.id, message))
+        pair = (sender.id, peer.id)
+        if sender.id != peer.id and (pair in self.cut or peer.id not in self.nodes):
+            self._break(sender.id, peer, False, (message,))
+            return
+        at = self.now + self.rng.random() * self.delay
+        at = max(at, self.links.get(pair, 0.0))  # FIFO
+        self.links[pair] = at
+        self.links.setdefault((peer.id, sender.id), 0.0)
+        self.push(at - self.now, ("message", peer.id, sender, message))
+
+    def run(self, seconds: float, gossip_every: float = 1.0) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            step = min(until, self.now + gossip_every)
+            self._run_to(step)
+            self.gossip()
+
+    def _run_to(self, until: float) -> None:
+        while self._heap and self._heap[0][0] <= until:
+            self.now, sequence, what = heapq.heappop(self._heap)
+            node = self.nodes.get(what[1])
+            if node is None:
+                continue
+            if what[0] == "timer":
+                if node.port.timers.get(what[2]) != sequence:
+                    continue
+                del node.port.timers[what[2]]
+                self._give(node, what[2])
+            elif what[0] == "message":
+                if (what[2].id, what[1]) not in self.cut:
+                    self._give(node, what[3], what[2])
+            else:
+                self._give(node, what[2])
+            for watcher in self.watchers:
+                watcher()
+        self.now = until
+
+    def _give(self, node: MiniNode, what: Any, sender: Peer | None = None) -> None:
+        for handler in node.table.get(type(what), ()):
+            if sender is None:
+                handler(what)
+            else:
+                handler(sender, what)
+        node.settle()
+
+    def _break(self, at: NodeId, peer: Peer, left: bool, lost: tuple[Message, ...]) -> None:
+        event = LinkDown(peer, "gone", left, lost)
+        self.push(0.01 if left else self.DEAD_AFTER, ("event", at, event))
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def primaries(self) -> list[MiniNode]:
+        """All that lead a cluster, in ring order."""
+        leading = [n for n in self.nodes.values() if n.clusters.is_primary]
+        return sorted(leading, key=lambda n: n.clusters.cluster.key)  # type: ignore[union-attr]
+
+    def arcs(self) -> list[Cluster]:
+        return [n.clusters.cluster for n in self.primaries() if n.clusters.cluster is not None]
+
+    def owners(self, key: Key) -> list[MiniNode]:
+        """Who serves the key: never more than one, and at rest exactly one."""
+        return [n for n in self.nodes.values() if n.clusters.owns(key)]
+
+    def node(self, node: NodeId) -> MiniNode:
+        return self.nodes[node]
