@@ -23,13 +23,10 @@ import msgspec
 
 import overlay
 from overlay.machine import Message, ProtocolError
+from wire.framing import MALFORMED, shorten
 
 BODY_LIMIT: Final = 1 << 20
 """Bytes of a batch's body after decompression; DESIGN.md, section 6, Wire: 1 MiB."""
-
-MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
-"""What msgspec raises for input that is not of the asked type (measured on each kind of garbage:
-text that is not UTF-8 and too deep nesting have errors of their own)."""
 
 
 def message_modules() -> list[ModuleType]:
@@ -66,12 +63,6 @@ def collect(modules: Iterable[ModuleType]) -> dict[str, type[Message]]:
 
 MESSAGES: Final[dict[str, type[Message]]] = collect(message_modules())
 """Every message that may come over the wire, by its tag."""
-
-
-def shorten(reason: BaseException) -> str:
-    """An error's text as a reason that fits a log line and a Bye."""
-    text = str(reason) or type(reason).__name__
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def array_header(length: int) -> bytes:

@@ -18,7 +18,6 @@ import msgspec
 
 from overlay.client import COMMANDS, REPLIES, Command, Reply
 from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
-from wire.codec import MALFORMED, shorten
 
 T = TypeVar("T")
 
@@ -29,6 +28,17 @@ FRAME_LIMIT: Final = 1 << 20  # the same place
 CONTROL_LIMIT: Final = (
     8 << 20
 )  # a user's own programs publish thousands of events at once; wild guess
+
+
+MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+"""What msgspec raises for input that is not of the asked type (measured on each kind of garbage:
+text that is not UTF-8 and too deep nesting have errors of their own)."""
+
+
+def shorten(reason: BaseException) -> str:
+    """An error's text as a reason that fits a log line and a Bye."""
+    text = str(reason) or type(reason).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 class FrameFormat(Generic[T]):
@@ -51,7 +61,7 @@ class FrameFormat(Generic[T]):
         return self._seal(bytearray(PREFIX) + payload)
 
     def decode(self, payload: bytes | memoryview) -> T:
-        """The frame in `payload`; one of `wire.codec.MALFORMED` if it is none."""
+        """The frame in `payload`; one of `MALFORMED` if it is none."""
         return self._decoder.decode(payload)
 
     def _seal(self, buffer: bytearray) -> bytes:
@@ -80,7 +90,7 @@ class FrameReader(Generic[T]):
         """Bytes kept of a frame that is not complete: below the limit plus one read."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[T]:
+    def feed(self, data: bytes | bytearray) -> list[T]:
         """Take what was read and return the frames that are complete now."""
         frames: list[T] = []
         if self.error is not None:

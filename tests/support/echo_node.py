@@ -1,0 +1,133 @@
+"""A node without an overlay, for tests of wire/: what is published here is delivered here.
+
+It records every input that the driver gives it, so that tests can tell what reached it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overlay.client import (
+    Command,
+    Delivered,
+    Delivery,
+    Done,
+    Event,
+    Failed,
+    GetStatus,
+    Publish,
+    Published,
+    Status,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from overlay.links.messages import Frame
+
+
+class EchoNode:
+    """Delivers every event to every subscription. `hold` keeps publishes unanswered."""
+
+    def __init__(self, driver: Any, node: str = "00000000000000aa", address: str = "") -> None:
+        self.driver = driver
+        self.node = node
+        self.address = address
+        self.ready = False
+        self.drained = False
+        self.hold = False
+        self.held: list[tuple[int, Publish]] = []
+        self.inputs: list[tuple[Any, ...]] = []
+        self.frames: list[Frame] = []
+        self.alarm: float | None = None
+        self.drains = True
+        self.seeds: list[str] = []
+        self.on_frame: Callable[[int, Frame], None] = lambda connection, frame: None
+        self.subscriptions: dict[str, int] = {}
+        self.sequence = 0
+
+    def start(self) -> None:
+        self.inputs.append(("start",))
+        self.ready = True
+
+    def on_opened(self, connection: int) -> None:
+        self.inputs.append(("opened", connection))
+
+    def on_accepted(self, connection: int) -> None:
+        self.inputs.append(("accepted", connection))
+
+    def on_frames(self, connection: int, frames: list[Frame]) -> None:
+        self.inputs.append(("frames", connection, len(frames)))
+        self.frames += frames
+        for frame in frames:
+            self.on_frame(connection, frame)
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        self.inputs.append(("closed", connection, reason))
+
+    def on_tick(self) -> None:
+        self.inputs.append(("tick",))
+        self.alarm = None
+
+    def deadline(self) -> float | None:
+        return self.alarm
+
+    def drain(self) -> None:
+        self.inputs.append(("drain",))
+        self.drained = self.drains
+
+    def add_seeds(self, addresses: Sequence[str]) -> None:
+        self.seeds += addresses
+
+    def client_gone(self, client: int) -> None:
+        self.inputs.append(("gone", client))
+        self.subscriptions = {s: c for s, c in self.subscriptions.items() if c != client}
+
+    def command(self, client: int, command: Command) -> None:
+        request = command.request
+        if isinstance(command, Subscribe):
+            name = f"s{len(self.subscriptions)}"
+            self.subscriptions[name] = client
+            self.driver.reply(client, Subscribed(request, name))
+        elif isinstance(command, Unsubscribe):
+            self.subscriptions.pop(command.subscription, None)
+            self.driver.reply(client, Done(request))
+        elif isinstance(command, Publish):
+            if self.hold:
+                self.held.append((client, command))
+            else:
+                self.publish(client, command)
+        elif isinstance(command, GetStatus):
+            self.driver.reply(client, self.status(request))
+        else:
+            self.driver.reply(client, Failed(request, "usage", "an echo node knows no overlay"))
+
+    def release(self) -> None:
+        self.hold = False
+        held, self.held = self.held, []
+        for client, command in held:
+            self.publish(client, command)
+
+    def publish(self, client: int, command: Publish) -> None:
+        events = []
+        for draft in command.events:
+            self.sequence += 1
+            events.append(
+                Event(
+                    self.node, 1, self.sequence, draft.time, draft.attributes, draft.payload,
+                    draft.payload_type,
+                )
+            )  # fmt: skip
+        for event in events:
+            for subscription, subscriber in self.subscriptions.items():
+                found = Delivery(subscription, event, "type", "-", "+", 0)
+                self.driver.reply(subscriber, Delivered(0, (found,)))
+        self.driver.reply(
+            client, Published(command.request, tuple(event.identity for event in events))
+        )
+
+    def status(self, request: int) -> Status:
+        return Status(
+            request, self.node, self.address, self.ready, False, 1, "none", "", "", 0, 0,
+            len(self.subscriptions), 0, 0, "pivot", {}, {"data_messages": 7},
+        )  # fmt: skip

@@ -1,0 +1,294 @@
+"""The control socket: how programs on this machine use the node (DESIGN.md, section 6, Faces).
+
+A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
+connection is a client with a number; what it subscribed ends with it.
+
+- **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
+  `PUBLISHES` of a client are unanswered (or `REQUESTS` of any kind), no more is read from it, so a
+  program that publishes faster than the overlay takes is slowed down by its own socket.
+- **Deliveries** of one turn are encoded once each and sent together.
+- **Slow clients.** What waits for a client is bounded. Replies always fit, for requests are
+  bounded; deliveries beyond `QUEUE_LIMIT` are dropped, counted and traced, and the client is told
+  how many (a `Failed` with request 0 and the code ``overflow``) as soon as it reads again.
+- Garbage ends that client's connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import trio
+
+from overlay.client import Command, Delivered, Delivery, Draft, Failed, Publish, Reply, Status
+from wire.codec import array_header
+from wire.driver import TrioDriver
+from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+from wire.log import Log
+
+READ_SIZE: Final = 256 * 1024  # bytes of one receive; a batch of 256 events has about 64 KiB
+PIECE: Final = 256 * 1024  # bytes of deliveries in one frame, and of one send; wild guess
+QUEUE_LIMIT: Final = 16 << 20  # bytes that wait for one client before deliveries drop; wild guess
+REQUESTS: Final = 64  # unanswered requests of one client; wild guess
+PUBLISHES: Final = 4  # unanswered publishes among them: enough to hide the reply's way. Wild guess
+CLIENTS: Final = 256  # connections to the control socket; wild guess
+NEWS: Final = 0  # the request number of what was not asked for
+
+
+class Commands(Protocol):
+    """Who carries out the commands: the process, which hands most of them to the node."""
+
+    def command(self, client: int, command: Command) -> None:
+        """Carry out one command, in a turn of its own."""
+
+    def client_gone(self, client: int) -> None:
+        """The client's connection ended."""
+
+
+class Client:
+    """One connection to the control socket."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.dropped = 0  # deliveries since it was last told
+        self.outbox: list[bytes] = []
+        self.waiting = 0  # bytes in the outbox
+        self.unanswered: dict[int, bool] = {}  # request -> whether it is a publish
+        self.publishes = 0
+        self.fresh: list[bytes] = []  # encoded deliveries of this turn
+        self.ready = trio.lowlevel.ParkingLot()  # the writer waits here
+        self.room = trio.lowlevel.ParkingLot()  # the reader waits here
+
+    @property
+    def full(self) -> bool:
+        """Whether no more may be read from it now."""
+        return self.publishes >= PUBLISHES or len(self.unanswered) >= REQUESTS
+
+    def asked(self, command: Command) -> None:
+        """A command was read. A number that is still in use would mix up two replies."""
+        publish = isinstance(command, Publish)
+        self.unanswered[command.request] = publish
+        self.publishes += publish
+
+    def answered(self, request: int) -> None:
+        """Its reply is there: more may be read."""
+        publish = self.unanswered.pop(request, None)
+        if publish:
+            self.publishes -= 1
+        if publish is not None and not self.full:
+            self.room.unpark_all()
+
+    def put(self, frame: bytes) -> None:
+        """Queue a frame for the writer."""
+        self.outbox.append(frame)
+        self.waiting += len(frame)
+        self.ready.unpark_all()
+
+    def take(self) -> bytes:
+        """The next frames for the socket, in one piece."""
+        size = count = 0
+        while count < len(self.outbox) and size < PIECE:
+            size += len(self.outbox[count])
+            count += 1
+        piece = b"".join(self.outbox[:count])
+        del self.outbox[:count]
+        self.waiting -= size
+        return piece
+
+
+class ControlServer:
+    """Serves the control socket and is the driver's way to the clients.
+
+    `dropped` counts deliveries that slow clients did not get. Times are filled in here, by the
+    wall clock `wall`: `Draft.time` where a program left it 0, `Delivery.latency_ms`.
+    """
+
+    def __init__(
+        self,
+        driver: TrioDriver,
+        commands: Commands,
+        log: Log,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.dropped = 0
+        self.fill_status: Callable[[Status], Status] = lambda status: status
+        self._driver = driver
+        self._commands = commands
+        self._log = log
+        self._wall = wall
+        self._clients: dict[int, Client] = {}
+        self._last_number = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._touched: dict[int, Client] = {}  # clients with deliveries of this turn
+        head = self._encode(Delivered(NEWS, ()))
+        self._delivered = head[:-1]  # without the empty array at its end
+        driver.replies = self.reply
+        driver.after_turn.append(self.flush)
+
+    async def serve(
+        self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen at `path` until cancelled. OSError if the socket cannot be made."""
+        sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        with sock:
+            before = os.umask(0o177)  # the socket is private from its first moment
+            try:
+                await sock.bind(str(path))
+            finally:
+                os.umask(before)
+            sock.listen(CLIENTS)
+            listener = trio.SocketListener(sock)
+            task_status.started()
+            await trio.serve_listeners(self._serve_client, [listener])
+
+    async def settle(self) -> None:
+        """Wait until every client has got what waits for it."""
+        while any(client.outbox for client in self._clients.values()):
+            await trio.sleep(0.01)
+
+    # From the node (through the driver).
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Queue an answer, or news. A client that is gone gets nothing."""
+        found = self._clients.get(client)
+        if found is None:
+            return
+        if isinstance(reply, Delivered):
+            self._deliver(found, reply.deliveries)
+            return
+        if isinstance(reply, Status):
+            reply = self.fill_status(reply)
+        try:
+            found.put(REPLY_FRAMES.encode(reply))
+        except (ValueError, OverflowError) as error:
+            found.put(REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error))))
+        found.answered(reply.request)
+
+    def flush(self) -> None:
+        """The end of a turn: send its deliveries together."""
+        if not self._touched:
+            return
+        for client in self._touched.values():
+            self._pack(client)
+        self._touched.clear()
+
+    def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
+        now = self._wall()
+        self._touched[client.number] = client
+        for found in deliveries:
+            if client.waiting > QUEUE_LIMIT:
+                self._drop(client, found)
+                continue
+            encoded = self._encode(
+                msgspec.structs.replace(found, latency_ms=(now - found.event.time) * 1000)
+            )
+            client.fresh.append(encoded)
+            client.waiting += len(encoded)
+
+    def _drop(self, client: Client, delivery: Delivery) -> None:
+        if not client.dropped:
+            self._log.warning("slow_client", client=client.number, waiting=client.waiting)
+        client.dropped += 1
+        self.dropped += 1
+        self._driver.trace(
+            "drop", {"event": delivery.event.identity, "reason": "slow client", "size": 1}
+        )
+
+    def _pack(self, client: Client) -> None:
+        """Put the deliveries of this turn into as few frames as their sizes allow."""
+        start = size = 0
+        fresh = client.fresh
+        for end, encoded in enumerate(fresh, 1):
+            size += len(encoded)
+            if size >= PIECE or end == len(fresh):
+                body = array_header(end - start) + b"".join(fresh[start:end])
+                client.waiting -= size
+                client.put(REPLY_FRAMES.wrap(self._delivered + body))
+                start, size = end, 0
+        fresh.clear()
+
+    # From the clients.
+
+    async def _serve_client(self, stream: trio.SocketStream) -> None:
+        if len(self._clients) >= CLIENTS:
+            self._log.warning("refused_client", reason="too many clients")
+            await trio.aclose_forcefully(stream)
+            return
+        self._last_number += 1
+        client = self._clients[self._last_number] = Client(self._last_number)
+        self._log.debug("client", client=client.number)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, client, stream, nursery.cancel_scope)
+                nursery.start_soon(self._read, client, stream, nursery.cancel_scope)
+        finally:
+            del self._clients[client.number]
+            self._touched.pop(client.number, None)
+            await trio.aclose_forcefully(stream)
+        self._commands.client_gone(client.number)
+
+    async def _read(
+        self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
+    ) -> None:
+        reader = FrameReader(COMMAND_FRAMES)
+        while reader.error is None:
+            try:
+                data = await stream.receive_some(READ_SIZE)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                break
+            if not data:
+                break
+            for command in reader.feed(data):
+                while client.full:
+                    await client.room.park()
+                self._take(client, command)
+        if reader.error is not None:
+            self._log.warning("bad_client", client=client.number, reason=reader.error)
+            client.put(REPLY_FRAMES.encode(Failed(NEWS, "usage", reader.error)))
+            with trio.move_on_after(1.0):  # a moment for the writer to tell it
+                while client.outbox:
+                    await trio.sleep(0.01)
+        scope.cancel()
+
+    def _take(self, client: Client, command: Command) -> None:
+        if command.request in client.unanswered:
+            reason = f"request {command.request} is not answered yet: number requests differently"
+            client.put(REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
+            return
+        if isinstance(command, Publish):
+            command = stamp(command, self._wall())
+        client.asked(command)
+        self._commands.command(client.number, command)
+
+    async def _write(
+        self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
+    ) -> None:
+        while True:
+            if not client.outbox:
+                if client.dropped:
+                    reason = (
+                        f"{client.dropped} deliveries were dropped: this program reads too slowly"
+                    )
+                    client.dropped = 0
+                    client.put(REPLY_FRAMES.encode(Failed(NEWS, "overflow", reason)))
+                    continue
+                await client.ready.park()
+                continue
+            try:
+                await stream.send_all(client.take())
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                break
+        scope.cancel()
+
+
+def stamp(publish: Publish, now: float) -> Publish:
+    """`publish` with the time of its arrival in every draft that has none."""
+    drafts = tuple(
+        draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)
+        for draft in publish.events
+    )
+    return Publish(publish.request, drafts, publish.receipt)

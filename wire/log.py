@@ -1,0 +1,85 @@
+"""Structured logs on standard error: one line per fact, ``key=value`` behind time, level and event.
+
+``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person,
+and every log collector takes it apart (logfmt). The log tells what happened to the process and its
+links; what happens to events is in the traces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, TextIO
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+PLAIN: Final = re.compile(r"[^\s\"=\\]+")
+VALUE_LIMIT: Final = 2_000  # characters of one value; a reason comes from outside. Wild guess
+ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def logfmt(value: object) -> str:
+    """A value as logfmt has it: quoted where needed, printable, bounded."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if len(text) > VALUE_LIMIT:
+        text = text[:VALUE_LIMIT] + "…"
+    if PLAIN.fullmatch(text) and text.isprintable():
+        return text
+    text = text.translate(ESCAPES)
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text) + '"'
+
+
+class Log:
+    """Writes log lines of `level` and above to `out`."""
+
+    def __init__(
+        self,
+        level: str = "info",
+        out: TextIO | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._threshold = LEVELS.index(level)
+        self._out = out if out is not None else sys.stderr
+        self._clock = clock
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """What only a developer wants."""
+        self._write(0, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """What an operator wants to know."""
+        self._write(1, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """What goes wrong while the node goes on."""
+        self._write(2, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Why the process ends."""
+        self._write(3, event, fields)
+
+    def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if level < self._threshold:
+            return
+        now = self._clock()
+        stamp = (
+            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
+        )
+        words = [stamp, LEVELS[level], event, *(f"{k}={logfmt(v)}" for k, v in fields.items())]
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe: the node goes on unread
+            print(" ".join(words), file=self._out, flush=True)
+
+
+class Forward(logging.Handler):
+    """Takes what libraries say through `logging` into a `Log`, as event ``library``."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record of a library; their warnings are our debug."""
+        self._log.debug("library", name=record.name, message=record.getMessage())
