@@ -245,6 +245,10 @@ class Run:
     def _inflict(self, fault: Fault) -> None:
         world = self.world
         nodes = [self.nodes[number] for number in fault.nodes]
+        if fault.role:
+            serving = self._serving()
+            fit = [name for name in serving if world.node(name).clusters.role == fault.role]
+            nodes = [self._rng.choice(fit)] if fit else []
         match fault.do:
             case "crash" | "lose":
                 for name in nodes:

@@ -9,6 +9,7 @@
     network: {loss: 0.02, latency_high: 0.2}
     faults:                      # times are seconds after the first event
       - {at: 2, do: crash, nodes: [5]}
+      - {at: 3, do: drain, role: broker}
       - {at: 4, do: cut, nodes: [0, 3]}
       - {at: 6, do: restart, nodes: [5]}
       - {at: 8, do: network, network: {loss: 0.1}}
@@ -54,6 +55,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "crash", "lose", "restart", "drain", "join", "cut", "partition", "heal", "network"
     ]  # lose: a crash that nobody is told of; join: one more node per given seed
     nodes: tuple[int, ...] = ()
+    role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
     groups: tuple[tuple[int, ...], ...] = ()
     network: Conditions | None = None
 
