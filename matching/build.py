@@ -1,0 +1,156 @@
+"""Predicates without text: ``attr("mag") >= 3`` reads as it would in a selector.
+
+An `Operand` is a term in the making: arithmetic gives operands, tests give predicates. What the
+text can say can be built and nothing else, since a predicate travels as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from matching import expression as nodes
+from matching.errors import SelectorError
+from matching.expression import Expression
+from matching.predicate import Predicate, built
+from matching.values import Value
+
+_Side: TypeAlias = "Operand | Value"
+
+
+def attr(name: str) -> Operand:
+    """The attribute of this name, to be compared, calculated with, or taken as a condition.
+
+    Raises SelectorError for an empty name and for reserved ones (which begin with ``$``).
+    """
+    return Operand(nodes.attribute(name))
+
+
+class Operand:
+    """A value to be: an attribute or arithmetic on some. Comparing it gives a Predicate."""
+
+    __slots__ = ("_node",)
+    __hash__ = None  # type: ignore[assignment]  # == builds a predicate
+
+    def __init__(self, node: Expression) -> None:
+        self._node = node
+
+    def predicate(self) -> Predicate:
+        """A boolean attribute as a condition: true only if its value is TRUE."""
+        if not nodes.is_condition(self._node):
+            raise SelectorError("arithmetic is no condition: compare it with something")
+        return built(self._node)
+
+    def __repr__(self) -> str:
+        return f"Operand({nodes.tree(self._node)!r})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an attribute is not true or false by itself: use & | ~")
+
+    # Tests.
+
+    def __eq__(self, other: _Side) -> Predicate:  # type: ignore[override]
+        return self._compare("=", other)
+
+    def __ne__(self, other: _Side) -> Predicate:  # type: ignore[override]
+        return self._compare("<>", other)
+
+    def __lt__(self, other: _Side) -> Predicate:
+        return self._compare("<", other)
+
+    def __le__(self, other: _Side) -> Predicate:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: _Side) -> Predicate:
+        return self._compare(">", other)
+
+    def __ge__(self, other: _Side) -> Predicate:
+        return self._compare(">=", other)
+
+    def _compare(self, op: str, other: _Side) -> Predicate:
+        return built(nodes.Comparison(op, self._node, _node(other)))
+
+    def between(self, low: _Side, high: _Side) -> Predicate:
+        """``BETWEEN low AND high``, both included."""
+        return built(nodes.Between(self._node, _node(low), _node(high)))
+
+    def isin(self, choices: Iterable[Value]) -> Predicate:
+        """``IN (…)``, of at least one value."""
+        listed = tuple(nodes.literal(choice) for choice in choices)
+        if not listed:
+            raise SelectorError("IN needs at least one value")
+        return built(nodes.InList(self._node, listed))
+
+    def like(self, pattern: str, escape: str | None = None) -> Predicate:
+        """``LIKE pattern``: % any run of characters, _ any one; `escape` is one character."""
+        for text in (pattern, "" if escape is None else escape):
+            nodes.literal(text)
+        if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
+            raise SelectorError("LIKE needs a string, and ESCAPE exactly one character")
+        return built(nodes.Like(self._node, pattern, escape))
+
+    def is_null(self) -> Predicate:
+        """``IS NULL``: absent, or NULL."""
+        return built(nodes.IsNull(self._node))
+
+    def is_not_null(self) -> Predicate:
+        """``IS NOT NULL``: has a value."""
+        return built(nodes.Not(nodes.IsNull(self._node)))
+
+    # A boolean attribute as a condition.
+
+    def __and__(self, other: Predicate | Operand) -> Predicate:
+        return self.predicate() & _predicate(other)
+
+    def __rand__(self, other: Predicate) -> Predicate:
+        return other & self.predicate()
+
+    def __or__(self, other: Predicate | Operand) -> Predicate:
+        return self.predicate() | _predicate(other)
+
+    def __ror__(self, other: Predicate) -> Predicate:
+        return other | self.predicate()
+
+    def __invert__(self) -> Predicate:
+        return ~self.predicate()
+
+    # Arithmetic.
+
+    def __add__(self, other: _Side) -> Operand:
+        return self._arithmetic("+", self, other)
+
+    def __radd__(self, other: _Side) -> Operand:
+        return self._arithmetic("+", other, self)
+
+    def __sub__(self, other: _Side) -> Operand:
+        return self._arithmetic("-", self, other)
+
+    def __rsub__(self, other: _Side) -> Operand:
+        return self._arithmetic("-", other, self)
+
+    def __mul__(self, other: _Side) -> Operand:
+        return self._arithmetic("*", self, other)
+
+    def __rmul__(self, other: _Side) -> Operand:
+        return self._arithmetic("*", other, self)
+
+    def __truediv__(self, other: _Side) -> Operand:
+        return self._arithmetic("/", self, other)
+
+    def __rtruediv__(self, other: _Side) -> Operand:
+        return self._arithmetic("/", other, self)
+
+    def __neg__(self) -> Operand:
+        return Operand(nodes.negate(self._node))
+
+    @staticmethod
+    def _arithmetic(op: str, left: _Side, right: _Side) -> Operand:
+        return Operand(nodes.Arithmetic(op, _node(left), _node(right)))
+
+
+def _node(side: _Side) -> Expression:
+    return side._node if isinstance(side, Operand) else nodes.literal(side)
+
+
+def _predicate(side: Predicate | Operand) -> Predicate:
+    return side.predicate() if isinstance(side, Operand) else side

@@ -1,0 +1,115 @@
+"""Why a predicate is or is not true for an event: the verdict of every part (DESIGN.md, Why)."""
+
+from __future__ import annotations
+
+from matching.evaluate import Verdict, condition, term
+from matching.expression import (
+    And,
+    Between,
+    Comparison,
+    Expression,
+    InList,
+    Like,
+    Literal,
+    Not,
+    Or,
+    attributes_of,
+)
+from matching.unparse import quote_name, quote_value, unparse
+from matching.values import RANKS, Attributes, Value, type_name
+
+_SPOKEN = {True: "true", False: "false", None: "unknown"}
+
+
+class Explanation:
+    """The verdict on one sub-expression of a selector, with those on its parts; immutable."""
+
+    __slots__ = ("children", "reason", "seen", "text", "verdict")
+
+    def __init__(
+        self,
+        text: str,
+        verdict: Verdict,
+        seen: tuple[tuple[str, Value | None], ...],
+        reason: str,
+        children: tuple[Explanation, ...],
+    ) -> None:
+        self.text = text
+        """The sub-expression, canonically."""
+        self.verdict = verdict
+        """True, False, or None for unknown."""
+        self.seen = seen
+        """For a test: each attribute in it with the event's value, None for NULL or absence."""
+        self.reason = reason
+        """Why a test is unknown: an absent attribute, a NULL, two types; else empty."""
+        self.children = children
+        """The parts of AND, OR and NOT, in the order of the text."""
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.text!r}, {self.verdict})"
+
+    def lines(self) -> list[str]:
+        """The tree for people: a line per part, indented by two spaces per level."""
+        note = ", ".join(f"{quote_name(name)} is {quote_value(value)}" for name, value in self.seen)
+        if self.reason:
+            note = self.reason
+        own = f"{_SPOKEN[self.verdict]}: {self.text}" + (f"  ({note})" if note else "")
+        return [own, *("  " + line for child in self.children for line in child.lines())]
+
+
+def explain(node: Expression, attributes: Attributes) -> Explanation:
+    """The verdict on a condition and on each of its parts."""
+    verdict = condition(node)(attributes)
+    match node:
+        case And(operands=parts) | Or(operands=parts):
+            children = tuple(explain(part, attributes) for part in parts)
+            return Explanation(unparse(node), verdict, (), "", children)
+        case Not(operand=And() | Or() | Not() | Comparison() as operand):
+            child = explain(operand, attributes)
+            return Explanation(unparse(node), verdict, (), "", (child,))
+        case _:
+            seen = tuple((name, _value(attributes, name)) for name in attributes_of(node))
+            reason = _reason(node, attributes) if verdict is None else ""
+            return Explanation(unparse(node), verdict, seen, reason, ())
+
+
+def _value(attributes: Attributes, name: str) -> Value | None:
+    value = attributes.get(name)
+    return value if type(value) in RANKS else None
+
+
+def _reason(node: Expression, attributes: Attributes) -> str:
+    """Why a test is unknown."""
+    for name in attributes_of(node):
+        if _value(attributes, name) is None:
+            what = "NULL" if name in attributes else "absent"
+            return f"attribute {quote_name(name)} is {what}"
+    inner = node.operand if isinstance(node, Not) else node
+    match inner:
+        case Comparison(left=left, right=right):
+            pairs = [(left, right)]
+        case Between(operand=operand, low=low, high=high):
+            pairs = [(operand, low), (operand, high)]
+        case InList(operand=operand, choices=choices):
+            pairs = [(operand, choice) for choice in choices]
+        case Like(operand=operand):
+            return f"{_described(operand, attributes)}, LIKE needs a string"
+        case _:
+            return f"{_described(inner, attributes)}, not a boolean"
+    for left, right in pairs:
+        if _kind(left, attributes) != _kind(right, attributes):
+            return f"{_described(left, attributes)}, {_described(right, attributes)}"
+    return f"{_described(pairs[0][0], attributes)}, so is the other side"
+
+
+def _kind(node: Expression, attributes: Attributes) -> str:
+    return type_name(term(node)(attributes))
+
+
+def _described(node: Expression, attributes: Attributes) -> str:
+    value = term(node)(attributes)
+    if isinstance(node, Literal):
+        return f"{quote_value(value)} is a {type_name(value)}"
+    kind = type_name(value)
+    shown = "NULL" if kind == "NULL" else f"the {kind} {quote_value(value)}"
+    return f"{unparse(node)} is {shown}"

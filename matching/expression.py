@@ -1,0 +1,257 @@
+"""The parsed tree of a selector: immutable nodes, the constructors that keep it canonical, limits.
+
+There are conditions (true, false or unknown) and terms (a value or NULL); an attribute and a
+literal are both. AND and OR hold any number of operands and never one of their own kind, so that a
+chain of a thousand ORs is one level deep and recursion over a tree is bounded by `MAX_DEPTH`.
+
+A literal knows its type: in Python ``1 == True == 1.0``, but ``x = TRUE`` and ``x = 1`` are
+different conditions, and ``x / 2`` and ``x / 2.0`` are different terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from matching.errors import SelectorError
+from matching.values import INT_MAX, INT_MIN, Value, check_value, is_utf8
+
+# Levels of parentheses, NOT and arithmetic. Far above what people write; twice this many Python
+# frames still fit below the interpreter's limit of 1,000 (and far below Spark's stack). Wild guess.
+MAX_DEPTH = 128
+
+COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+ARITHMETIC = ("+", "-", "*", "/")
+
+
+class Literal(msgspec.Struct, frozen=True):
+    """A value written in the selector. Build it with `literal`, which sets `kind`."""
+
+    value: Value
+    kind: str
+
+
+class Attribute(msgspec.Struct, frozen=True):
+    """The value of an attribute; as a condition true only if that value is TRUE."""
+
+    name: str
+
+
+class Negate(msgspec.Struct, frozen=True):
+    """The number with the other sign."""
+
+    operand: Expression
+
+
+class Arithmetic(msgspec.Struct, frozen=True):
+    """``left op right`` with one of + - * /."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """``left op right`` with one of = <> < <= > >=."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+
+class Between(msgspec.Struct, frozen=True):
+    """``operand >= low AND operand <= high``."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+
+
+class InList(msgspec.Struct, frozen=True):
+    """``operand = a OR operand = b …`` over literals."""
+
+    operand: Expression
+    choices: tuple[Literal, ...]
+
+
+class Like(msgspec.Struct, frozen=True):
+    """The operand is a string of this pattern: % any run, _ any one character."""
+
+    operand: Expression
+    pattern: str
+    escape: str | None
+
+
+class IsNull(msgspec.Struct, frozen=True):
+    """The operand has no value. Never unknown."""
+
+    operand: Expression
+
+
+class Not(msgspec.Struct, frozen=True):
+    """True and false exchanged; unknown stays."""
+
+    operand: Expression
+
+
+class And(msgspec.Struct, frozen=True):
+    """True if all are, false if any is, else unknown. Build it with `conjoin`."""
+
+    operands: tuple[Expression, ...]
+
+
+class Or(msgspec.Struct, frozen=True):
+    """True if any is, false if all are, else unknown. Build it with `disjoin`."""
+
+    operands: tuple[Expression, ...]
+
+
+Term: TypeAlias = Literal | Attribute | Negate | Arithmetic
+Condition: TypeAlias = Comparison | Between | InList | Like | IsNull | Not | And | Or
+Expression: TypeAlias = Term | Condition
+
+
+def literal(value: Value) -> Literal:
+    """A literal node. Raises SelectorError for what is no admissible value.
+
+    An integer beyond 64 bits becomes the nearest float, as in SQLite: no event can hold it, and
+    no frame or column could carry it.
+    """
+    if type(value) is int and not INT_MIN <= value <= INT_MAX:
+        try:
+            value = float(value)
+        except OverflowError:
+            raise SelectorError("the number is too large: infinities are no values") from None
+    reason = check_value(value)
+    if reason is not None:
+        raise SelectorError(reason)
+    return Literal(value, type(value).__name__)
+
+
+TRUE = literal(True)
+FALSE = literal(False)
+
+
+def attribute(name: str) -> Attribute:
+    """An attribute node. Raises SelectorError for a name that nobody may use.
+
+    Names that begin with ``$`` are reserved: trees such as ``$event`` (C9) must stay out of reach
+    of every selector.
+    """
+    if not isinstance(name, str) or not name:
+        raise SelectorError("an attribute needs a name")
+    if name.startswith("$"):
+        raise SelectorError(f"the name {name} is reserved: attribute names do not begin with $")
+    if not is_utf8(name):
+        raise SelectorError("the attribute's name has a lone surrogate")
+    return Attribute(name)
+
+
+def negate(operand: Expression) -> Expression:
+    """``-operand``; a number written with a sign is one literal."""
+    if isinstance(operand, Literal) and operand.kind in ("int", "float"):
+        return literal(-operand.value)  # type: ignore[operator]
+    return Negate(operand)
+
+
+def conjoin(operands: Iterable[Expression]) -> Expression:
+    """AND of at least one operand, flat."""
+    flat = tuple(_flatten(operands, And))
+    return flat[0] if len(flat) == 1 else And(flat)
+
+
+def disjoin(operands: Iterable[Expression]) -> Expression:
+    """OR of at least one operand, flat."""
+    flat = tuple(_flatten(operands, Or))
+    return flat[0] if len(flat) == 1 else Or(flat)
+
+
+def _flatten(operands: Iterable[Expression], kind: type[And] | type[Or]) -> Iterator[Expression]:
+    for operand in operands:
+        if isinstance(operand, kind):
+            yield from operand.operands
+        else:
+            yield operand
+
+
+def is_condition(node: Expression) -> bool:
+    """Whether the node may stand where true or false is wanted."""
+    if isinstance(node, Literal):
+        return node.kind == "bool"
+    return not isinstance(node, Negate | Arithmetic)
+
+
+def is_term(node: Expression) -> bool:
+    """Whether the node may stand where a value is wanted."""
+    return isinstance(node, Term)
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """The sub-expressions of a node, in the order of the text."""
+    match node:
+        case Literal() | Attribute():
+            return ()
+        case And() | Or():
+            return node.operands
+        case Comparison() | Arithmetic():
+            return (node.left, node.right)
+        case Between():
+            return (node.operand, node.low, node.high)
+        case _:
+            return (node.operand,)
+
+
+def depth(node: Expression) -> int:
+    """Levels of the tree. Needs no recursion, so it can judge any tree."""
+    deepest = 0
+    pending = [(node, 1)]
+    while pending:
+        current, level = pending.pop()
+        deepest = max(deepest, level)
+        pending.extend((child, level + 1) for child in children(current))
+    return deepest
+
+
+def attributes_of(node: Expression) -> tuple[str, ...]:
+    """The names of all attributes in the tree, sorted, each once."""
+    names: dict[str, None] = {}
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Attribute):
+            names[current.name] = None
+        pending.extend(children(current))
+    return tuple(sorted(names))
+
+
+def tree(node: Expression) -> list[object]:
+    """The JSON form: nested lists that begin with the node's kind (see `matching`'s manual)."""
+    match node:
+        case Literal(value=value):
+            return ["lit", value]
+        case Attribute(name=name):
+            return ["attr", name]
+        case Negate(operand=operand):
+            return ["neg", tree(operand)]
+        case Arithmetic(op=op, left=left, right=right):
+            return ["arith", op, tree(left), tree(right)]
+        case Comparison(op=op, left=left, right=right):
+            return ["cmp", op, tree(left), tree(right)]
+        case Between(operand=operand, low=low, high=high):
+            return ["between", tree(operand), tree(low), tree(high)]
+        case InList(operand=operand, choices=choices):
+            return ["in", tree(operand), [choice.value for choice in choices]]
+        case Like(operand=operand, pattern=pattern, escape=escape):
+            return ["like", tree(operand), pattern, escape]
+        case IsNull(operand=operand):
+            return ["isnull", tree(operand)]
+        case Not(operand=operand):
+            return ["not", tree(operand)]
+        case And(operands=operands):
+            return ["and", *(tree(operand) for operand in operands)]
+        case Or(operands=operands):
+            return ["or", *(tree(operand) for operand in operands)]

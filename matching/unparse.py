@@ -1,0 +1,126 @@
+"""Canonical text of a tree: compiles back to an equal tree.
+
+Parentheses stand only where the grammar needs them, except after NOT, where people do. Numbers are
+written by repr or, where that is shorter, with an exponent; strings double their quotes; names are
+quoted only where the language would read something else.
+"""
+
+from __future__ import annotations
+
+from matching.expression import (
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Comparison,
+    Expression,
+    InList,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+)
+from matching.words import is_plain_name
+
+# How tightly each form binds, as the grammar has it.
+_OR, _AND, _NOT, _TEST, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
+
+
+def unparse(node: Expression) -> str:
+    """The canonical text of a tree."""
+    return _write(node)[0]
+
+
+def quote_name(name: str) -> str:
+    """An attribute's name as a selector spells it."""
+    return name if is_plain_name(name) else '"' + name.replace('"', '""') + '"'
+
+
+def quote_value(value: object) -> str:
+    """A value as a selector spells it; NULL for None."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, float):
+        return _float(value)
+    return repr(value)
+
+
+def _float(value: float) -> str:
+    written = repr(value)
+    if written.endswith(".0"):
+        # 1000000000000000.0 is longer than 1e15, and a text must not outgrow its limit by being
+        # written canonically. From four zeros on the exponent is also the easier to read.
+        digits = written[:-2].rstrip("0")
+        zeros = len(written) - 2 - len(digits)
+        return f"{digits}e{zeros}" if zeros >= 4 else written
+    return written.replace("e+", "e")
+
+
+def _write(node: Expression) -> tuple[str, int]:
+    """Text and binding strength."""
+    match node:
+        case Literal(value=value):
+            written = quote_value(value)
+            return written, _SIGN if written.startswith("-") else _ATOM
+        case Attribute(name=name):
+            return quote_name(name), _ATOM
+        case Negate(operand=operand):
+            return _negation(operand), _SIGN
+        case Arithmetic(op=op, left=left, right=right):
+            level = _SUM if op in "+-" else _PRODUCT
+            return f"{_at(left, level)} {op} {_at(right, level + 1)}", level
+        case Comparison(op=op, left=left, right=right):
+            return f"{_at(left, _SUM)} {op} {_at(right, _SUM)}", _TEST
+        case Not(operand=operand):
+            return _not(operand)
+        case And(operands=operands):
+            return " AND ".join(_at(operand, _NOT) for operand in operands), _AND
+        case Or(operands=operands):
+            return " OR ".join(_at(operand, _AND) for operand in operands), _OR
+        case _:
+            return _test(node, ""), _TEST
+
+
+def _test(node: Between | InList | Like | IsNull, negation: str) -> str:
+    """``x [NOT] BETWEEN …`` and the other tests that carry their NOT inside."""
+    operand = _at(node.operand, _SUM)
+    match node:
+        case Between(low=low, high=high):
+            return f"{operand} {negation}BETWEEN {_at(low, _SUM)} AND {_at(high, _SUM)}"
+        case InList(choices=choices):
+            listed = ", ".join(quote_value(choice.value) for choice in choices)
+            return f"{operand} {negation}IN ({listed})"
+        case Like(pattern=pattern, escape=escape):
+            tail = "" if escape is None else f" ESCAPE {quote_value(escape)}"
+            return f"{operand} {negation}LIKE {quote_value(pattern)}{tail}"
+        case IsNull():
+            return f"{operand} IS {negation}NULL"
+
+
+def _not(operand: Expression) -> tuple[str, int]:
+    match operand:
+        case Between() | InList() | Like() | IsNull():
+            return _test(operand, "NOT "), _TEST
+        case Literal() | Attribute() | Not():
+            return f"NOT {_at(operand, _NOT)}", _NOT
+        case _:
+            return f"NOT ({unparse(operand)})", _NOT
+
+
+def _negation(operand: Expression) -> str:
+    # "- -x": two signs in a row would begin a comment elsewhere in SQL. A number directly behind
+    # the sign would be read as one literal, but `negate` has made it one already.
+    written = _at(operand, _SIGN)
+    return f"- {written}" if written.startswith("-") else f"-{written}"
+
+
+def _at(node: Expression, level: int) -> str:
+    """The text of a node for a place that binds as tightly as `level`."""
+    written, strength = _write(node)
+    return written if strength >= level else f"({written})"

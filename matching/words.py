@@ -1,0 +1,59 @@
+"""The words of the language: keywords, and what a name may look like without quotes."""
+
+from __future__ import annotations
+
+import re
+
+KEYWORDS = (
+    "AND",
+    "OR",
+    "NOT",
+    "BETWEEN",
+    "IN",
+    "LIKE",
+    "ESCAPE",
+    "IS",
+    "NULL",
+    "TRUE",
+    "FALSE",
+)
+_KEYWORD_SET = frozenset(KEYWORDS)
+
+# What the lexer takes for one name. Beyond ASCII it takes anything but space, so that
+# `wrong_character` can name the culprit ('“' for instance) instead of stopping somewhere near.
+_BEYOND_ASCII = r"[^\x00-\x7f\s]"
+_INSIDE = rf"(?:[A-Za-z0-9_$]|{_BEYOND_ASCII})"
+NAME_PATTERN = rf"(?:[A-Za-z_]|{_BEYOND_ASCII})(?:\.?{_INSIDE})*"
+_NAME = re.compile(NAME_PATTERN)
+
+
+def keyword(word: str) -> str | None:
+    """The keyword that `word` spells in any case, if it does."""
+    # Only ASCII: a dotless i is an I in upper case too, but no keyword has it.
+    upper = word.upper() if word.isascii() else ""
+    return upper if upper in _KEYWORD_SET else None
+
+
+def wrong_character(name: str) -> int | None:
+    """The index of the first character that an unquoted name can not have, or None.
+
+    A name is Unicode's identifier (XID), with ``$`` inside and dots between its parts; the parts
+    after a dot may begin with a digit (``disk.0.used``).
+    """
+    start = True
+    for index, character in enumerate(name):
+        if character in ".$" and not start:
+            continue
+        if not (character if start else "_" + character).isidentifier():
+            return index
+        start = False
+    return None
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether the name may stand without quotes."""
+    return (
+        _NAME.fullmatch(name) is not None
+        and keyword(name) is None
+        and wrong_character(name) is None
+    )
