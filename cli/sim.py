@@ -102,13 +102,14 @@ def replay_command(scenario: Path | None, nodes: int, seed: int, routing: str) -
 
 def show_progress() -> Progress:
     """Lines on standard error, at most one a second and one per stage."""
-    last = [time.monotonic(), ""]
+    shown_at, shown = time.monotonic(), ""
 
     def show(stage: str, at: float, share: float) -> None:
+        nonlocal shown_at, shown
         now = time.monotonic()
-        if stage == last[1] and now - float(last[0]) < SHOW_EVERY:
+        if stage == shown and now - shown_at < SHOW_EVERY:
             return
-        last[:] = [now, stage]
+        shown_at, shown = now, stage
         click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
 
     return show

@@ -25,6 +25,10 @@ CLOCKS = 10_000.0
 """Seconds within which the processes' clocks begin. Small enough for doubles to stay exact to the
 microsecond."""
 
+ROUNDING = 1e-9
+"""Seconds by which a tick is late where the sum of two doubles comes out before the deadline: a
+tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
+
 
 @dataclass
 class Disk:
@@ -187,6 +191,8 @@ class SimDriver:
         if deadline is None:
             return
         at = max(deadline - self._offset, self._world.now)
+        if at + self._offset < deadline:
+            at += ROUNDING
         if self._tick_at < 0 or at < self._tick_at:
             self._tick_at = at
             self._world.at(at, self._tick, at)
@@ -196,9 +202,7 @@ class SimDriver:
             return  # overtaken by an earlier one
         self._tick_at = -1.0
         deadline = self.node.deadline()
-        # A deadline that moved away needs a later tick only. Rounding between the two clocks must
-        # not make this a loop that never gets there.
-        if deadline is not None and deadline <= self.clock() + 1e-9:
+        if deadline is not None and deadline <= self.clock():  # else it has moved away meanwhile
             self.node.on_tick()
         self._after()
 
