@@ -1,0 +1,395 @@
+"""One peer: builds its machines and routes messages between them; decides nothing.
+
+An input from the driver is a *turn*: the machine that owns it runs, then everything it sent to this
+node itself and every local event, in order, until nothing is left; then the links flush one frame
+per peer. Machines are built from below to above, which is also the order in which listeners of one
+local event hear it.
+
+    driver ─► Links ─► dispatch table ─► machines ─► Port (this node) ─► Links ─► driver
+
+Run as a script this file is `canopy node`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.view import View
+
+from overlay.chord.clusters import Clusters
+from overlay.chord.events import RingKnown, RoleChanged
+from overlay.chord.ring import Ring
+from overlay.client import (
+    Command,
+    Done,
+    Drain,
+    Failed,
+    GetPeers,
+    GetStatus,
+    Reply,
+)
+from overlay.links.events import Codec, Connection, LinkDown, LinkUp, SeedFailed, SeedReached
+from overlay.links.events import Transport as LinkTransport
+from overlay.links.links import Links
+from overlay.links.messages import Frame
+from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
+from overlay.reports import Reports
+from overlay.settings import Settings
+from overlay.turns import Turns
+from overlay.upper_tree.balance import Balance
+from overlay.upper_tree.clients import Clients
+from overlay.upper_tree.finder import Finder
+from overlay.upper_tree.history import History
+from overlay.upper_tree.hosting import Hosting
+from overlay.upper_tree.inspect import Inspection
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.owner import Owner
+from overlay.upper_tree.publisher import Publisher
+from overlay.upper_tree.receiver import Receiver
+from overlay.upper_tree.registrar import Registrar
+from overlay.upper_tree.registry import Registry
+
+
+class Driver(LinkTransport, Protocol):
+    """What a node asks of its surroundings. Every method queues and returns, none calls back."""
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Answer a client, or tell it news."""
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write a trace record; the wall clock is the driver's."""
+
+    def store(self, record: bytes) -> None:
+        """Append to the node's state file, durable before what is written later leaves."""
+
+    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Tell the directory."""
+
+
+class Node:
+    """A peer, to be driven by trio (wire/) or by a virtual world (sim/). Is its machines' Port."""
+
+    def __init__(
+        self,
+        me: Peer,
+        incarnation: int,
+        settings: Settings,
+        rng: Random,
+        codec: Codec,
+        driver: Driver,
+        seeds: Sequence[str] = (),
+        overlay: str = "canopy",
+        name: str = "",
+        restored: Sequence[bytes] = (),
+    ) -> None:
+        """`incarnation` grows with each start; `restored` is what was stored, in order."""
+        self.me = me
+        self.rng = rng
+        self.settings = settings
+        self.incarnation = incarnation
+        self.name = name
+        self.driver = driver
+        self.turns = Turns(driver.clock)
+        self.counters: dict[str, int] = {}
+        self.draining = False
+        self._seeds = dict.fromkeys(seeds, "not tried yet")
+        self._watched: dict[str, tuple[Peer, ...]] = {}
+        self._ready = False
+        self._build(codec, overlay, founder=not seeds)
+
+    # --- building ---
+
+    def _build(self, codec: Codec, overlay: str, founder: bool) -> None:
+        settings = self.settings
+        self.links = Links(
+            self.me,
+            self.incarnation,
+            overlay,
+            settings.links,
+            self.rng,
+            codec,
+            self.driver,
+            self.driver.clock,
+            self.emit,
+            self.turns.dispatch,
+            self.count,
+            self.trace,
+            settings.view.seed_retry_most,
+        )
+        self.access_points = AccessPoints(self, settings.view)
+        self.view = View(self, settings.view, self.access_points)
+        self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
+        self.ring = Ring(self, settings.ring)
+        self.clusters = Clusters(self, settings.cluster, self.ring, self.view, founder)
+        self.owner = Owner(self, settings, self.clusters, self.ring)
+        self.registry = Registry(self, settings, self.owner)
+        self.balance = Balance(self, settings, self.owner)
+        self.hosting = Hosting(self, settings, self.access_points)
+        locations = Locations(settings.tree.locations)
+        history = History(settings.tree.history)
+        self.finder = Finder(self, settings, self.crawl, self.ring, locations)
+        self.publisher = Publisher(
+            self, settings, self.incarnation, self.finder, locations, self.access_points, history
+        )
+        self.registrar = Registrar(self, settings, self.incarnation, self.ring)
+        self.receiver = Receiver(self, settings, history)
+        self.clients = Clients(
+            self, self.incarnation, self.registrar, self.receiver, self.publisher, history
+        )
+        self.reports = Reports(self.links, self.view, self.clusters, self.hosting, self.clients)
+        self.inspection = Inspection(
+            self, self.owner, self.ring, self.clients, self.reports.find_peer
+        )
+        self.machines: tuple[Machine, ...] = (
+            self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
+            self.registry, self.balance, self.hosting, self.finder, self.publisher,
+            self.registrar, self.receiver, self.clients, self.inspection,
+        )  # fmt: skip
+        self.turns.build(self.machines)
+        self.turns.listen(SeedReached, self._on_seed_reached)
+        self.turns.listen(SeedFailed, self._on_seed_failed)
+        self.turns.listen(LinkUp, self._on_link_up)
+        self.turns.listen(LinkDown, self._on_link_down)
+        self.turns.listen(RoleChanged, self._on_role_changed)
+        self.turns.listen(RingKnown, self._on_ring_known)
+        self._commands: dict[type, Callable[..., None]] = {
+            **self.clients.commands(),
+            **self.inspection.commands(),
+            GetStatus: self._get_status,
+            GetPeers: self._get_peers,
+            Drain: self._drain_command,
+        }
+
+    # --- the Port of the machines ---
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Over the link, or into this turn if it is for this node itself."""
+        if peer.id == self.me.id:
+            self.turns.post(self.me, message)
+            return
+        units = message.data_units()
+        self.count("data_messages" if units else "other_messages", units or 1)
+        self.links.send(peer, message)
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds, the same for a whole turn."""
+        return self.turns.now
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        """Set or move."""
+        self.turns.set_timer(delay, timer)
+
+    def cancel_timer(self, timer: Timer) -> None:
+        """Forget."""
+        self.turns.cancel_timer(timer)
+
+    def emit(self, event: LocalEvent) -> None:
+        """Heard after the present handler."""
+        self.turns.emit(event)
+
+    def watch(self, group: str, peers: Sequence[Peer]) -> None:
+        """Keep these links, instead of those that were watched under the same name."""
+        new = tuple(peer for peer in peers if peer.id != self.me.id)
+        for peer in new:
+            self.links.pin(peer.id)
+        for peer in self._watched.get(group, ()):
+            self.links.unpin(peer.id)
+        self._watched[group] = new
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """To a client."""
+        self.driver.reply(client, reply)
+
+    def store(self, record: bytes) -> None:
+        """To the state file."""
+        self.driver.store(record)
+
+    def trace(self, kind: str, **fields: Any) -> None:
+        """To the trace file."""
+        self.driver.trace(kind, fields)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """One counter."""
+        self.counters[name] = self.counters.get(name, 0) + amount
+
+    # --- turns: what the driver calls ---
+
+    def start(self) -> None:
+        """Set out."""
+        self.turns.begin()
+        routing = self.settings.tree.routing
+        self.trace("start", address=self.me.address, routing=routing, name=self.name)
+        for machine in self.machines:
+            machine.start()
+        for address in self._seeds:
+            self.links.add_seed(address)
+        self._finish_turn()
+
+    def add_seeds(self, addresses: Sequence[str]) -> None:
+        """More addresses to join at, from the directory."""
+        self.turns.begin()
+        for address in addresses:
+            if address not in self._seeds and address != self.me.address:
+                self.links.add_seed(address)
+        self._finish_turn()
+
+    def on_opened(self, connection: Connection) -> None:
+        """A dial succeeded."""
+        self.turns.begin()
+        self.links.on_opened(connection)
+        self._finish_turn()
+
+    def on_accepted(self, connection: Connection) -> None:
+        """Somebody dialled this node."""
+        self.turns.begin()
+        self.links.on_accepted(connection)
+        self._finish_turn()
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        """One frame."""
+        self.on_frames(connection, [frame])
+
+    def on_frames(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        """Frames that were read together."""
+        self.turns.begin()
+        for frame in frames:
+            self.links.on_frame(connection, frame)
+        self._finish_turn()
+
+    def on_garbage(self, connection: Connection, reason: str) -> None:
+        """What came was no frame."""
+        self.turns.begin()
+        self.links.on_garbage(connection, reason)
+        self._finish_turn()
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """A connection ended."""
+        self.turns.begin()
+        self.links.on_closed(connection, reason)
+        self._finish_turn()
+
+    def deadline(self) -> float | None:
+        """When `on_tick` is due next, by the driver's clock."""
+        mine = self.turns.deadline()
+        links = self.links.deadline()
+        return links if mine is None else mine if links is None else min(mine, links)
+
+    def on_tick(self) -> None:
+        """Fire the timers that are due. What they set anew fires in a later turn."""
+        self.turns.begin()
+        self.turns.fire_due()
+        self.links.on_tick()
+        self._finish_turn()
+
+    def command(self, client: int, command: Command) -> None:
+        """A request of a client."""
+        self.turns.begin()
+        handler = self._commands.get(type(command))
+        if handler is None:
+            reason = f"this node does not know {type(command).__name__}"
+            self.reply(client, Failed(command.request, "usage", reason))
+        else:
+            handler(client, command)
+        self._finish_turn()
+
+    def client_gone(self, client: int) -> None:
+        """A client closed."""
+        self.turns.begin()
+        self.clients.gone(client)
+        self._finish_turn()
+
+    def _finish_turn(self) -> None:
+        self.turns.run()
+        self.links.flush()
+        while self.turns.run():  # a flush can find a link broken
+            self.links.flush()
+
+    # --- readiness and leaving ---
+
+    @property
+    def ready(self) -> bool:
+        """View filled or alone, and a way into the ring known."""
+        return self._ready and not self.draining
+
+    def _on_ring_known(self, event: RingKnown) -> None:
+        self._ready = True
+        self.trace("ready")
+
+    def drain(self) -> None:
+        """Leave in order: end the subscriptions, hand over what is hosted, say goodbye."""
+        if not self.draining:
+            self.turns.begin()
+            self.draining = True
+            self.clients.end_all()
+            self.clusters.leave()
+            self._finish_turn()
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is under way any more."""
+        return self.draining and self.reports.settled
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye on all links: the last thing before the process ends."""
+        self.turns.begin()
+        self.links.leave(reason)
+
+    def _drain_command(self, client: int, command: Drain) -> None:
+        self.reply(client, Done(command.request))
+        self.drain()
+
+    # --- what this node itself listens to ---
+
+    def _on_seed_reached(self, event: SeedReached) -> None:
+        self._seeds[event.address] = "reached"
+
+    def _on_seed_failed(self, event: SeedFailed) -> None:
+        self._seeds[event.address] = event.reason
+
+    def _on_link_up(self, event: LinkUp) -> None:
+        self.trace("link", peer=event.peer.id, reason="up")
+
+    def _on_link_down(self, event: LinkDown) -> None:
+        self.trace("link", peer=event.peer.id, reason=event.reason)
+        for message in event.lost:
+            if (units := message.data_units()) > 0:
+                self.count("data_messages_lost", units)
+
+    def _on_role_changed(self, event: RoleChanged) -> None:
+        members = () if event.cluster is None else event.cluster.members()
+        self.watch("cluster", members)
+        if event.cluster is not None and event.role == "primary":
+            addresses = tuple(peer.address for peer in members)
+            self.driver.publish_address("ring", addresses)
+
+    # --- status ---
+
+    def _get_status(self, client: int, command: GetStatus) -> None:
+        status = self.reports.status(
+            command,
+            self.me,
+            self.name,
+            self.incarnation,
+            self.ready,
+            self.draining,
+            self._seeds,
+            self.counters,
+        )
+        self.reply(client, status)
+
+    def _get_peers(self, client: int, command: GetPeers) -> None:
+        self.reply(client, self.reports.peers(command))
+
+
+if __name__ == "__main__":
+    from cli.node import main
+
+    main()

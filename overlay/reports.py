@@ -1,0 +1,98 @@
+"""What a node says of itself: `canopy status` and `canopy peers` (used by node.py only)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from overlay.chord.clusters import Clusters
+from overlay.client import GetPeers, GetStatus, PeerInfo, Peers, Status
+from overlay.links.links import Links
+from overlay.lower_random.view import View
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.clients import Clients
+from overlay.upper_tree.hosting import Hosting
+
+
+class Reports:
+    """Reads the machines, changes nothing."""
+
+    def __init__(
+        self, links: Links, view: View, clusters: Clusters, hosting: Hosting, clients: Clients
+    ) -> None:
+        self.links = links
+        self.view = view
+        self.clusters = clusters
+        self.hosting = hosting
+        self.clients = clients
+
+    def find_peer(self, node: NodeId) -> Peer | None:
+        """A node's address, if a link or the view knows it."""
+        for session in self.links.sessions():
+            if session.peer.id == node:
+                return session.peer
+        return next((peer for peer in self.view.peers() if peer.id == node), None)
+
+    @property
+    def pending(self) -> int:
+        """What is under way: events without all their acceptances, publications that wait for
+        room, registrations without an answer, and links with something unacknowledged."""
+        return (
+            len(self.clients.publisher.outgoing)
+            + self.clients.waiting
+            + (not self.clients.registrar.settled)
+            + (not self.links.idle())
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether a node that leaves may go."""
+        return self.clusters.left and not self.pending
+
+    def status(
+        self,
+        command: GetStatus,
+        me: Peer,
+        name: str,
+        incarnation: int,
+        ready: bool,
+        draining: bool,
+        seeds: Mapping[str, str],
+        counters: Mapping[str, int],
+    ) -> Status:
+        """This node in one reply."""
+        cluster = self.clusters.cluster
+        return Status(
+            request=command.request,
+            node=me.id,
+            address=me.address,
+            ready=ready,
+            draining=draining,
+            incarnation=incarnation,
+            role=self.clusters.role,
+            cluster="" if cluster is None else cluster.key,
+            ring="" if cluster is None else cluster.ring,
+            neighbours=len(self.view.peers()),
+            links=sum(1 for s in self.links.sessions() if s.state == "CONNECTED"),
+            subscriptions=len(self.clients.subscriptions),
+            pending=self.pending,
+            trees=len(self.hosting.trees),
+            routing="counting" if self.hosting.counting else "pivot",
+            seeds=dict(seeds),
+            counters=dict(counters),
+            name=name,
+        )
+
+    def peers(self, command: GetPeers) -> Peers:
+        """Links, and neighbours that have none now."""
+        ages = {neighbour.peer.id: neighbour.age for neighbour in self.view.neighbours()}
+        infos: dict[NodeId, PeerInfo] = {}
+        for s in self.links.sessions():
+            age = ages.get(s.peer.id, -1)
+            infos[s.peer.id] = PeerInfo(
+                s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received
+            )
+        for peer in self.view.peers():
+            if peer.id not in infos:
+                age = ages[peer.id]
+                infos[peer.id] = PeerInfo(peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0)
+        return Peers(command.request, tuple(infos.values()))

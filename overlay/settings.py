@@ -1,0 +1,107 @@
+"""Every number a user may set, with where its default comes from.
+
+One group per machine. The YAML file of a node has the same groups and names; an unknown name or a
+wrong type is refused (wire/config). Times are seconds, sizes bytes unless said otherwise.
+*wild guess* means that nobody measured it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=4_096, le=1 << 34)]
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of settings."""
+
+
+class LinkSettings(Group, frozen=True):
+    """Sessions between two nodes (M3, M5)."""
+
+    heartbeat: Seconds = 1.0  # an idle link says so this often; wild guess
+    dead_after: Seconds = 6.0  # silence that counts as death: six heartbeats; wild guess
+    connect_timeout: Seconds = 5.0  # wild guess
+    retry_first: Seconds = 0.2  # first redial; doubles …
+    retry_most: Seconds = 10.0  # … up to this; wild guess
+    idle_close: Seconds = 60.0  # a link that nobody used for so long is closed; wild guess
+    retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles. TCP needs it
+    # only after a resume, the simulator's lossy links need it always
+    frame: Bytes = 256 * 1024  # a batch is cut here: under the 1 MiB bound of DESIGN.md, section 6
+    window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; wild guess
+    queue: Bytes = 64 * 1024 * 1024  # waiting for credit; what is beyond is dropped and counted
+    compress: bool = False  # batches over 1 KiB with zlib
+
+
+class ViewSettings(Group, frozen=True):
+    """The random graph (C1) and the access points (C2)."""
+
+    size: Count = 20  # CBDLO 5.4: view 20
+    shuffle: Count = 8  # entries per exchange; Cyclon's paper uses 3 to 8
+    period: Seconds = 2.0  # wild guess: slow enough to be cheap, fast enough for a demo
+    seed_retry_most: Seconds = 30.0  # seeds are redialled for ever, at most this far apart
+    access_points: Count = 100  # attributes in the table; CBDLO 5.3: 100
+    per_attribute: Count = 3  # access points kept per attribute; wild guess
+    gossiped: Count = 20  # access points per shuffle; wild guess
+    access_point_age: Count = 30  # shuffles after which an unconfirmed entry leaves; wild guess
+
+
+class WalkSettings(Group, frozen=True):
+    """CRAWL (C3, C4, C10)."""
+
+    hops: Count = 10  # CBDLO 5.3: at most 10 hops
+    trace: Count = 10  # the last k nodes; the paper leaves k open, so: as long as the walk
+    timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; wild guess
+
+
+class RingSettings(Group, frozen=True):
+    """Chord over clusters (P2)."""
+
+    successors: Count = 4  # Zave: longer than the number of simultaneous failures; wild guess
+    stabilise: Seconds = 1.0  # wild guess
+    fix_fingers: Seconds = 5.0  # wild guess
+    lookup_timeout: Seconds = 2.0  # then asked again another way
+    found_after: Seconds = 5.0  # no peer answered for so long: found a ring (DESIGN.md, Found)
+    known_clusters: Count = 256  # cached descriptions; wild guess
+
+
+class ClusterSettings(Group, frozen=True):
+    """Clusters (P1)."""
+
+    size: Annotated[int, Meta(ge=1, le=64)] = 5  # MECHANISMS.md: five unless told
+    split_trees: Count = 8  # a cluster that owns more attribute trees than this splits its arc
+    split_registrations: Count = 20_000  # … or more registrations; both a simple threshold
+    recruit_period: Seconds = 0.5  # wild guess
+    recruit_timeout: Seconds = 3.0  # a recruit that did not answer; wild guess
+
+
+class TreeSettings(Group, frozen=True):
+    """Attribute trees (C5 to C10)."""
+
+    routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
+    split_at: Count = 256  # registrations in one virtual node before it is cut; wild guess
+    nobody_term: Seconds = 10.0  # how long *nobody there* may be believed (C5); wild guess
+    lease: Seconds = 60.0  # a registration that is not renewed for so long ends
+    retry: Seconds = 3.0  # a visit or registration without an answer is sent again
+    locations: Count = 4_096  # cached virtual node locations; wild guess
+    pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then
+    # publishing clients wait
+    dedupe: Count = 65_536  # identities of events seen, for duplicates; wild guess
+    count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; wild guess
+    history: Count = 2_000  # events that `canopy why` can explain; wild guess
+
+
+class Settings(Group, frozen=True):
+    """All groups."""
+
+    links: LinkSettings = LinkSettings()
+    view: ViewSettings = ViewSettings()
+    walk: WalkSettings = WalkSettings()
+    ring: RingSettings = RingSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    tree: TreeSettings = TreeSettings()

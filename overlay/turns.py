@@ -1,0 +1,116 @@
+"""A node's inner loop: whose handler runs next, and when (used by node.py only).
+
+An input is a *turn*. The handler that owns it runs to completion; then everything that was emitted
+or sent to the node itself runs, in the order in which it was said, until nothing is left. Nothing
+here calls back into a handler that is still running. Timers that a tick's handlers set anew fire in
+a later turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, ProtocolError, Timer
+
+
+class Turns:
+    """Dispatch tables, timers, and what waits within the present turn."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
+        self._clock = clock
+        self.now = clock()
+        self._owners: dict[type, Handler] = {}
+        self._listeners: dict[type, list[Handler]] = {}
+        self._inbox: deque[tuple[Peer, Message]] = deque()
+        self._events: deque[LocalEvent] = deque()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._armed: dict[Timer, int] = {}
+        self._sequence = 0
+
+    def build(self, machines: Iterable[Machine]) -> None:
+        """Take the machines' tables. Two owners of one message or timer are an error; listeners
+        of a local event hear it in the machines' order."""
+        for machine in machines:
+            for kind, handler in machine.handlers().items():
+                if issubclass(kind, LocalEvent):
+                    self.listen(kind, handler)
+                elif kind in self._owners:
+                    raise TypeError(f"{kind.__name__} has two owners")
+                else:
+                    self._owners[kind] = handler
+
+    def listen(self, kind: type[LocalEvent], listener: Callable[[Any], None]) -> None:
+        """One more listener, after those that are there."""
+        self._listeners.setdefault(kind, []).append(listener)
+
+    # --- what machines ask for ---
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        """Set or move."""
+        self._sequence += 1
+        self._armed[timer] = self._sequence
+        heapq.heappush(self._timers, (self.now + delay, self._sequence, timer))
+
+    def cancel_timer(self, timer: Timer) -> None:
+        """Forget."""
+        self._armed.pop(timer, None)
+
+    def emit(self, event: LocalEvent) -> None:
+        """Heard after the present handler."""
+        self._events.append(event)
+
+    def post(self, peer: Peer, message: Message) -> None:
+        """A message of this node to itself, handled in this turn."""
+        self._inbox.append((peer, message))
+
+    # --- running ---
+
+    def begin(self) -> None:
+        """A turn begins: read the clock."""
+        self.now = self._clock()
+
+    def dispatch(self, peer: Peer, message: Message) -> None:
+        """A message that came over a link, and all that follows from it."""
+        owner = self._owners.get(type(message))
+        if owner is None:
+            raise ProtocolError(f"{type(message).__name__} is not for a node")
+        owner(peer, message)
+        self.run()
+
+    def run(self) -> bool:
+        """Events and own messages, until nothing is left. Whether there was any."""
+        events, inbox = self._events, self._inbox
+        if not events and not inbox:
+            return False
+        while events or inbox:
+            while events:
+                event = events.popleft()
+                for listener in self._listeners.get(type(event), ()):
+                    listener(event)
+            if inbox:
+                peer, message = inbox.popleft()
+                self._owners[type(message)](peer, message)
+        return True
+
+    def deadline(self) -> float | None:
+        """When the next timer is due, by the clock."""
+        while self._timers:
+            due, sequence, timer = self._timers[0]
+            if self._armed.get(timer) == sequence:
+                return due
+            heapq.heappop(self._timers)
+        return None
+
+    def fire_due(self) -> None:
+        """All timers that are due, in order of time, then of setting."""
+        last = self._sequence
+        while self._timers and self._timers[0][0] <= self.now and self._timers[0][1] <= last:
+            _, sequence, timer = heapq.heappop(self._timers)
+            if self._armed.get(timer) == sequence:
+                del self._armed[timer]
+                self._owners[type(timer)](timer)
+                self.run()

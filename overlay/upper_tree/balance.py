@@ -1,0 +1,264 @@
+"""Changes of partition maps: moving, splitting, merging virtual nodes, uprooting trees (C6, C7).
+
+A map changes in two steps, so that an event finds all registrations wherever it goes meanwhile:
+
+1. *prepare*: hosts that gain an interval get its registrations and serve it already (`Assign`
+   with the coming version, answered by `Assigned`), beside those that serve it now;
+2. *commit*: the new map is written to the log; everybody else gets it, and who loses an interval
+   stops serving it. Until all have answered, registrations still go to the hosts of both maps.
+
+One change at a time per tree. A host that dies while it prepares makes the change given up; one
+that dies later is found by the next look.
+"""
+
+from __future__ import annotations
+
+from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.keys import attribute_key
+from overlay.links.events import LinkDown
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port
+from overlay.settings import Settings
+from overlay.upper_tree.events import MapSettled
+from overlay.upper_tree.messages import Assign, Assigned, Install
+from overlay.upper_tree.owner import BalanceDue, OwnedTree, Owner
+from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
+from overlay.upper_tree.state import MapChanged, Uprooted
+
+LOOK_PERIOD = 1.0
+"""Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
+
+INSTALL_BATCH = 256
+"""Registrations per message, to stay well under a frame. Wild guess."""
+
+UPROOT_AFTER = 5.0
+"""Seconds that a tree without registrations stands, for a subscriber who comes back. Wild guess."""
+
+MERGE_SHARE = 4
+"""Two neighbours are merged if together they have less than 1/4 of what splits one: far enough
+from the split threshold not to oscillate. Wild guess."""
+
+
+class Balance(Machine):
+    """Keeps the owned trees' virtual nodes on fit hosts, small enough and no smaller."""
+
+    def __init__(self, port: Port, settings: Settings, owner: Owner) -> None:
+        super().__init__(port)
+        self.settings = settings
+        self.owner = owner
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            BalanceDue: self.on_balance_due,
+            Assigned: self.on_assigned,
+            LinkDown: self.on_link_down,
+            MemberJoined: self.on_member_joined,
+            MemberLost: self.on_member_lost,
+            MemberLeaving: self.on_member_leaving,
+        }
+
+    # --- when to look ---
+
+    def on_balance_due(self, timer: BalanceDue) -> None:
+        """One step for each tree; then the cluster as a whole."""
+        if not self.owner.clusters.is_primary:
+            return
+        for attribute, owned in list(self.owner.trees.items()):
+            if not owned.changing and self.owner.owns(attribute):
+                self._step(owned)
+        self._release()
+        self._ask_for_split()
+        self.port.set_timer(LOOK_PERIOD, BalanceDue())
+
+    def on_member_joined(self, event: MemberJoined) -> None:
+        """Somebody can take load over."""
+        self.owner.leaving.pop(event.peer.id, None)
+        self.owner.balance_soon()
+
+    def on_member_lost(self, event: MemberLost) -> None:
+        """Its virtual nodes need a host; it may host again as soon as it serves again."""
+        self.owner.balance_soon()
+
+    def on_member_leaving(self, event: MemberLeaving) -> None:
+        """It is released when it hosts nothing."""
+        self.owner.leaving[event.peer.id] = event.peer
+        self.owner.balance_soon()
+
+    def _release(self) -> None:
+        for peer in list(self.owner.leaving.values()):
+            if not any(peer.id in owned.all_hosts() for owned in self.owner.trees.values()):
+                del self.owner.leaving[peer.id]
+                self.owner.clusters.release(peer)
+
+    def _ask_for_split(self) -> None:
+        cluster, trees = self.owner.clusters.cluster, self.owner.trees
+        limits = self.settings.cluster
+        if cluster is None or len(trees) < 2:
+            return
+        if (
+            len(trees) > limits.split_trees
+            or self.owner.state.registrations > limits.split_registrations
+        ):
+            keys = sorted(attribute_key(attribute) for attribute in trees)
+            after = [key for key in keys if key > cluster.start]
+            in_ring_order = after + keys[: len(keys) - len(after)]
+            self.owner.clusters.request_split(in_ring_order[len(keys) // 2 - 1])
+
+    # --- what to change ---
+
+    def _step(self, owned: OwnedTree) -> None:
+        tree = owned.tree
+        if self._uproot(owned):
+            return
+        new = self._moved(owned) or self._split(owned) or self._merged(owned)
+        if new is None and owned.strays:
+            new = PartitionMap(self.owner.next_version(), tree.map.entries)
+        if new is not None:
+            self._prepare(owned, new)
+
+    def _uproot(self, owned: OwnedTree) -> bool:
+        now = self.port.now
+        if owned.tree.registrations:
+            owned.empty_since = None
+            return False
+        if owned.empty_since is None:
+            owned.empty_since = now
+        if now - owned.empty_since < UPROOT_AFTER:
+            return False
+        attribute = owned.tree.attribute
+        version = self.owner.next_version()
+        for host in owned.all_hosts().values():
+            self.port.send(host, Assign(attribute, version, (), 0, ()))
+        self.owner.append(Uprooted(attribute))
+        del self.owner.trees[attribute]
+        self.owner.watch_hosts()
+        self.port.count("trees_uprooted")
+        return True
+
+    def _moved(self, owned: OwnedTree) -> PartitionMap | None:
+        fit = {peer.id for peer in self.owner.fit_hosts()}
+        for index, entry in enumerate(owned.tree.map.entries):
+            if entry.host.id not in fit:
+                host = self.owner.emptiest_host()
+                return owned.tree.map.moved(self.owner.next_version(), index, host)
+        return None
+
+    def _split(self, owned: OwnedTree) -> PartitionMap | None:
+        limit = self.settings.tree.split_at
+        if len(owned.tree.registrations) <= limit:
+            return None
+        intervals = [r.interval for r in owned.tree.registrations.values()]
+        for index, entry in enumerate(owned.tree.map.entries):
+            here = [i for i in intervals if i.overlaps(entry.interval)]
+            if len(here) > limit and (cut := best_cut(entry.interval, here)) is not None:
+                host = self.owner.emptiest_host()
+                self.port.count("virtual_nodes_split")
+                return owned.tree.map.split(self.owner.next_version(), index, cut, host)
+        return None
+
+    def _merged(self, owned: OwnedTree) -> PartitionMap | None:
+        map_ = owned.tree.map
+        if len(map_.entries) == 1:
+            return None
+        intervals = [r.interval for r in owned.tree.registrations.values()]
+        counts = [overlap_count(entry.interval, intervals) for entry in map_.entries]
+        for index in range(len(counts) - 1):
+            if (counts[index] + counts[index + 1]) * MERGE_SHARE < self.settings.tree.split_at:
+                return map_.merged(self.owner.next_version(), index)
+        return None
+
+    # --- step 1: prepare ---
+
+    def _prepare(self, owned: OwnedTree, new: PartitionMap) -> None:
+        old = owned.tree.map
+        owned.next = new
+        owned.awaited.clear()
+        for host in new.hosts().values():
+            held = old.hosted_by(host.id)
+            gained = [
+                interval
+                for interval in new.hosted_by(host.id)
+                if not any(h.lo <= interval.lo and interval.hi <= h.hi for h in held)
+            ]
+            if gained:
+                owned.awaited[host.id] = host
+                registrations = [
+                    r
+                    for r in owned.tree.registrations.values()
+                    if any(r.interval.overlaps(interval) for interval in gained)
+                ]
+                for at in range(0, len(registrations), INSTALL_BATCH):
+                    batch = tuple(registrations[at : at + INSTALL_BATCH])
+                    self.port.send(host, Install(owned.tree.attribute, batch))
+                self._assign(owned, host, new)
+        self.owner.watch_hosts()
+        if not owned.awaited:
+            self._commit(owned)
+
+    def _assign(self, owned: OwnedTree, host: Peer, map_: PartitionMap) -> None:
+        hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
+        message = Assign(owned.tree.attribute, map_.version, hosted, len(map_.entries), known)
+        self.port.send(host, message)
+
+    def on_assigned(self, sender: Peer, message: Assigned) -> None:
+        """A host has followed; perhaps the last one that was waited for."""
+        owned = self.owner.trees.get(message.attribute)
+        if owned is None or not owned.changing:
+            return
+        version = (owned.next or owned.tree.map).version
+        if message.version == version and sender.id in owned.awaited:
+            del owned.awaited[sender.id]
+            self._go_on(owned)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A host that prepares is lost: give up. One that is to stop has stopped."""
+        for owned in list(self.owner.trees.values()):
+            if owned.awaited.pop(event.peer.id, None) is not None:
+                if owned.next is not None:
+                    self._give_up(owned)
+                else:
+                    self._go_on(owned)
+
+    def _give_up(self, owned: OwnedTree) -> None:
+        assert owned.next is not None
+        owned.strays.update(owned.next.hosts())
+        owned.next = None
+        owned.awaited.clear()
+        self._settled(owned)
+
+    def _go_on(self, owned: OwnedTree) -> None:
+        if owned.awaited:
+            return
+        if owned.next is not None:
+            self._commit(owned)
+        else:
+            self._finish(owned)
+
+    # --- step 2: commit ---
+
+    def _commit(self, owned: OwnedTree) -> None:
+        assert owned.next is not None
+        old, new, attribute = owned.tree.map, owned.next, owned.tree.attribute
+        told: dict[NodeId, Peer] = {**owned.strays, **old.hosts(), **new.hosts()}
+        owned.strays.clear()
+        owned.previous, owned.next = old, None
+        self.owner.append(MapChanged(attribute, new.version, new.entries))
+        epoch, version = new.version
+        self.port.trace(
+            "map", attribute=attribute, epoch=epoch, version=version, size=len(new.entries)
+        )
+        for host in told.values():
+            if host.id not in self.owner.dead:
+                owned.awaited[host.id] = host
+                self._assign(owned, host, new)
+        self._go_on(owned)
+
+    def _finish(self, owned: OwnedTree) -> None:
+        owned.previous = None
+        self.owner.watch_hosts()
+        self._settled(owned)
+
+    def _settled(self, owned: OwnedTree) -> None:
+        self.port.emit(MapSettled(owned.tree.attribute))
+        self.owner.settled()
+        self.owner.balance_soon()

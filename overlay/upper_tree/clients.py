@@ -1,0 +1,274 @@
+"""What local programs ask for: subscriptions and publications (overlay/client.py).
+
+A subscription belongs to the client that made it and ends with it. Questions about the overlay are
+answered by inspect.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from matching import Predicate, SelectorError, check_value, compile_selector
+from overlay.client import (
+    Attributes,
+    Delivered,
+    Delivery,
+    Done,
+    Draft,
+    Failed,
+    GetAttributes,
+    GetSubscriptions,
+    Publish,
+    Published,
+    Subscribe,
+    Subscribed,
+    SubscriptionInfo,
+    Subscriptions,
+    Unsubscribe,
+)
+from overlay.machine import Handlers, Machine, Port
+from overlay.upper_tree.events import EventsAccepted, RoomAgain, SubscriptionReady
+from overlay.upper_tree.history import History
+from overlay.upper_tree.publisher import Publisher
+from overlay.upper_tree.receiver import Arrived, Receiver
+from overlay.upper_tree.registrar import Registrar
+
+MAX_ATTRIBUTES = 1_000
+"""Attributes of one event: each may visit a tree; wild guess."""
+
+MAX_SUBSCRIPTIONS = 100_000
+"""Subscriptions of one node; wild guess."""
+
+
+class Subscription:
+    """A client's subscription."""
+
+    def __init__(
+        self, id_: str, client: int, request: int, name: str, predicate: Predicate
+    ) -> None:
+        self.id = id_
+        self.client = client
+        self.request = request
+        self.name = name
+        self.predicate = predicate
+        self.pivots: tuple[str, ...] = ()
+        self.acknowledged = False
+        self.delivered = 0
+
+
+class Clients(Machine):
+    """Subscriptions and publications of this node's clients."""
+
+    def __init__(
+        self,
+        port: Port,
+        incarnation: int,
+        registrar: Registrar,
+        receiver: Receiver,
+        publisher: Publisher,
+        history: History,
+    ) -> None:
+        super().__init__(port)
+        self.incarnation = incarnation
+        self.registrar = registrar
+        self.receiver = receiver
+        self.publisher = publisher
+        self.history = history
+        self.subscriptions: dict[str, Subscription] = {}
+        self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
+        self.receipts: dict[int, Receipt] = {}  # by sequence
+        self._number = 0
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            SubscriptionReady: self.on_subscription_ready,
+            Arrived: self.on_arrived,
+            EventsAccepted: self.on_events_accepted,
+            RoomAgain: self.on_room_again,
+        }
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {
+            Subscribe: self.subscribe,
+            Unsubscribe: self.unsubscribe,
+            Publish: self.publish,
+            GetAttributes: self.get_attributes,
+            GetSubscriptions: self.get_subscriptions,
+        }
+
+    # --- subscriptions ---
+
+    def subscribe(self, client: int, command: Subscribe) -> None:
+        """Answered by Subscribed when it is registered everywhere."""
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            reason = f"this node has {MAX_SUBSCRIPTIONS} subscriptions; use another node"
+            self.port.reply(client, Failed(command.request, "refused", reason))
+            return
+        try:
+            predicate = compile_selector(command.selector)
+            self._number += 1
+            id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
+            placed = self.registrar.plan(id_, predicate)
+        except SelectorError as error:
+            reason = f"{error}\n{error.caret()}"
+            self.port.reply(client, Failed(command.request, "selector", reason))
+            return
+        mine = Subscription(id_, client, command.request, command.name, predicate)
+        mine.pivots = tuple(one.registration.attribute for one in placed)
+        self.subscriptions[id_] = mine
+        trees: dict[str, int] = {}
+        for one in placed:
+            trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
+        self.receiver.add(id_, predicate, trees)
+        self.port.trace(
+            "subscribe",
+            subscription=id_,
+            name=command.name,
+            selector=command.selector,
+            tree=predicate.tree(),
+        )
+        self.registrar.subscribe(id_, placed)
+
+    def on_subscription_ready(self, event: SubscriptionReady) -> None:
+        """SUBACK. (A registration that was renewed anew becomes ready again: said only once.)"""
+        mine = self.subscriptions.get(event.subscription)
+        if mine is not None and not mine.acknowledged:
+            mine.acknowledged = True
+            self.port.trace("suback", subscription=mine.id)
+            self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+
+    def unsubscribe(self, client: int, command: Unsubscribe) -> None:
+        """Only the client's own, and at once for what is shown."""
+        mine = self.subscriptions.get(command.subscription)
+        if mine is None or mine.client != client:
+            reason = f"no subscription {command.subscription!r} of this client"
+            self.port.reply(client, Failed(command.request, "unknown", reason))
+            return
+        self._end(mine)
+        self.port.reply(client, Done(command.request))
+
+    def _end(self, mine: Subscription) -> None:
+        del self.subscriptions[mine.id]
+        self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
+        self.registrar.unsubscribe(mine.id)
+        self.port.trace("unsubscribe", subscription=mine.id)
+
+    def gone(self, client: int) -> None:
+        """A client has closed: its subscriptions end, its publications go on."""
+        for mine in [s for s in self.subscriptions.values() if s.client == client]:
+            self._end(mine)
+
+    def end_all(self) -> None:
+        """The node leaves."""
+        for mine in list(self.subscriptions.values()):
+            self._end(mine)
+
+    def on_arrived(self, event: Arrived) -> None:
+        """Hand over, one reply per client and turn of arrivals."""
+        by_client: dict[int, list[Delivery]] = {}
+        for delivery in event.deliveries:
+            mine = self.subscriptions.get(delivery.subscription)
+            if mine is not None:
+                mine.delivered += 1
+                by_client.setdefault(mine.client, []).append(delivery)
+        for client, deliveries in by_client.items():
+            self.port.reply(client, Delivered(0, tuple(deliveries)))
+
+    # --- publications ---
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for room."""
+        return sum(len(command.events) for _, command in self.queue)
+
+    def publish(self, client: int, command: Publish) -> None:
+        """Admit now, or when there is room; each client waits for its answer before it sends more,
+        which bounds the queue by the number of clients."""
+        if self.queue or not self.publisher.has_room:
+            self.queue.append((client, command))
+        else:
+            self._admit(client, command)
+
+    def on_room_again(self, event: RoomAgain) -> None:
+        """Admit what waits."""
+        while self.queue and self.publisher.has_room:
+            self._admit(*self.queue.popleft())
+
+    def _admit(self, client: int, command: Publish) -> None:
+        refused: list[tuple[int, str]] = []
+        good: list[Draft] = []
+        places: list[int] = []
+        for number, draft in enumerate(command.events):
+            reason = refusal(draft)
+            if reason is None:
+                places.append(number)
+                good.append(draft)
+            else:
+                refused.append((number, reason))
+                self.port.count("refused")
+                self.port.trace("refused", reason=reason)
+        identities = [""] * len(command.events)
+        events = self.publisher.publish(good)
+        for number, event in zip(places, events, strict=True):
+            identities[number] = event.identity
+        answer = Published(command.request, tuple(identities), tuple(refused))
+        pending = {e.sequence: None for e in events if e.sequence in self.publisher.outgoing}
+        if command.receipt and pending:
+            receipt = Receipt(client, answer, pending)
+            self.receipts.update(dict.fromkeys(pending, receipt))
+        else:
+            self.port.reply(client, answer)
+
+    def on_events_accepted(self, event: EventsAccepted) -> None:
+        """Some receipts may be complete."""
+        for sequence in event.sequences:
+            receipt = self.receipts.pop(sequence, None)
+            if receipt is not None:
+                receipt.pending.pop(sequence)
+                if not receipt.pending:
+                    self.port.reply(receipt.client, receipt.answer)
+
+    # --- what is known here ---
+
+    def get_attributes(self, client: int, command: GetAttributes) -> None:
+        """For completion."""
+        names = dict.fromkeys(reversed(self.history.attributes))
+        for mine in self.subscriptions.values():
+            names.update(dict.fromkeys(mine.predicate.attributes))
+        self.port.reply(client, Attributes(command.request, tuple(names)))
+
+    def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
+        """All clients'."""
+        infos = tuple(
+            SubscriptionInfo(
+                s.id, s.name, s.predicate.text, s.acknowledged, s.delivered, s.pivots
+            )
+            for s in self.subscriptions.values()
+        )  # fmt: skip
+        self.port.reply(client, Subscriptions(command.request, infos))
+
+
+class Receipt:
+    """An answer that is due when all its events are accepted."""
+
+    __slots__ = ("answer", "client", "pending")
+
+    def __init__(self, client: int, answer: Published, pending: dict[int, None]) -> None:
+        self.client = client
+        self.answer = answer
+        self.pending = pending
+
+
+def refusal(draft: Draft) -> str | None:
+    """Why an event can not be admitted, or None."""
+    if len(draft.attributes) > MAX_ATTRIBUTES:
+        return f"{len(draft.attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
+    for name, value in draft.attributes.items():
+        if not name or name.startswith("$"):
+            return f"the attribute name {name!r} is reserved"
+        if value is not None and (reason := check_value(value)) is not None:
+            return f"attribute {name!r}: {reason}"
+    return None

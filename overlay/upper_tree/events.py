@@ -1,0 +1,60 @@
+"""What the trees tell each other and the node's clients."""
+
+from __future__ import annotations
+
+from overlay.machine import LocalEvent
+from overlay.upper_tree.messages import Location
+
+
+class TreeFound(LocalEvent, frozen=True):
+    """The finder knows an entry into the attribute's tree."""
+
+    attribute: str
+
+
+class TreeAbsent(LocalEvent, frozen=True):
+    """The owner says that nobody subscribes to the attribute."""
+
+    attribute: str
+
+
+class HostLearnt(LocalEvent, frozen=True):
+    """An event was accepted there: its virtual node's place may be cached."""
+
+    location: Location
+
+
+class SubscriptionReady(LocalEvent, frozen=True):
+    """All conjunctions of a subscription are registered: SUBACK."""
+
+    subscription: str
+
+
+class SubscriptionLapsed(LocalEvent, frozen=True):
+    """A cluster had lost registrations of this node; they are being registered again. Events in
+    between may have been missed (DESIGN.md, Subscribe)."""
+
+    attribute: str
+
+
+class EventsAccepted(LocalEvent, frozen=True):
+    """These events of ours were accepted by all trees that they visit (receipts)."""
+
+    sequences: tuple[int, ...]
+
+
+class RoomAgain(LocalEvent, frozen=True):
+    """The publisher may admit events again."""
+
+
+class MapSettled(LocalEvent, frozen=True):
+    """At the owner: no change of this tree's map is under way any more."""
+
+    attribute: str
+
+
+class OwnerRefused(LocalEvent, frozen=True):
+    """Whom we took for the owner of these attributes is not (now). The ring has learnt whatever
+    it said about the true one."""
+
+    attributes: tuple[str, ...]

@@ -1,0 +1,212 @@
+"""Finding an attribute's tree: a walk first, then the ring (C3, C5, C10).
+
+    unknown ── walk ──► found                    an access point, by walk
+                 └────► ask the owner ──► found   an entry, by ring
+                                     └──► absent  nobody subscribes: believed for a term
+
+An attribute that was absent before, or whose known entries proved wrong several times, is asked
+for at the owner at once. Many attributes travel together, in walks as in questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from overlay.chord.events import OwnerFound, OwnerUnknown
+from overlay.chord.keys import attribute_key
+from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.machine import Handlers, Machine, Peer, Port, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.messages import AskTree, NotOwner, Recall, Recalled, TreeAnswer
+from overlay.upper_tree.owner import RingView
+
+QUESTION_BATCH = 512
+"""Attributes per question, well under a frame; wild guess."""
+
+PAUSE = 0.25
+"""Seconds before an owner that refused is looked for again; wild guess."""
+
+
+class Walker(Protocol):
+    """What the finder needs of overlay/lower_random's `Crawl`."""
+
+    def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
+        """One walk for all of them: WalkFound per attribute that is met, WalkLost for the rest."""
+
+
+class AskAgain(Timer, frozen=True):
+    """A question to an owner may be lost, or the owner was busy."""
+
+
+class Search:
+    """One attribute that is looked for."""
+
+    __slots__ = ("again_at", "hops", "stage")
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage  # walk, find (the owner), ask (the owner)
+        self.hops = 0  # messages so far
+        self.again_at = 0.0  # when to try once more (find, ask)
+
+
+class Finder(Machine):
+    """Looks trees up; tells by `TreeFound` and `TreeAbsent`, and fills the `Locations`."""
+
+    def __init__(
+        self, port: Port, settings: Settings, walker: Walker, ring: RingView, locations: Locations
+    ) -> None:
+        super().__init__(port)
+        self.settings = settings
+        self.walker = walker
+        self.ring = ring
+        self.locations = locations
+        self.searches: dict[str, Search] = {}
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            WalkFound: self.on_walk_found,
+            WalkLost: self.on_walk_lost,
+            OwnerFound: self.on_owner_found,
+            OwnerUnknown: self.on_owner_unknown,
+            TreeAnswer: self.on_tree_answer,
+            NotOwner: self.on_not_owner,
+            Recall: self.on_recall,
+            AskAgain: self.on_ask_again,
+        }
+
+    # --- asked from above ---
+
+    def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
+        """Look for these trees; those that are being looked for already are not started again.
+
+        `stale`: an entry that was known proved wrong, so the walk has half the hops (C10).
+        """
+        new = [a for a in dict.fromkeys(attributes) if a not in self.searches]
+        walked = [a for a in new if not self.locations.was_absent(a)]
+        asked = [a for a in new if self.locations.was_absent(a)]
+        for attribute in walked:
+            self.searches[attribute] = Search("walk")
+        if walked:
+            limit = self.settings.walk.hops
+            self.walker.walk(walked, max(1, limit // 2) if stale else limit)
+        self.ask_ring(asked)
+
+    def ask_ring(self, attributes: Iterable[str]) -> None:
+        """Ask the owners, without a walk."""
+        questions: dict[str, tuple[Peer, list[str]]] = {}
+        for attribute in attributes:
+            search = self.searches.setdefault(attribute, Search("find"))
+            search.again_at = self.port.now + self.settings.tree.retry
+            key = attribute_key(attribute)
+            owner = self.ring.owner(key)
+            if owner is None:
+                search.stage = "find"
+                self.ring.find(key)
+            else:
+                search.stage = "ask"
+                search.hops += 1
+                primary = owner.primary
+                questions.setdefault(primary.id, (primary, []))[1].append(attribute)
+        for peer, names in questions.values():
+            for at in range(0, len(names), QUESTION_BATCH):
+                self.port.send(peer, AskTree(tuple(names[at : at + QUESTION_BATCH])))
+        if self.searches:
+            self.port.set_timer(PAUSE, AskAgain())
+
+    # --- walks ---
+
+    def on_walk_found(self, event: WalkFound) -> None:
+        """An access point."""
+        attribute = event.point.attribute
+        if attribute in self.searches:
+            self.searches[attribute].hops += event.hop
+            self.locations.learn_entry(attribute, event.point.peer)
+            self._found(attribute, "walk")
+
+    def on_walk_lost(self, event: WalkLost) -> None:
+        """The ring answers with certainty (C5)."""
+        lost = []
+        for attribute in event.attributes:
+            search = self.searches.get(attribute)
+            if search is not None and search.stage == "walk":
+                search.hops += event.hop
+                lost.append(attribute)
+        self.ask_ring(lost)
+
+    # --- the ring ---
+
+    def on_owner_found(self, event: OwnerFound) -> None:
+        """Ask the owner of this key for all attributes that it owns."""
+        mine = [
+            attribute
+            for attribute, search in self.searches.items()
+            if search.stage == "find" and event.cluster.owns(attribute_key(attribute))
+        ]
+        for attribute in mine:
+            self.searches[attribute].hops += event.hops
+        self.ask_ring(mine)
+
+    def on_owner_unknown(self, event: OwnerUnknown) -> None:
+        """The ring is not reachable now: once more after a pause."""
+        for attribute, search in self.searches.items():
+            if search.stage == "find" and attribute_key(attribute) == event.key:
+                search.again_at = self.port.now + PAUSE
+
+    def on_tree_answer(self, sender: Peer, message: TreeAnswer) -> None:
+        """Certainty."""
+        now = self.port.now
+        for location in message.entries:
+            self.locations.learn(location)
+            if location.attribute in self.searches:
+                self._found(location.attribute, "ring")
+        for attribute in message.nobody:
+            if attribute not in self.searches:
+                continue
+            if self.locations.absent(attribute, now + message.term, sender.id, now):
+                search = self.searches.pop(attribute)
+                self.port.count("lookups_nobody")
+                self.port.trace("nobody", attribute=attribute, hops=search.hops)
+                self.port.emit(TreeAbsent(attribute))
+
+    def on_not_owner(self, sender: Peer, message: NotOwner) -> None:
+        """The arc has moved, or is moving."""
+        if message.cluster is not None:
+            self.ring.learn(message.cluster)
+        for attribute in message.attributes:
+            search = self.searches.get(attribute)
+            if search is not None:
+                search.again_at = self.port.now + PAUSE
+        self.port.emit(OwnerRefused(message.attributes))
+
+    def on_recall(self, sender: Peer, message: Recall) -> None:
+        """Somebody subscribes now: look again at the next event."""
+        doubt_until = self.port.now + self.settings.tree.nobody_term
+        self.locations.recall(message.attribute, sender.id, doubt_until)
+        self.port.send(sender, Recalled(message.attribute))
+
+    def on_ask_again(self, timer: AskAgain) -> None:
+        """What was not answered in time is asked once more, through a fresh lookup."""
+        due = [
+            attribute
+            for attribute, search in self.searches.items()
+            if search.stage != "walk" and search.again_at <= self.port.now
+        ]
+        for attribute in due:
+            search = self.searches[attribute]
+            if search.stage == "ask":
+                search.stage = "find"
+                search.again_at = self.port.now + self.settings.tree.retry
+                self.ring.find(attribute_key(attribute))
+        self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
+        if self.searches:
+            self.port.set_timer(PAUSE, AskAgain())
+
+    def _found(self, attribute: str, by: str) -> None:
+        search = self.searches.pop(attribute)
+        self.port.count("lookups_by_walk" if by == "walk" else "lookups_by_ring")
+        self.port.trace("located", attribute=attribute, by=by, hops=search.hops)
+        self.port.emit(TreeFound(attribute))

@@ -1,0 +1,141 @@
+"""What a publisher remembers of trees: entries, virtual nodes, where nobody subscribes (C5, C7).
+
+Everything here is a hint: a host that does not serve the tree any more says *moved*, and *nobody*
+ends with its term or is recalled.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from matching import Cut
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.messages import Location
+
+ENTRIES = 4
+"""Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
+
+
+class KnownTree:
+    """Ways into one tree."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
+        self.located: list[Location] = []
+
+    def learn(self, location: Location) -> None:
+        """A virtual node's place; what is older and overlaps it is wrong now."""
+        if any(
+            known.version > location.version and known.interval.overlaps(location.interval)
+            for known in self.located
+        ):
+            return
+        self.located = [
+            known for known in self.located if not known.interval.overlaps(location.interval)
+        ]
+        self.located.append(location)
+
+    def forget(self, node: NodeId) -> None:
+        """Everything that names this node."""
+        self.entries.pop(node, None)
+        self.located = [known for known in self.located if known.host.id != node]
+
+
+class Locations:
+    """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
+
+    def __init__(self, capacity: int, per_tree: int = 256) -> None:
+        """`capacity` in trees (known and absent, each)."""
+        self.capacity = capacity
+        self.per_tree = per_tree
+        self._trees: OrderedDict[str, KnownTree] = OrderedDict()
+        self._absent: OrderedDict[str, float] = OrderedDict()  # attribute -> believed until
+        self._recalled: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()
+
+    # --- where trees are ---
+
+    def host_for(self, attribute: str, spot: Cut) -> Peer | None:
+        """Where to send an event: the virtual node's host if known, else any way in."""
+        tree = self._trees.get(attribute)
+        if tree is None:
+            return None
+        self._trees.move_to_end(attribute)
+        for location in tree.located:
+            if location.interval.lo <= spot < location.interval.hi:
+                return location.host
+        if tree.entries:
+            return next(reversed(tree.entries.values()))
+        return tree.located[0].host if tree.located else None
+
+    def knows(self, attribute: str) -> bool:
+        """Whether there is any way into the tree."""
+        tree = self._trees.get(attribute)
+        return tree is not None and bool(tree.entries or tree.located)
+
+    def learn_entry(self, attribute: str, peer: Peer) -> None:
+        """A way into the tree; the newest is used first."""
+        tree = self._tree(attribute)
+        tree.entries[peer.id] = peer
+        tree.entries.move_to_end(peer.id)
+        while len(tree.entries) > ENTRIES:
+            tree.entries.popitem(last=False)
+
+    def learn(self, location: Location) -> None:
+        """A virtual node's place."""
+        tree = self._tree(location.attribute)
+        tree.learn(location)
+        del tree.located[: -self.per_tree]
+
+    def _tree(self, attribute: str) -> KnownTree:
+        self._absent.pop(attribute, None)
+        tree = self._trees.setdefault(attribute, KnownTree())
+        self._trees.move_to_end(attribute)
+        while len(self._trees) > self.capacity:
+            self._trees.popitem(last=False)
+        return tree
+
+    def forget(self, attribute: str, node: NodeId) -> None:
+        """This node does not serve the tree."""
+        if (tree := self._trees.get(attribute)) is not None:
+            tree.forget(node)
+
+    def forget_tree(self, attribute: str) -> None:
+        """Nothing that is known of it helped."""
+        self._trees.pop(attribute, None)
+
+    def forget_node(self, node: NodeId) -> None:
+        """This node is gone."""
+        for tree in self._trees.values():
+            tree.forget(node)
+
+    # --- where nobody is ---
+
+    def is_absent(self, attribute: str, now: float) -> bool:
+        """Whether the owner said, not long ago, that nobody subscribes to it."""
+        until = self._absent.get(attribute)
+        return until is not None and until > now
+
+    def was_absent(self, attribute: str) -> bool:
+        """Whether it was absent when last asked, however long ago: worth no walk."""
+        return attribute in self._absent
+
+    def absent(self, attribute: str, until: float, teller: NodeId, now: float) -> bool:
+        """The owner says *nobody*. False if that is not to be believed: another owner has recalled
+        it since, and this word may be older than the recall."""
+        recaller, doubt_until = self._recalled.get(attribute, ("", 0.0))
+        if recaller not in ("", teller) and doubt_until > now:
+            return False
+        self._trees.pop(attribute, None)
+        self._absent[attribute] = until
+        self._absent.move_to_end(attribute)
+        while len(self._absent) > self.capacity:
+            self._absent.popitem(last=False)
+        return True
+
+    def recall(self, attribute: str, recaller: NodeId, doubt_until: float) -> None:
+        """Somebody subscribes now."""
+        self._absent.pop(attribute, None)
+        self._recalled[attribute] = (recaller, doubt_until)
+        self._recalled.move_to_end(attribute)
+        while len(self._recalled) > self.capacity:
+            self._recalled.popitem(last=False)

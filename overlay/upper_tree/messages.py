@@ -1,0 +1,252 @@
+"""The wire vocabulary of the attribute trees (C5 to C9)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from matching import Interval
+from overlay.chord.messages import Cluster
+from overlay.client import Event
+from overlay.machine import Key, Message, NodeId, Peer, Version
+
+EVENT_TREE = "$event"
+"""The reserved tree of conjunctions without a pivot: every event visits it, and no selector can
+spell its name (C9)."""
+
+
+class Registration(msgspec.Struct, frozen=True, array_like=True):
+    """One conjunction's (or, for counting, one constraint's) place in one tree."""
+
+    id: str  # subscription/conjunction; unique within a tree
+    attribute: str  # the tree
+    subscriber: Peer
+    selector: str  # what the host matches, as canonical text
+    interval: Interval  # where in the value space it lies
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One virtual node of a partition map: an interval and who serves it (C6)."""
+
+    interval: Interval
+    host: Peer
+
+
+class Location(msgspec.Struct, frozen=True, array_like=True):
+    """Where one virtual node was, at some version of its tree's map."""
+
+    attribute: str
+    version: Version
+    interval: Interval
+    host: Peer
+
+
+# --- subscriber and owner (the primary of the cluster that owns the attribute) ---
+
+
+class Register(Message, frozen=True):
+    """Take these registrations; planted if the tree is not there. `incarnation` is the
+    subscriber's: its leases are renewed under it."""
+
+    incarnation: int
+    registrations: tuple[Registration, ...]
+
+
+class Registered(Message, frozen=True):
+    """From this map version on every matching event reaches these registrations."""
+
+    attribute: str
+    version: Version
+    ids: tuple[str, ...]
+
+
+class Unregister(Message, frozen=True):
+    """End these registrations."""
+
+    attribute: str
+    ids: tuple[str, ...]
+
+
+class Unregistered(Message, frozen=True):
+    """They are gone (or never were there)."""
+
+    attribute: str
+    ids: tuple[str, ...]
+
+
+class Renew(Message, frozen=True):
+    """Leases of one subscriber with one cluster: per tree how many registrations it believes to
+    have and the CRC-32 of their sorted ids."""
+
+    incarnation: int
+    trees: tuple[tuple[str, int, int], ...]
+
+
+class RenewRefused(Message, frozen=True):
+    """These trees' registrations are not what the subscriber believes: register them again."""
+
+    trees: tuple[str, ...]
+
+
+class NotOwner(Message, frozen=True):
+    """I do not own these attributes (now). `cluster` may."""
+
+    attributes: tuple[str, ...]
+    cluster: Cluster | None
+
+
+# --- publisher and owner ---
+
+
+class AskTree(Message, frozen=True):
+    """Where are these attributes' trees?"""
+
+    attributes: tuple[str, ...]
+
+
+class TreeAnswer(Message, frozen=True):
+    """An entry per tree that exists; the others have no subscriber, which may be believed for
+    `term` seconds and is recalled if it ends before (C5)."""
+
+    entries: tuple[Location, ...]
+    nobody: tuple[str, ...]
+    term: float
+
+
+class Recall(Message, frozen=True):
+    """There is a subscriber now: forget *nobody*. Answered before its SUBACK is given."""
+
+    attribute: str
+
+
+class Recalled(Message, frozen=True):
+    """Forgotten."""
+
+    attribute: str
+
+
+# --- owner and hosts ---
+
+
+class Assign(Message, frozen=True):
+    """At `version` you serve exactly these intervals of the tree (none: you leave it).
+
+    `size` and `known` are your slice of the map: the virtual nodes on your paths from the root of
+    the midpoint tree, with their children, by index (C7).
+    """
+
+    attribute: str
+    version: Version
+    intervals: tuple[Interval, ...]
+    size: int
+    known: tuple[tuple[int, Entry], ...]
+
+
+class Assigned(Message, frozen=True):
+    """Done: from now on an event for any other interval is passed on or answered *moved*."""
+
+    attribute: str
+    version: Version
+
+
+class Install(Message, frozen=True):
+    """Registrations for the intervals that you serve, or are about to serve."""
+
+    attribute: str
+    registrations: tuple[Registration, ...]
+
+
+class Installed(Message, frozen=True):
+    """They match from now on."""
+
+    attribute: str
+    ids: tuple[str, ...]
+
+
+class Uninstall(Message, frozen=True):
+    """Forget these registrations."""
+
+    attribute: str
+    ids: tuple[str, ...]
+
+
+# --- events ---
+
+
+class Visit(Message, frozen=True):
+    """Events that visit the trees of `attributes` at this host, or on their way through it."""
+
+    origin: Peer
+    hop: int  # messages from the publisher to here
+    attributes: tuple[str, ...]
+    events: tuple[Event, ...]
+
+    def data_units(self) -> int:
+        """Each event counts."""
+        return len(self.events)
+
+
+class Accepted(Message, frozen=True):
+    """To the publisher: the trees have taken these events. Sequences are the publisher's."""
+
+    incarnation: int
+    taken: tuple[tuple[str, tuple[int, ...]], ...]  # attribute, sequences
+    locations: tuple[Location, ...]
+
+
+class TreeMoved(Message, frozen=True):
+    """To the publisher: I do not serve this tree (any more); look for it again (C10)."""
+
+    incarnation: int
+    attribute: str
+    sequences: tuple[int, ...]
+
+
+class Deliver(Message, frozen=True):
+    """From a host to an interested node, once per node and event (pivot), or once per node, event
+    and attribute, with the registrations that matched, for the node to count (counting, C8)."""
+
+    attribute: str
+    interval: Interval
+    hop: int
+    events: tuple[Event, ...]
+    registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
+
+    def data_units(self) -> int:
+        """Each event counts."""
+        return len(self.events)
+
+
+# --- inspection (`canopy ring`, `canopy where`, `canopy why`) ---
+
+
+class AskTrees(Message, frozen=True):
+    """Which attributes does your cluster own? Where is `attribute` (may be "")?"""
+
+    number: int
+    attribute: str = ""
+
+
+class Trees(Message, frozen=True):
+    """Answer to AskTrees. `entries` with the number of registrations in each."""
+
+    number: int
+    key: Key
+    attributes: tuple[str, ...]
+    version: Version
+    entries: tuple[tuple[Entry, int], ...]
+
+
+class AskEvent(Message, frozen=True):
+    """What do you know of this event, which you published?"""
+
+    number: int
+    event: str
+
+
+class EventFacts(Message, frozen=True):
+    """Answer to AskEvent: the event (None: unknown or forgotten), and its way as text."""
+
+    number: int
+    event: Event | None
+    path: tuple[str, ...]
+    node: NodeId

@@ -1,0 +1,348 @@
+"""The trees that this node's cluster owns, and what of them leaves and arrives (P1, C6).
+
+`Owner` joins the cluster (overlay/chord) with the trees: it applies the log, tells a new standby
+the state, and hands trees over when a part of the arc leaves. `Registry`, `Balance` and `Leases`
+work on what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from matching import Interval
+from overlay.chord.events import (
+    ArcGone,
+    ArcKept,
+    ArcLeaving,
+    Committed,
+    CopyReset,
+    EntryCopied,
+    RoleChanged,
+    StateWanted,
+)
+from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
+from overlay.settings import Settings
+from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.state import ClusterState, Operation, Told, Tree, decode, encode
+from overlay.upper_tree.told import ToldTable
+
+BALANCE_DELAY = 0.2
+"""Seconds between a change of load and a look at it, so that a burst is looked at once. Wild
+guess."""
+
+
+class BalanceDue(Timer, frozen=True):
+    """Look at the load of the virtual nodes (balance.py)."""
+
+
+class ClusterView(Protocol):
+    """What the trees need of overlay/chord's `Clusters`."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The newest description of the own cluster."""
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this node leads it."""
+
+    def owns(self, key: Key) -> bool:
+        """Whether this node decides about `key` now."""
+
+    def append(self, entry: bytes) -> int:
+        """Write to the log; the entry's index."""
+
+    def copy_state(self, entries: Sequence[bytes]) -> None:
+        """Answer to StateWanted."""
+
+    def transfer(self, entries: Sequence[bytes]) -> None:
+        """Answer to ArcLeaving."""
+
+    def release(self, peer: Peer) -> None:
+        """Answer to MemberLeaving."""
+
+    def request_split(self, middle: Key) -> None:
+        """Give the arc up to `middle` to a new cluster, if possible."""
+
+
+class RingView(Protocol):
+    """What the trees need of overlay/chord's `Ring`."""
+
+    def find(self, key: Key) -> None:
+        """Look the owner up: OwnerFound or OwnerUnknown follows."""
+
+    def owner(self, key: Key) -> Cluster | None:
+        """The owner as last heard of."""
+
+    def learn(self, cluster: Cluster) -> None:
+        """A newer description."""
+
+
+class Waiting:
+    """A registration whose SUBACK is not yet due."""
+
+    __slots__ = ("index", "installed", "registration")
+
+    def __init__(self, registration: Registration, index: int) -> None:
+        self.registration = registration
+        self.index = index  # of its log entry
+        self.installed: dict[NodeId, None] = {}  # hosts that have it
+
+
+class OwnedTree:
+    """A tree with what the primary alone knows of it: who still has to answer."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.waiting: dict[str, Waiting] = {}  # by registration id
+        self.believers: dict[NodeId, None] = {}  # who may still believe *nobody* (C5)
+        self.blind_until = 0.0  # … and until when somebody whom we forgot may
+        self.next: PartitionMap | None = None  # map that is being prepared
+        self.previous: PartitionMap | None = None  # map that some host may still serve
+        self.awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
+        self.strays: dict[NodeId, Peer] = {}  # hosts of a map that was prepared and given up
+        self.empty_since: float | None = None
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change of the map is under way."""
+        return self.next is not None or self.previous is not None
+
+    def maps(self) -> list[PartitionMap]:
+        """All maps that some host may serve by."""
+        return [m for m in (self.tree.map, self.next, self.previous) if m is not None]
+
+    def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
+        """Every host that may serve an event in `interval`."""
+        return {
+            entry.host.id: entry.host
+            for map_ in self.maps()
+            for entry in map_.overlapping(interval)
+        }
+
+    def all_hosts(self) -> dict[NodeId, Peer]:
+        """Every host that may hold registrations of this tree."""
+        hosts = dict(self.strays)
+        for map_ in self.maps():
+            hosts.update(map_.hosts())
+        return hosts
+
+    def installed_everywhere(self, waiting: Waiting) -> bool:
+        """Whether every host that may serve it has the registration."""
+        hosts = self.hosts_overlapping(waiting.registration.interval)
+        return all(host in waiting.installed for host in hosts)
+
+
+class Owner(Machine):
+    """State of the own cluster's trees, at the primary and (as a copy) at the standby."""
+
+    def __init__(
+        self, port: Port, settings: Settings, clusters: ClusterView, ring: RingView
+    ) -> None:
+        super().__init__(port)
+        self.settings = settings
+        self.clusters = clusters
+        self.ring = ring
+        self.state = ClusterState()
+        self.told = ToldTable(settings.tree.nobody_term)
+        self.trees: dict[str, OwnedTree] = {}  # only at the primary
+        self.dead: dict[NodeId, None] = {}  # hosts whose link is down
+        self.leaving: dict[NodeId, Peer] = {}  # members that want to be released
+        self.committed = 0
+        self._number = 0
+        self._departing: Cluster | None = None
+        self._key: Key | None = None  # of the cluster whose state this is
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            RoleChanged: self.on_role_changed,
+            EntryCopied: self.on_entry_copied,
+            CopyReset: self.on_copy_reset,
+            StateWanted: self.on_state_wanted,
+            Committed: self.on_committed,
+            ArcLeaving: self.on_arc_leaving,
+            ArcKept: self.on_arc_kept,
+            ArcGone: self.on_arc_gone,
+            LinkDown: self.on_link_down,
+            LinkUp: self.on_link_up,
+        }
+
+    # --- ownership ---
+
+    def owns(self, attribute: str) -> bool:
+        """Whether this node decides about the attribute now."""
+        return self.clusters.owns(attribute_key(attribute))
+
+    def who_owns(self, attribute: str) -> Cluster | None:
+        """Who decides, as far as known; None: not us now, and no better guess."""
+        mine = self.clusters.cluster
+        key = attribute_key(attribute)
+        if mine is not None and mine.owns(key):
+            return None if mine.primary.id == self.port.me.id else mine
+        known = self.ring.owner(key)
+        return None if known is None or known.primary.id == self.port.me.id else known
+
+    # --- the log ---
+
+    def append(self, operation: Operation) -> int:
+        """Write one operation to the log and apply it. Returns its index."""
+        index = self.clusters.append(encode(operation))
+        self.state.apply(operation)
+        return index
+
+    def next_version(self) -> Version:
+        """A version later than every map's of this cluster."""
+        assert self.clusters.cluster is not None
+        epoch, number = self.state.highest()
+        self._number = max(self._number, number) + 1
+        return (max(epoch, self.clusters.cluster.version[0]), self._number)
+
+    def on_committed(self, event: Committed) -> None:
+        """The standby has everything before `next`."""
+        self.committed = event.next
+
+    def on_entry_copied(self, event: EntryCopied) -> None:
+        """At the standby, or at the coming primary of a split-off arc."""
+        operation = decode(event.entry)
+        if isinstance(operation, Told):
+            self.told.tell(operation.attribute, operation.peer, self.port.now, operation.term)
+        else:
+            self.state.apply(operation)
+
+    def on_copy_reset(self, event: CopyReset) -> None:
+        """A whole new copy follows."""
+        self.state = ClusterState()
+
+    def on_state_wanted(self, event: StateWanted) -> None:
+        """A new standby."""
+        self.clusters.copy_state([encode(o) for o in self.state.operations()])
+
+    # --- the role ---
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """Take up or lay down the primary's work."""
+        if event.role == "none":
+            self.state = ClusterState()
+        if event.role != "primary":
+            self._lay_down()
+        elif event.cluster is not None and self._key != event.cluster.key:
+            self._key = event.cluster.key
+            self.committed = 0
+            self.leaving.clear()
+            for attribute in self.state.trees:
+                self.adopt(attribute)
+        if event.role == "primary":
+            self.watch_hosts()
+            self.balance_soon()
+
+    def _lay_down(self) -> None:
+        self._key = None
+        self._departing = None
+        self.trees.clear()
+        self.port.watch("hosts", ())
+        self.port.cancel_timer(BalanceDue())
+
+    def adopt(self, attribute: str) -> OwnedTree:
+        """Begin to decide about a tree of the state."""
+        owned = OwnedTree(self.state.trees[attribute])
+        self.trees[attribute] = owned
+        return owned
+
+    # --- an arc that leaves ---
+
+    def on_arc_leaving(self, event: ArcLeaving) -> None:
+        """Some trees go, or all: transfer when nothing of them is under way any more."""
+        self._departing = event.arc
+        self.settled()
+
+    def on_arc_kept(self, event: ArcKept) -> None:
+        """They stay after all."""
+        self._departing = None
+        self.balance_soon()
+
+    def on_arc_gone(self, event: ArcGone) -> None:
+        """They are served by their own cluster now. Their hosts go on serving; the new primary
+        moves them when it wants."""
+        self._departing = None
+        for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
+            del self.trees[attribute]
+            del self.state.trees[attribute]
+        self.watch_hosts()
+
+    def settled(self) -> None:
+        """Something that was under way is done: an arc that waits for it may be able to leave."""
+        arc = self._departing
+        if arc is None or any(
+            (owned.waiting or owned.changing) and arc.owns(attribute_key(attribute))
+            for attribute, owned in self.trees.items()
+        ):
+            return
+        self._departing = None
+        self.clusters.transfer([encode(o) for o in self._departing_operations(arc)])
+
+    def _departing_operations(self, arc: Cluster) -> list[Operation]:
+        def leaves(attribute: str) -> bool:
+            return arc.owns(attribute_key(attribute))
+
+        told: list[Operation] = [
+            Told(attribute, peer, term)
+            for attribute, peer, term in self.told.entries(self.port.now)
+            if leaves(attribute)
+        ]
+        mine = self.clusters.cluster
+        if mine is not None and mine.key == arc.key:  # the standby has the log
+            return told
+        return [*self.state.operations(leaves), *told]
+
+    # --- hosts ---
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A silent host gets no more to do."""
+        self.dead[event.peer.id] = None
+        self.leaving.pop(event.peer.id, None)
+        if self.clusters.is_primary:
+            self.balance_soon()
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """It is back."""
+        self.dead.pop(event.peer.id, None)
+
+    def fit_hosts(self) -> list[Peer]:
+        """Who may host: the match brokers; in a small cluster the standby, or the primary."""
+        cluster = self.clusters.cluster
+        if cluster is None:
+            return [self.port.me]
+        standby = () if cluster.standby is None else (cluster.standby,)
+        for group in (cluster.brokers, standby):
+            fit = [p for p in group if p.id not in self.dead and p.id not in self.leaving]
+            if fit:
+                return fit
+        return [cluster.primary]
+
+    def emptiest_host(self) -> Peer:
+        """The fit host with the least to match."""
+        load: dict[NodeId, float] = {}
+        for owned in self.trees.values():
+            entries = (owned.next or owned.tree.map).entries
+            share = 1 + len(owned.tree.registrations) / len(entries)
+            for entry in entries:
+                load[entry.host.id] = load.get(entry.host.id, 0.0) + share
+        return min(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0.0))
+
+    def watch_hosts(self) -> None:
+        """Notice the silence of every host."""
+        hosts: dict[NodeId, Peer] = {}
+        for owned in self.trees.values():
+            hosts.update(owned.all_hosts())
+        hosts.pop(self.port.me.id, None)
+        self.port.watch("hosts", tuple(hosts.values()))
+
+    def balance_soon(self) -> None:
+        """Look at the load in a moment."""
+        self.port.set_timer(BALANCE_DELAY, BalanceDue())

@@ -1,0 +1,197 @@
+"""Partition map and midpoint tree (C6, C7).
+
+A partition map is the sorted list of an attribute's virtual nodes: adjacent, disjoint intervals
+that cover the whole value space, each with its host. CBDLO organises them as a balanced binary
+tree; here the tree *follows* from the list and is never stored: the root of the virtual nodes
+``[low, high)`` is the one in the middle, its children are the roots of the two halves.
+
+             index   0   1   2   3   4   5   6            7 virtual nodes, height 3
+                                 3
+                         1               5
+                     0       2       4       6
+
+A host keeps only a `Slice` of the map: the virtual nodes on the paths from the root to its own,
+and the children of those. To route a value it descends the tree as far as its slice goes and hands
+the event to the host of the last virtual node it knows. That one knows the next level, so an event
+needs at most the tree's height, and mostly less, since the first jump skips the common part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from matching import EVERYTHING, Cut, Interval
+from overlay.machine import NodeId, Peer, Version
+from overlay.upper_tree.messages import Entry
+
+
+def tree_path(size: int, index: int) -> Iterator[int]:
+    """Indexes from the root of a midpoint tree of `size` nodes down to `index`, both included."""
+    low, high = 0, size
+    while True:
+        middle = (low + high) // 2
+        yield middle
+        if middle == index:
+            return
+        if index < middle:
+            high = middle
+        else:
+            low = middle + 1
+
+
+def tree_children(size: int, index: int) -> Iterator[int]:
+    """The one, two or no children of `index` in a midpoint tree of `size` nodes."""
+    low, high = 0, size
+    for middle in tree_path(size, index):
+        if middle < index:
+            low = middle + 1
+        elif middle > index:
+            high = middle
+    if low < index:
+        yield (low + index) // 2
+    if index + 1 < high:
+        yield (index + 1 + high) // 2
+
+
+class PartitionMap:
+    """All virtual nodes of one attribute. Immutable; changes make a new map of a later version."""
+
+    def __init__(self, version: Version, entries: tuple[Entry, ...]) -> None:
+        """`entries` in order, adjacent, from the bottom to the top of the value space."""
+        assert entries[0].interval.lo == EVERYTHING.lo
+        assert entries[-1].interval.hi == EVERYTHING.hi
+        for left, right in pairwise(entries):
+            assert left.interval.hi == right.interval.lo, "virtual nodes must be adjacent"
+        self.version = version
+        self.entries = entries
+        self._starts = [entry.interval.lo for entry in entries]
+
+    @classmethod
+    def single(cls, version: Version, host: Peer) -> PartitionMap:
+        """A newly planted tree: one virtual node."""
+        return cls(version, (Entry(EVERYTHING, host),))
+
+    def find(self, place: Cut) -> int:
+        """Index of the virtual node that holds this place."""
+        return bisect_right(self._starts, place) - 1
+
+    def overlapping(self, interval: Interval) -> list[Entry]:
+        """The virtual nodes that share some value with `interval`."""
+        return [entry for entry in self.entries if entry.interval.overlaps(interval)]
+
+    def hosts(self) -> dict[NodeId, Peer]:
+        """All hosts, in order of their first virtual node."""
+        return {entry.host.id: entry.host for entry in self.entries}
+
+    def hosted_by(self, node: NodeId) -> tuple[Interval, ...]:
+        """The intervals that `node` serves."""
+        return tuple(entry.interval for entry in self.entries if entry.host.id == node)
+
+    def root(self) -> Entry:
+        """The virtual node at the root of the tree."""
+        return self.entries[len(self.entries) // 2]
+
+    def slice_for(self, node: NodeId) -> tuple[tuple[int, Entry], ...]:
+        """What a host has to know of the tree: its paths from the root, and their children."""
+        size = len(self.entries)
+        wanted: dict[int, None] = {}
+        for index, entry in enumerate(self.entries):
+            if entry.host.id == node:
+                for step in tree_path(size, index):
+                    wanted[step] = None
+                    wanted.update(dict.fromkeys(tree_children(size, step)))
+        return tuple((index, self.entries[index]) for index in sorted(wanted))
+
+    # --- changes ---
+
+    def moved(self, version: Version, index: int, host: Peer) -> PartitionMap:
+        """Virtual node `index` is served by `host`."""
+        return self._replaced(version, index, index + 1, Entry(self.entries[index].interval, host))
+
+    def split(self, version: Version, index: int, cut: Cut, host: Peer) -> PartitionMap:
+        """Virtual node `index` is cut; `host` serves the upper part."""
+        old = self.entries[index]
+        return self._replaced(
+            version,
+            index,
+            index + 1,
+            Entry(Interval(old.interval.lo, cut), old.host),
+            Entry(Interval(cut, old.interval.hi), host),
+        )
+
+    def merged(self, version: Version, index: int) -> PartitionMap:
+        """Virtual node `index` takes over the one after it."""
+        left, right = self.entries[index : index + 2]
+        joined = Interval(left.interval.lo, right.interval.hi)
+        return self._replaced(version, index, index + 2, Entry(joined, left.host))
+
+    def _replaced(self, version: Version, first: int, last: int, *new: Entry) -> PartitionMap:
+        return PartitionMap(version, (*self.entries[:first], *new, *self.entries[last:]))
+
+
+class Slice:
+    """A host's part of a partition map, with which it routes (C7)."""
+
+    def __init__(self, size: int, known: Mapping[int, Entry]) -> None:
+        self.size = size
+        self.known = known
+
+    def route(self, place: Cut) -> Entry | None:
+        """The deepest virtual node known on the way to `place`: the one that holds it, or one
+        whose host knows the way on. None only if the slice is empty."""
+        low, high = 0, self.size
+        deepest: Entry | None = None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.known.get(middle)
+            if entry is None:
+                break
+            deepest = entry
+            if place < entry.interval.lo:
+                high = middle
+            elif place >= entry.interval.hi:
+                low = middle + 1
+            else:
+                break
+        return deepest
+
+
+def overlap_count(interval: Interval, intervals: list[Interval]) -> int:
+    """How many of `intervals` share some value with `interval`."""
+    return sum(1 for other in intervals if other.overlaps(interval))
+
+
+def best_cut(interval: Interval, intervals: list[Interval]) -> Cut | None:
+    """Where to split a virtual node so that its registrations spread evenly.
+
+    Only end points of registrations can separate them. None where no cut makes the larger part
+    smaller than nine tenths of the whole (a hot value, or intervals that all lie over each other).
+    """
+    inside = sorted(
+        cut
+        for other in intervals
+        for cut in (other.lo, other.hi)
+        if interval.lo < cut < interval.hi
+    )
+    if not inside:
+        return None
+    cut = inside[len(inside) // 2]
+    parts = (Interval(interval.lo, cut), Interval(cut, interval.hi))
+    larger = max(overlap_count(part, intervals) for part in parts)
+    return cut if larger < 0.9 * len(intervals) else None
+
+
+def describe(cut: Cut) -> str:
+    """A bound of an interval for people: the value, or the end of the value space or of a type."""
+    rank, value, _ = cut
+    if cut == EVERYTHING.lo:
+        return "-∞"
+    if rank > 2:
+        return "+∞"
+    if value == float("-inf"):
+        return "first number"
+    if isinstance(value, str):
+        return repr(value) if value else "first string"
+    return str(value)

@@ -1,0 +1,278 @@
+"""The publisher's side: an event is cut into its attributes, and each visits its tree (C3, C7).
+
+An event is kept until every tree that it visits has accepted it. A (event, tree) *pair* waits for
+the finder, or is under way to a host; it ends by `Accepted`, or because nobody subscribes. *Moved*,
+a lost link or silence send it on its way again: a host may then match an event twice, and the
+receiving node removes the duplicate.
+
+In pivot routing an event goes to a host once, for all trees that it visits there. In counting
+routing every attribute's message carries the event by itself, as in the paper (C8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from matching import place
+from overlay.client import Draft, Event
+from overlay.links.events import LinkDown
+from overlay.lower_random.access_points import AccessPoints
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
+from overlay.upper_tree.finder import Finder
+from overlay.upper_tree.history import History
+from overlay.upper_tree.hosting import value_in
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
+
+MOVES = 3
+"""*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
+
+VISIT_BATCH = 256
+"""Events per message: 256 was as good as more in measurements of the wire (issue, Facts)."""
+
+
+class RetryDue(Timer, frozen=True):
+    """Look for pairs without an answer."""
+
+
+class Outgoing:
+    """An event of ours that some tree has not accepted yet."""
+
+    __slots__ = ("event", "moves", "pairs")
+
+    def __init__(self, event: Event, attributes: Iterable[str]) -> None:
+        self.event = event
+        self.moves = 0
+        self.pairs: dict[str, tuple[NodeId, float]] = dict.fromkeys(attributes, ("", 0.0))
+        """attribute -> (host that has it under way, since when); host "" waits for the finder."""
+
+
+class Publisher(Machine):
+    """Sends this node's events to all trees that they visit."""
+
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        incarnation: int,
+        finder: Finder,
+        locations: Locations,
+        access_points: AccessPoints,
+        history: History,
+    ) -> None:
+        super().__init__(port)
+        self.settings = settings
+        self.counting = settings.tree.routing == "counting"
+        self.incarnation = incarnation
+        self.finder = finder
+        self.locations = locations
+        self.access_points = access_points
+        self.history = history
+        self.outgoing: dict[int, Outgoing] = {}
+        self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
+        self.pairs = 0
+        self._sequence = 0
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            Accepted: self.on_accepted,
+            TreeMoved: self.on_tree_moved,
+            TreeFound: self.on_tree_found,
+            TreeAbsent: self.on_tree_absent,
+            LinkDown: self.on_link_down,
+            RetryDue: self.on_retry_due,
+        }
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more events may be admitted."""
+        return self.pairs < self.settings.tree.pending
+
+    # --- publishing ---
+
+    def publish(self, drafts: Iterable[Draft]) -> list[Event]:
+        """Give the events their identities and send them off. They have been checked."""
+        events = []
+        routes: list[tuple[Outgoing, str]] = []
+        for draft in drafts:
+            self._sequence += 1
+            event = Event(
+                self.port.me.id,
+                self.incarnation,
+                self._sequence,
+                draft.time,
+                draft.attributes,
+                draft.payload,
+                draft.payload_type,
+            )
+            events.append(event)
+            names = [EVENT_TREE]
+            names += [name for name, value in event.attributes.items() if value is not None]
+            outgoing = Outgoing(event, names)
+            self.outgoing[event.sequence] = outgoing
+            self.pairs += len(names)
+            self.history.published(event)
+            self.port.trace(
+                "publish",
+                event=event.identity,
+                id=str(event.attributes.get("id", "")),
+                attributes=event.attributes,
+                size=len(event.payload),
+            )
+            routes += [(outgoing, name) for name in names]
+        self.port.count("published", len(events))
+        self._route(routes)
+        self.port.set_timer(self.settings.tree.retry, RetryDue())
+        return events
+
+    def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
+        """Send each pair to where its tree is known to be; seek the others."""
+        now = self.port.now
+        sought: dict[str, None] = {}
+        absent: list[tuple[Outgoing, str]] = []
+        visits: dict[NodeId, tuple[Peer, dict[int, list[str]]]] = {}
+        for outgoing, attribute in routes:
+            event = outgoing.event
+            if self.locations.is_absent(attribute, now):
+                absent.append((outgoing, attribute))
+                continue
+            value = value_in(event, attribute)
+            assert value is not None
+            host = self.locations.host_for(attribute, place(value))
+            if host is None:
+                outgoing.pairs[attribute] = ("", now)
+                self.waiting.setdefault(attribute, {})[event.sequence] = None
+                sought[attribute] = None
+            else:
+                outgoing.pairs[attribute] = (host.id, now)
+                per_host = visits.setdefault(host.id, (host, {}))[1]
+                per_host.setdefault(event.sequence, []).append(attribute)
+        for host, attributes_of in visits.values():
+            self._send(host, attributes_of)
+        self._end(absent)
+        if sought:
+            self.finder.seek(sought, stale)
+
+    def _send(self, host: Peer, attributes_of: dict[int, list[str]]) -> None:
+        """One message per set of trees (pivot) or per tree (counting)."""
+        groups: dict[tuple[str, ...], list[Event]] = {}
+        for sequence, names in attributes_of.items():
+            event = self.outgoing[sequence].event
+            keys = [(name,) for name in names] if self.counting else [tuple(names)]
+            for key in keys:
+                groups.setdefault(key, []).append(event)
+        remote = host.id != self.port.me.id
+        for names_, events in groups.items():
+            if remote:
+                for event in events:
+                    self.port.trace(
+                        "visit", event=event.identity, attribute=names_[0], hop=1, peer=host.id
+                    )
+            for at in range(0, len(events), VISIT_BATCH):
+                batch = tuple(events[at : at + VISIT_BATCH])
+                self.port.send(host, Visit(self.port.me, int(remote), names_, batch))
+
+    # --- answers ---
+
+    def on_accepted(self, sender: Peer, message: Accepted) -> None:
+        """Trees have taken events; their hosts are remembered."""
+        if message.incarnation != self.incarnation:
+            return
+        for location in message.locations:
+            self.locations.learn(location)
+        ended: list[tuple[Outgoing, str]] = []
+        for attribute, sequences in message.taken:
+            for sequence in sequences:
+                outgoing = self.outgoing.get(sequence)
+                if outgoing is not None and attribute in outgoing.pairs:
+                    ended.append((outgoing, attribute))
+                    self.history.accepted(outgoing.event, attribute, sender)
+        self._end(ended)
+
+    def _end(self, pairs: Iterable[tuple[Outgoing, str]]) -> None:
+        """These pairs need nothing more."""
+        full = not self.has_room
+        done = []
+        for outgoing, attribute in pairs:
+            if outgoing.pairs.pop(attribute, None) is not None:
+                self.pairs -= 1
+                if not outgoing.pairs:
+                    done.append(outgoing.event.sequence)
+                    del self.outgoing[outgoing.event.sequence]
+        if done:
+            self.port.emit(EventsAccepted(tuple(done)))
+        if full and self.has_room:
+            self.port.emit(RoomAgain())
+
+    def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
+        """The host does not serve the tree (any more)."""
+        if message.incarnation == self.incarnation:
+            attribute = message.attribute
+            self.locations.forget(attribute, sender.id)
+            self.access_points.drop(attribute, sender.id)
+            again = []
+            for sequence in message.sequences:
+                outgoing = self.outgoing.get(sequence)
+                if outgoing is not None and outgoing.pairs.get(attribute, ("",))[0] == sender.id:
+                    outgoing.moves += 1
+                    again.append((outgoing, attribute))
+            if any(outgoing.moves > MOVES for outgoing, _ in again):
+                self._await_ring(again)
+            else:
+                self._route(again, stale=True)
+
+    def _await_ring(self, pairs: list[tuple[Outgoing, str]]) -> None:
+        """Hints did not help: only the owner's own word will do."""
+        for outgoing, attribute in pairs:
+            outgoing.pairs[attribute] = ("", self.port.now)
+            self.waiting.setdefault(attribute, {})[outgoing.event.sequence] = None
+            self.locations.forget_tree(attribute)
+        self.finder.ask_ring(dict.fromkeys(attribute for _, attribute in pairs))
+
+    def on_tree_found(self, event: TreeFound) -> None:
+        """Events that waited for it go."""
+        self._route(self._waiting_for(event.attribute))
+
+    def on_tree_absent(self, event: TreeAbsent) -> None:
+        """Nobody wants it: these pairs are done."""
+        self._end(self._waiting_for(event.attribute))
+
+    def _waiting_for(self, attribute: str) -> list[tuple[Outgoing, str]]:
+        sequences = self.waiting.pop(attribute, {})
+        return [
+            (outgoing, attribute)
+            for sequence in sequences
+            if (outgoing := self.outgoing.get(sequence)) is not None and attribute in outgoing.pairs
+        ]
+
+    # --- trouble ---
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """What was under way to it goes another way."""
+        lost = event.peer.id
+        self.locations.forget_node(lost)
+        again = [
+            (outgoing, attribute)
+            for outgoing in self.outgoing.values()
+            for attribute, (host, _) in outgoing.pairs.items()
+            if host == lost
+        ]
+        self._route(again, stale=True)
+
+    def on_retry_due(self, timer: RetryDue) -> None:
+        """Silence: send again what was sent too long ago (a host in between may have died)."""
+        before = self.port.now - self.settings.tree.retry
+        again = [
+            (outgoing, attribute)
+            for outgoing in self.outgoing.values()
+            for attribute, (host, since) in outgoing.pairs.items()
+            if host and since <= before
+        ]
+        if again:
+            self.port.count("visits_retried", len(again))
+            self._await_ring(again)
+        if self.outgoing:
+            self.port.set_timer(self.settings.tree.retry, RetryDue())

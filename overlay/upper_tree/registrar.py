@@ -1,0 +1,270 @@
+"""The subscriber's side: each conjunction finds its place, and its lease is kept (C8, C9).
+
+*pivot*: a conjunction is registered in one tree, that of its most selective null-rejecting
+attribute; one that has none goes to the reserved tree `$event`, which every event visits.
+
+*counting*: each null-rejecting constraint of the conjunction is registered alone in its attribute's
+tree, and the receiving node counts (receiver.py).
+
+A subscription is ready (SUBACK) when all its registrations are acknowledged. Whatever is not
+answered is sent again, to whoever owns the attribute by then; the owner knows a registration by
+its id, so repeating is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from matching import EVERYTHING, Interval, Predicate
+from overlay.chord.events import OwnerFound
+from overlay.chord.keys import attribute_key
+from overlay.links.events import LinkDown
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
+from overlay.upper_tree.leases import ids_digest
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    Register,
+    Registered,
+    Registration,
+    Renew,
+    RenewRefused,
+    Unregister,
+    Unregistered,
+)
+from overlay.upper_tree.owner import RingView
+
+REGISTER_BATCH = 256
+"""Registrations per message, well under a frame; wild guess."""
+
+PAUSE = 0.25
+"""Seconds between looks at what has not been answered; wild guess."""
+
+
+class RegisterDue(Timer, frozen=True):
+    """Look for registrations without an answer."""
+
+
+class RenewDue(Timer, frozen=True):
+    """Renew all leases."""
+
+
+class Placed:
+    """A registration of ours and how far it is."""
+
+    __slots__ = ("acknowledged", "again_at", "asked", "registration", "subscription")
+
+    def __init__(self, subscription: str, registration: Registration) -> None:
+        self.subscription = subscription
+        self.registration = registration
+        self.acknowledged = False
+        self.asked: NodeId = ""  # the owner that it was sent to
+        self.again_at = 0.0  # when to send it once more
+
+
+class Registrar(Machine):
+    """Registers the subscriptions of this node and renews their leases."""
+
+    def __init__(self, port: Port, settings: Settings, incarnation: int, ring: RingView) -> None:
+        super().__init__(port)
+        self.settings = settings.tree
+        self.incarnation = incarnation
+        self.ring = ring
+        self.placed: dict[tuple[str, str], Placed] = {}  # (attribute, registration id)
+        self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            Registered: self.on_registered,
+            Unregistered: self.on_unregistered,
+            RenewRefused: self.on_renew_refused,
+            OwnerFound: self.on_owner_found,
+            OwnerRefused: self.on_owner_refused,
+            LinkDown: self.on_link_down,
+            RegisterDue: self.on_register_due,
+            RenewDue: self.on_renew_due,
+        }
+
+    def start(self) -> None:
+        """Begin to renew leases."""
+        self.port.set_timer(self.settings.lease / 3, RenewDue())
+
+    # --- asked from above ---
+
+    def plan(self, subscription: str, predicate: Predicate) -> list[Placed]:
+        """Which registrations the subscription needs."""
+        return list(self._registrations(subscription, predicate))
+
+    def subscribe(self, subscription: str, new: list[Placed]) -> None:
+        """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
+        planned, since nothing can match)."""
+        for placed in new:
+            registration = placed.registration
+            self.placed[registration.attribute, registration.id] = placed
+        if new:
+            self._place(new)
+        else:
+            self.port.emit(SubscriptionReady(subscription))
+
+    def _registrations(self, subscription: str, predicate: Predicate) -> Iterable[Placed]:
+        for number, conjunction in enumerate(predicate.conjunctions):
+            id_ = f"{subscription}/{number}"
+            if self.settings.routing == "counting" and conjunction.constraints:
+                for attribute, constraint in conjunction.constraints.items():
+                    text = constraint.predicate().text
+                    yield self._placed(subscription, id_, attribute, text, constraint.hull)
+                continue
+            pivots = conjunction.pivots()
+            attribute, interval = pivots[0] if pivots else (EVENT_TREE, EVERYTHING)
+            text = conjunction.predicate().text
+            yield self._placed(subscription, id_, attribute, text, interval)
+
+    def _placed(
+        self, subscription: str, id_: str, attribute: str, text: str, where: Interval
+    ) -> Placed:
+        return Placed(subscription, Registration(id_, attribute, self.port.me, text, where))
+
+    def unsubscribe(self, subscription: str) -> None:
+        """End all registrations of a subscription."""
+        for key, placed in list(self.placed.items()):
+            if placed.subscription == subscription:
+                del self.placed[key]
+                self.ending[key] = self.port.now
+        self._end()
+
+    @property
+    def settled(self) -> bool:
+        """Whether no registration or end of one waits for an answer."""
+        return not self.ending and all(p.acknowledged for p in self.placed.values())
+
+    def is_ready(self, subscription: str) -> bool:
+        """Whether all registrations of the subscription are acknowledged."""
+        return all(p.acknowledged for p in self.placed.values() if p.subscription == subscription)
+
+    # --- registering ---
+
+    def _place(self, placed: Iterable[Placed]) -> None:
+        """Send to the owners that are known; look for the others."""
+        batches: dict[NodeId, tuple[Peer, list[Placed]]] = {}
+        for one in placed:
+            key = attribute_key(one.registration.attribute)
+            owner = self.ring.owner(key)
+            one.again_at = self.port.now + self.settings.retry
+            if owner is None:
+                one.asked = ""
+                self.ring.find(key)
+            else:
+                one.asked = owner.primary.id
+                batches.setdefault(owner.primary.id, (owner.primary, []))[1].append(one)
+        for peer, batch in batches.values():
+            for at in range(0, len(batch), REGISTER_BATCH):
+                registrations = tuple(p.registration for p in batch[at : at + REGISTER_BATCH])
+                self.port.send(peer, Register(self.incarnation, registrations))
+        self.port.set_timer(PAUSE, RegisterDue())
+
+    def on_owner_found(self, event: OwnerFound) -> None:
+        """Send what waited for this owner."""
+        self._place(
+            [
+                placed
+                for (attribute, _), placed in self.placed.items()
+                if not placed.acknowledged
+                and not placed.asked
+                and event.cluster.owns(attribute_key(attribute))
+            ]
+        )
+
+    def on_registered(self, sender: Peer, message: Registered) -> None:
+        """The owner has it; the subscription may be complete."""
+        touched: dict[str, None] = {}
+        for id_ in message.ids:
+            placed = self.placed.get((message.attribute, id_))
+            if placed is not None and not placed.acknowledged:
+                placed.acknowledged = True
+                touched[placed.subscription] = None
+        for subscription in touched:
+            if self.is_ready(subscription):
+                self.port.emit(SubscriptionReady(subscription))
+
+    def on_owner_refused(self, event: OwnerRefused) -> None:
+        """Another owner, or the same one a little later."""
+        for (attribute, _), placed in self.placed.items():
+            if attribute in event.attributes and not placed.acknowledged:
+                placed.again_at = self.port.now + PAUSE
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """What an owner has not acknowledged goes to whoever owns it then."""
+        for placed in self.placed.values():
+            if not placed.acknowledged and placed.asked == event.peer.id:
+                placed.again_at = self.port.now + PAUSE
+
+    def on_register_due(self, timer: RegisterDue) -> None:
+        """What has waited long enough is sent again, after a fresh lookup."""
+        now = self.port.now
+        due = [p for p in self.placed.values() if not p.acknowledged and p.again_at <= now]
+        for placed in due:
+            self.ring.find(attribute_key(placed.registration.attribute))
+        self._place(due)
+        self._end()
+        if not self.settled:
+            self.port.set_timer(PAUSE, RegisterDue())
+
+    # --- ending ---
+
+    def _end(self) -> None:
+        now = self.port.now
+        batches: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
+        for (attribute, id_), again_at in list(self.ending.items()):
+            if again_at <= now:
+                self.ending[attribute, id_] = now + self.settings.retry
+                owner = self.ring.owner(attribute_key(attribute))
+                if owner is None:
+                    self.ring.find(attribute_key(attribute))
+                else:
+                    group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
+                    group[1].append(id_)
+        for (_, attribute), (peer, ids) in batches.items():
+            self.port.send(peer, Unregister(attribute, tuple(ids)))
+        if self.ending:
+            self.port.set_timer(PAUSE, RegisterDue())
+
+    def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
+        """Gone."""
+        for id_ in message.ids:
+            self.ending.pop((message.attribute, id_), None)
+
+    # --- leases ---
+
+    def on_renew_due(self, timer: RenewDue) -> None:
+        """One message per owner, for all registrations there."""
+        trees: dict[str, list[str]] = {}
+        for (attribute, id_), placed in self.placed.items():
+            if placed.acknowledged:
+                trees.setdefault(attribute, []).append(id_)
+        owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]]]] = {}
+        for attribute, ids in trees.items():
+            owner = self.ring.owner(attribute_key(attribute))
+            if owner is None:
+                self.ring.find(attribute_key(attribute))
+            else:
+                claim = (attribute, len(ids), ids_digest(ids))
+                owners.setdefault(owner.primary.id, (owner.primary, []))[1].append(claim)
+        for peer, claims in owners.values():
+            self.port.send(peer, Renew(self.incarnation, tuple(claims)))
+        self.port.set_timer(self.settings.lease / 3, RenewDue())
+
+    def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
+        """The owner does not know what we believe it knows: register again."""
+        again = []
+        for attribute in message.trees:
+            mine = [p for (name, _), p in self.placed.items() if name == attribute]
+            for placed in mine:
+                placed.acknowledged = False
+            if mine:
+                self.port.count("registrations_renewed_anew", len(mine))
+                self.port.emit(SubscriptionLapsed(attribute))
+                self.ring.find(attribute_key(attribute))
+            again += mine
+        self._place(again)

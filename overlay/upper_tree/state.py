@@ -1,0 +1,132 @@
+"""What a cluster knows of its trees, as a state machine over its operation log (P1).
+
+The primary changes the state only by applying an operation that it appends to the cluster's log;
+the standby applies the copies of the same operations in the same order and so holds the same
+state. A copy for a new standby, or for the cluster that takes over an arc, is the state told again
+as operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from overlay.machine import Peer, Version
+from overlay.upper_tree.messages import Entry, Registration
+from overlay.upper_tree.partition import PartitionMap
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """One entry of the log."""
+
+    attribute: str
+
+
+class MapChanged(Operation, frozen=True):
+    """The tree is planted with this map, or its map changes to it."""
+
+    version: Version
+    entries: tuple[Entry, ...]
+
+
+class Uprooted(Operation, frozen=True):
+    """Nobody subscribes any more: the tree is gone."""
+
+
+class Added(Operation, frozen=True):
+    """A registration, with the incarnation of its subscriber."""
+
+    registration: Registration
+    incarnation: int
+
+
+class Ended(Operation, frozen=True):
+    """Registrations that are gone."""
+
+    ids: tuple[str, ...]
+
+
+class Told(Operation, frozen=True):
+    """`peer` was told that nobody subscribes to it, and may believe it for `term` more seconds.
+
+    In no log (telling is frequent and short-lived), only in the state that a leaving arc takes
+    along.
+    """
+
+    peer: Peer
+    term: float
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(MapChanged | Uprooted | Added | Ended | Told)
+
+
+def encode(operation: Operation) -> bytes:
+    """An operation as a log entry."""
+    return _encoder.encode(operation)
+
+
+def decode(entry: bytes) -> Operation:
+    """A log entry as an operation. Raises msgspec.DecodeError on anything else."""
+    operation: Operation = _decoder.decode(entry)
+    return operation
+
+
+class Tree:
+    """One attribute's partition map and registrations."""
+
+    def __init__(self, attribute: str, map_: PartitionMap) -> None:
+        self.attribute = attribute
+        self.map = map_
+        self.registrations: dict[str, Registration] = {}
+        self.incarnations: dict[str, int] = {}  # of the subscriber, by registration id
+
+    def operations(self) -> Iterator[Operation]:
+        """The tree told again."""
+        yield MapChanged(self.attribute, self.map.version, self.map.entries)
+        for id_, registration in self.registrations.items():
+            yield Added(self.attribute, registration, self.incarnations[id_])
+
+
+class ClusterState:
+    """All trees of a cluster."""
+
+    def __init__(self) -> None:
+        self.trees: dict[str, Tree] = {}
+
+    def apply(self, operation: Operation) -> None:
+        """Change the state by one operation. `Told` is not part of it."""
+        match operation:
+            case MapChanged(attribute, version, entries):
+                map_ = PartitionMap(version, entries)
+                if attribute in self.trees:
+                    self.trees[attribute].map = map_
+                else:
+                    self.trees[attribute] = Tree(attribute, map_)
+            case Uprooted(attribute):
+                self.trees.pop(attribute, None)
+            case Added(attribute, registration, incarnation):
+                tree = self.trees[attribute]
+                tree.registrations[registration.id] = registration
+                tree.incarnations[registration.id] = incarnation
+            case Ended(attribute, ids):
+                tree = self.trees[attribute]
+                for id_ in ids:
+                    tree.registrations.pop(id_, None)
+                    tree.incarnations.pop(id_, None)
+
+    def operations(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Operation]:
+        """The state of the wanted attributes told again as operations."""
+        for attribute, tree in self.trees.items():
+            if wanted(attribute):
+                yield from tree.operations()
+
+    @property
+    def registrations(self) -> int:
+        """How many registrations all trees have."""
+        return sum(len(tree.registrations) for tree in self.trees.values())
+
+    def highest(self) -> Version:
+        """The latest version of any map."""
+        return max((tree.map.version for tree in self.trees.values()), default=(0, 0))
