@@ -85,6 +85,22 @@ def check_record(kind: str, fields: Mapping[str, Any]) -> None:
         raise SchemaError(f"trace record {kind!r} has no field {', '.join(map(repr, strange))}")
 
 
+def finished(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """The fields with what only the writer can add: `since` (when the event was published, by the
+    wall clock, which a node does not have) becomes `latency_ms`, and objects become JSON texts."""
+    changed: dict[str, Any] = {}
+    since = fields.get("since")
+    if since is not None:
+        changed["latency_ms"] = round(max(0.0, now - since) * 1000.0, 3)
+    for name in ("attributes", "tree"):
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str):
+            changed[name] = msgspec.json.encode(value).decode()
+    if not changed:
+        return fields
+    return {**{k: v for k, v in fields.items() if k != "since"}, **changed}
+
+
 class TraceWriter:
     """Writes the trace records of one node.
 
@@ -133,8 +149,6 @@ class TraceWriter:
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Keep one record; it reaches the file when the buffer is full or at `flush`."""
-        if self._check:
-            check_record(kind, fields)
         if self._sample < 1.0:
             event = fields.get("event")
             if event is not None and not kept(event, self._sample):
@@ -142,6 +156,9 @@ class TraceWriter:
             if kind == "start":  # the analysis has to know what share of the events it sees
                 fields = {**fields, "sample": self._sample}
         now = self._clock()
+        fields = finished(fields, now)
+        if self._check:
+            check_record(kind, fields)
         if self._lines and now >= self._until:
             self.flush()  # what was said before midnight belongs to the day before
         record = {"v": VERSION, "time": now, "node": self._node, "kind": kind, **fields}

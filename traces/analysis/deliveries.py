@@ -1,0 +1,109 @@
+"""What happened against what should have: the verdict on every pair of event and subscription.
+
+A full join of the matching pairs (`expected.py`) with the deliver records. Each pair gets one
+verdict:
+
+    delivered  expected and delivered          missing   expected and not delivered
+    early      delivered, published before the SUBACK    ending  … around the subscription's end
+    spurious   delivered, though the selector is not true, or long after the end
+    unknown    delivered, but the traces lack the event or the subscription, so nobody can judge
+
+`copies` above 1 are duplicates, whatever the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES: Final = 100
+"""Missing and wrong pairs that the report lists (wild guess: nobody reads more)."""
+
+
+def judge(
+    spark: SparkSession,
+    records: DataFrame,
+    pairs: DataFrame,
+    published: DataFrame,
+    subscribed: DataFrame,
+) -> DataFrame:
+    """One row per judged pair.
+
+    event, subscription, verdict, reason, published, copies, and of the first delivery: delivered
+    (seconds), node, latency_ms, attribute, hops, lo, hi.
+    """
+    return spark.sql(
+        """
+        WITH delivered AS (
+          SELECT event, subscription, count(*) AS copies,
+                 min_by(struct(time AS delivered, node, latency_ms, attribute, hops, lo, hi), time)
+                   AS first
+          FROM {records} WHERE kind = 'deliver' GROUP BY event, subscription),
+        met AS (
+          SELECT coalesce(p.event, d.event) AS event,
+                 coalesce(p.subscription, d.subscription) AS subscription,
+                 p.published, p.standing, d.copies, d.first
+          FROM {pairs} p FULL JOIN delivered d
+            ON p.event = d.event AND p.subscription = d.subscription
+          WHERE d.copies IS NOT NULL OR p.standing = 'expected')
+        SELECT m.event, m.subscription,
+          CASE WHEN m.standing = 'expected' AND m.copies IS NULL THEN 'missing'
+               WHEN m.standing = 'expected' THEN 'delivered'
+               WHEN m.standing IN ('early', 'ending') THEN m.standing
+               WHEN m.standing = 'over' THEN 'spurious'
+               WHEN e.event IS NULL OR s.tree_key IS NULL THEN 'unknown'
+               ELSE 'spurious' END AS verdict,
+          CASE WHEN m.standing = 'over' THEN 'published after the subscription had ended'
+               WHEN m.standing IS NOT NULL THEN NULL
+               WHEN e.event IS NULL THEN 'the traces have no publish record of this event'
+               WHEN s.tree_key IS NULL THEN 'the traces have no readable selector of it'
+               ELSE 'the selector is not true for this event' END AS reason,
+          coalesce(m.published, e.published) AS published,
+          coalesce(m.copies, 0) AS copies, m.first.*
+        FROM met m
+        LEFT JOIN {published} e ON m.event = e.event
+        LEFT JOIN {subscribed} s ON m.subscription = s.subscription
+        """,
+        records=records,
+        pairs=pairs,
+        published=published.select("event", "published"),
+        subscribed=subscribed.select("subscription", "tree_key"),
+    )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The verdicts, counted, and the latencies of first deliveries in milliseconds."""
+
+    expected: int
+    delivered: int
+    missing: int
+    duplicates: int
+    spurious: int
+    early: int
+    ending: int
+    unknown: int
+    latency_ms: dict[str, float | None]
+    mean_latency_ms: float | None
+
+
+def count(judged: DataFrame) -> Counts:
+    """Count the verdicts; the percentiles are exact (linear between the two nearest ranks)."""
+    kinds = ("delivered", "missing", "spurious", "early", "ending", "unknown")
+    row = judged.selectExpr(
+        *(f"count_if(verdict = '{kind}') AS {kind}" for kind in kinds),
+        "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates",
+        "percentile(latency_ms, array(0.5, 0.9, 0.99, 1.0)) AS latency",
+        "avg(latency_ms) AS mean",
+    ).collect()[0]
+    latency = row["latency"] or [None] * 4
+    return Counts(
+        expected=row["delivered"] + row["missing"],
+        duplicates=row["duplicates"],
+        latency_ms=dict(zip(("p50", "p90", "p99", "max"), latency, strict=True)),
+        mean_latency_ms=row["mean"],
+        **{kind: row[kind] for kind in kinds},
+    )

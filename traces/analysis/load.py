@@ -1,0 +1,68 @@
+"""The work of each node: data-plane messages, matches, deliveries, and the rest.
+
+A node says in its `stop` record how many messages it sent. A node that was killed has none, and
+then its data-plane messages are counted from its own records: every `walk_hop`, `visit` and
+`forward` is one message that it sent. A node that was killed and started again has both, so that
+counting goes by *run*, from one `start` record to the next.
+
+Counted records are of the sampled events only, counters of all (`sample` in the start record says
+what share of the events is traced).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DATA_KINDS = "('walk_hop', 'visit', 'forward')"
+"""The records that stand for one data-plane message each."""
+
+
+def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """One row per node that wrote anything.
+
+    node, name, address, published, matches, deliveries, arrivals, drops, refused, data_messages,
+    other_messages, bytes, runs, counted (whether data_messages had to be counted from records,
+    at least for one run), first and last (seconds), sample, routing.
+    """
+    return spark.sql(
+        f"""
+        WITH starts AS (
+          SELECT node, collect_list(time) AS times FROM {{records}}
+          WHERE kind = 'start' GROUP BY node),
+        runs AS (
+          SELECT r.node, size(filter(s.times, x -> x <= r.time)) AS run, r.* EXCEPT (node)
+          FROM {{records}} r LEFT JOIN starts s ON r.node = s.node),
+        counted AS (
+          SELECT node, run, min(time) AS first, max(time) AS last,
+            max(name) FILTER (WHERE kind = 'start') AS name,
+            max(address) FILTER (WHERE kind = 'start') AS address,
+            max(routing) FILTER (WHERE kind = 'start') AS routing,
+            min(sample) FILTER (WHERE kind = 'start') AS sample,
+            count_if(kind = 'publish') AS published,
+            count_if(kind = 'match') AS matches,
+            count_if(kind = 'deliver') AS deliveries,
+            count_if(kind = 'arrive') AS arrivals,
+            count_if(kind = 'drop') AS drops,
+            count_if(kind = 'refused') AS refused,
+            count_if(kind IN {DATA_KINDS}) AS steps,
+            max(data_messages) FILTER (WHERE kind = 'stop') AS data_messages,
+            max(other_messages) FILTER (WHERE kind = 'stop') AS other_messages,
+            max(bytes) FILTER (WHERE kind = 'stop') AS bytes
+          FROM runs GROUP BY node, run)
+        SELECT node, max_by(name, run) AS name, max_by(address, run) AS address,
+          sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
+          sum(arrivals) AS arrivals, sum(drops) AS drops, sum(refused) AS refused,
+          sum(coalesce(data_messages, steps)) AS data_messages,
+          coalesce(sum(other_messages), 0) AS other_messages, coalesce(sum(bytes), 0) AS bytes,
+          count(*) AS runs, bool_or(data_messages IS NULL) AS counted,
+          min(first) AS first, max(last) AS last, min(sample) AS sample, max(routing) AS routing
+        FROM counted GROUP BY node
+        """,
+        records=records.where("kind <> 'corrupt'").select(
+            *("node", "kind", "time", "name", "address", "routing", "sample"),
+            *("data_messages", "other_messages", "bytes"),
+        ),
+    )

@@ -1,0 +1,192 @@
+"""The slowest events and their ways: publish, walk, visits, match, forward, arrive, deliver.
+
+A walk carries attributes, not events, so the walks on an event's way are those that its publisher
+had under way for the attribute by which it was delivered, between the publication and the delivery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENTS: Final = 6
+"""Ways that the report draws (wild guess)."""
+
+STEPS: Final = 60
+"""Steps of one way that are drawn; a way with more says how many were left out."""
+
+EARLIER: Final = 0.001
+"""Seconds that a walk's record may precede the publish record in the same turn of a node."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One record on an event's way; `after_ms` since its publication."""
+
+    after_ms: float
+    kind: str
+    node: str
+    peer: str | None
+    attribute: str | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Way:
+    """A slow delivery and every step that led to it."""
+
+    event: str
+    id: str | None
+    subscription: str
+    name: str | None
+    latency_ms: float
+    attribute: str | None
+    steps: tuple[Step, ...]
+    left_out: int
+
+
+def slowest_ways(
+    spark: SparkSession,
+    records: DataFrame,
+    judged: DataFrame,
+    published: DataFrame,
+    subscribed: DataFrame,
+) -> list[Way]:
+    """The slowest delivery of each of the slowest events, slowest first."""
+    slow = [
+        row.asDict()
+        for row in spark.sql(
+            f"""
+            SELECT j.*, p.id, p.publisher, s.name FROM (
+              SELECT event, max(latency_ms) AS latency_ms,
+                     max_by(subscription, latency_ms) AS subscription,
+                     max_by(attribute, latency_ms) AS attribute,
+                     max_by(node, latency_ms) AS node,
+                     min(published) AS published
+              FROM {{judged}}
+              WHERE verdict IN ('delivered', 'early', 'ending') AND latency_ms IS NOT NULL
+              GROUP BY event ORDER BY latency_ms DESC, event LIMIT {EVENTS}) j
+            JOIN {{published}} p ON j.event = p.event
+            LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
+            ORDER BY j.latency_ms DESC, j.event
+            """,
+            judged=judged,
+            published=published,
+            subscribed=subscribed,
+        ).collect()
+    ]
+    if not slow:
+        return []
+    columns = ("kind", "time", "node", "event", "peer", "attribute", "walk", "hop", "subscription")
+    seen = records.select(*columns, "hops", "by", "recipients", "reason", "lo", "hi")
+    events = seen.where(seen.event.isin([row["event"] for row in slow]))
+    found = [row.asDict() for row in events.limit(EVENTS * 2_000).collect()]
+    found += _walks(spark, seen, slow)
+    return [_way(row, found) for row in slow]
+
+
+def _walks(
+    spark: SparkSession, seen: DataFrame, slow: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The records of all walks that were under way for one of the slow events."""
+    first = min(row["published"] for row in slow) - EARLIER
+    last = max(row["published"] + row["latency_ms"] / 1_000 for row in slow)
+    near = seen.where("kind LIKE 'walk|_%' ESCAPE '|' OR kind IN ('located', 'nobody')").where(
+        f"time BETWEEN {first!r}D AND {last!r}D"
+    )
+    walks = near.where(
+        near.node.isin(sorted({row["publisher"]: None for row in slow})) | near.walk.isNotNull()
+    )
+    attributes = sorted({row["attribute"]: None for row in slow if row["attribute"]})
+    chosen = walks.where(walks.attribute.isin(attributes)).orderBy("time")
+    return [row.asDict() for row in chosen.limit(EVENTS * 2_000).collect()]
+
+
+def _way(slow: dict[str, Any], found: list[dict[str, Any]]) -> Way:
+    begun, ended = slow["published"], slow["published"] + slow["latency_ms"] / 1_000
+    walks = {
+        row["walk"]: None
+        for row in found
+        if row["kind"] == "walk_start"
+        and row["node"] == slow["publisher"]
+        and row["attribute"] == slow["attribute"]
+        and begun - EARLIER <= row["time"] <= ended
+    }
+    mine = []
+    for row in found:
+        if row["event"] == slow["event"]:
+            on_it = _concerns(row, slow)
+        elif row["kind"] in ("located", "nobody"):
+            on_it = row["node"] == slow["publisher"] and begun - EARLIER <= row["time"] <= ended
+            on_it = on_it and bool(walks)
+        else:
+            on_it = row["walk"] in walks
+        if on_it and (row["attribute"] in (None, slow["attribute"])):
+            mine.append(row)
+    mine.sort(key=lambda row: (row["time"], ORDER.get(row["kind"], 99), row["hop"] or 0))
+    steps = tuple(
+        Step(
+            after_ms=(row["time"] - begun) * 1_000,
+            kind=row["kind"],
+            node=row["node"],
+            peer=row["peer"],
+            attribute=row["attribute"],
+            note=_note(row),
+        )
+        for row in mine
+    )
+    return Way(
+        event=slow["event"],
+        id=slow["id"],
+        subscription=slow["subscription"],
+        name=slow["name"],
+        latency_ms=slow["latency_ms"],
+        attribute=slow["attribute"],
+        steps=steps[: STEPS - 1] + steps[-1:] if len(steps) > STEPS else steps,
+        left_out=max(len(steps) - STEPS, 0),
+    )
+
+
+ORDER: Final = {
+    kind: place
+    for place, kind in enumerate(
+        (
+            *("publish", "walk_start", "walk_hop", "walk_blocked", "walk_recovered"),
+            *("walk_hit", "walk_miss", "located", "visit", "match", "forward", "arrive"),
+            *("duplicate", "recheck_failed", "deliver"),
+        )
+    )
+}
+"""Of steps that bear the same time."""
+
+
+def _concerns(row: dict[str, Any], slow: dict[str, Any]) -> bool:
+    """Whether a record of the event lies on the way to this subscriber and not to another."""
+    match row["kind"]:
+        case "deliver":
+            return bool(row["subscription"] == slow["subscription"])
+        case "forward":
+            return bool(row["peer"] == slow["node"])
+        case "arrive" | "duplicate" | "recheck_failed":
+            return bool(row["node"] == slow["node"])
+        case _:
+            return True
+
+
+def _note(row: dict[str, Any]) -> str:
+    match row["kind"]:
+        case "located":
+            return f"found by the {row['by']}" if row["by"] else "found"
+        case "match":
+            return f"{row['recipients'] or 0} interested node(s)"
+        case "walk_start":
+            return f"at most {row['hops']} hops" if row["hops"] else ""
+        case "walk_hop" | "visit" | "walk_hit":
+            return f"hop {row['hop']}" if row["hop"] is not None else ""
+        case "drop":
+            return str(row["reason"] or "")
+        case _:
+            return ""

@@ -1,0 +1,150 @@
+"""How events found their trees: walks (C3, C4, C10), the ring's answers (C5), the tree (C7).
+
+A walk looks for each of its attributes on its own, so all is counted per (walk, attribute). A walk
+*hits* when it meets an access point; one that ends without a hit leaves the attribute to the ring,
+which answers with the tree or with *nobody subscribes to it*. The publisher notes what it learnt in
+the end (`located` by walk or ring, `nobody`), and a known entry is not looked for again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def walk_table(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """One row per (walk, attribute).
+
+    node and started of its start, hop_limit, hops walked, hit_hop (NULL without a hit), blocked,
+    recovered, missed (whether its end without a hit was recorded).
+    """
+    return spark.sql(
+        """
+        SELECT walk, attribute,
+               min_by(node, time) FILTER (WHERE kind = 'walk_start') AS node,
+               min(time) FILTER (WHERE kind = 'walk_start') AS started,
+               min(hops) FILTER (WHERE kind = 'walk_start') AS hop_limit,
+               count_if(kind = 'walk_hop') AS hops,
+               min(hop) FILTER (WHERE kind = 'walk_hit') AS hit_hop,
+               count_if(kind = 'walk_hit') > 0 AS hit,
+               count_if(kind = 'walk_blocked') AS blocked,
+               count_if(kind = 'walk_recovered') AS recovered,
+               count_if(kind = 'walk_miss') > 0 AS missed
+        FROM {records} WHERE kind LIKE 'walk|_%' ESCAPE '|' GROUP BY walk, attribute
+        """,
+        records=records,
+    )
+
+
+def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """One row per event and attribute that travelled to a tree: hops, matches, recipients.
+
+    `hops` counts from the publisher. An event that is published on the host itself has 0 hops.
+    """
+    return spark.sql(
+        """
+        SELECT event, attribute,
+               coalesce(max(hop) FILTER (WHERE kind = 'visit'), 0) AS hops,
+               count_if(kind = 'match') AS matches,
+               coalesce(sum(recipients) FILTER (WHERE kind = 'match'), 0) AS recipients
+        FROM {records} WHERE kind IN ('visit', 'match') GROUP BY event, attribute
+        """,
+        records=records,
+    )
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How attributes were looked for and found."""
+
+    started: int
+    hits: int
+    missed: int
+    unfinished: int  # neither a hit nor a miss was recorded
+    hit_rate: float | None
+    by_walk: int  # `located` records
+    by_ring: int
+    nobody: int
+    blocked: int
+    recovered: int
+    hops: dict[str, float | None]  # mean, p50, p99, max of the hits
+    hop_counts: tuple[tuple[int, int], ...]  # (hops of the hit, walks)
+
+
+def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
+    """Count the walks and the publishers' conclusions."""
+    row = walks.selectExpr(
+        "count(*) AS started",
+        "count_if(hit) AS hits",
+        "count_if(missed AND NOT hit) AS missed",
+        "coalesce(sum(blocked), 0) AS blocked",
+        "coalesce(sum(recovered), 0) AS recovered",
+        "avg(hit_hop) AS mean",
+        "percentile(hit_hop, array(0.5, 0.99, 1.0)) AS hops",
+    ).collect()[0]
+    counts = walks.where("hit_hop IS NOT NULL").groupBy("hit_hop").count().collect()
+    learnt = {
+        (each["kind"], each["by"]): each["count"]
+        for each in records.where("kind IN ('located', 'nobody')")
+        .groupBy("kind", "by")
+        .count()
+        .collect()
+    }
+    p50, p99, most = row["hops"] or (None, None, None)
+    return Ways(
+        started=row["started"],
+        hits=row["hits"],
+        missed=row["missed"],
+        unfinished=row["started"] - row["hits"] - row["missed"],
+        hit_rate=row["hits"] / row["started"] if row["started"] else None,
+        by_walk=learnt.get(("located", "walk"), 0),
+        by_ring=learnt.get(("located", "ring"), 0),
+        nobody=sum(count for (kind, _), count in learnt.items() if kind == "nobody"),
+        blocked=row["blocked"],
+        recovered=row["recovered"],
+        hops={"mean": row["mean"], "p50": p50, "p99": p99, "max": most},
+        hop_counts=tuple(sorted((each["hit_hop"], each["count"]) for each in counts)),
+    )
+
+
+@dataclass(frozen=True)
+class TreeHops:
+    """Data-plane messages from the publisher to the virtual node that matched the event."""
+
+    visits: int
+    hops: dict[str, float | None]  # mean, p50, p99, max
+    hop_counts: tuple[tuple[int, int], ...]  # (hops, pairs of event and attribute)
+
+
+def count_trees(trees: DataFrame) -> TreeHops:
+    """Count the hops of all events that were matched somewhere."""
+    matched = trees.where("matches > 0").groupBy("hops").count().collect()
+    counts = sorted((each["hops"], each["count"]) for each in matched)
+    total = sum(count for _, count in counts)
+    return TreeHops(total, weighted(counts), tuple(counts))
+
+
+def weighted(counts: list[tuple[int, int]]) -> dict[str, float | None]:
+    """mean, p50, p99 and max of values that are given with their numbers, sorted by value."""
+    total = sum(count for _, count in counts)
+    if not total:
+        return {"mean": None, "p50": None, "p99": None, "max": None}
+
+    def at(share: float) -> float:
+        place = share * (total - 1)
+        below, above = int(place), min(int(place) + 1, total - 1)
+        values = []
+        for rank in (below, above):
+            seen = 0
+            for value, count in counts:
+                seen += count
+                if rank < seen:
+                    values.append(value)
+                    break
+        return values[0] + (values[1] - values[0]) * (place - below)
+
+    mean = sum(value * count for value, count in counts) / total
+    return {"mean": mean, "p50": at(0.5), "p99": at(0.99), "max": float(counts[-1][0])}
