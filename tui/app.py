@@ -37,12 +37,21 @@ class CanopyApp(App[int]):
     CSS_PATH = "canopy.tcss"
     ENABLE_COMMAND_PALETTE = True
     DEFAULT_MODE = "live"
+    HORIZONTAL_BREAKPOINTS = [
+        (0, "-narrow"),
+        (110, "-wide"),  # below, two panes side by side leave neither enough
+    ]
+    VERTICAL_BREAKPOINTS = [
+        (0, "-low"),
+        (34, "-high"),  # room for list and details at once
+    ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "switch_mode('live')", "Events", show=False),
-        Binding("2,o", "other_screen", "Overlay", tooltip="Events or the overlay"),
+        Binding("2", "switch_mode('overlay')", "Overlay", show=False),
+        Binding("o", "other_screen", "Events/Overlay", tooltip="Events or the overlay"),
         Binding("question_mark,f1", "help", "Help", tooltip="What the keys do"),
         Binding("t", "toggle_light", "Light or dark", show=False),
-        Binding("q,ctrl+q", "quit", "Quit", tooltip="Leave; subscriptions end"),
+        Binding("q", "quit", "Quit", tooltip="Leave; subscriptions end"),
     ]
 
     def __init__(self, connect: Connector, clock: Callable[[], float] = time.monotonic) -> None:

@@ -99,7 +99,7 @@ class Feed:
                 self._inbox.deliver(self.key, deliveries)
             if client.notices:  # the node had to drop some of ours, or has other bad news
                 self._tell(State.LIVE, subscription, client.notices.popleft().reason)
-        with suppress(LOST):  # closing the connection ends it at the node all the same
+        with suppress(*LOST):  # closing the connection ends it at the node all the same
             client.request(Unsubscribe(2, subscription), 1.0)
 
     def _tell(self, state: State, subscription: str, reason: str) -> None:

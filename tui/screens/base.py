@@ -7,7 +7,6 @@ The app calls `beat` when something came (at most ten times a second), `second` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.screen import Screen
@@ -21,15 +20,6 @@ from tui.widgets.top_bar import TopBar
 class MainScreen(Screen[None]):
     """A screen on an `Attachment`. `clock` is the same as the attachment's."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
-        (0, "-narrow"),
-        (110, "-wide"),  # below, two panes side by side leave neither enough
-    ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
-        (0, "-low"),
-        (34, "-high"),  # room for list and details at once
-    ]
-
     def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
         super().__init__()
         self.attachment = attachment
@@ -40,7 +30,7 @@ class MainScreen(Screen[None]):
         yield TopBar()
         yield Banner()
         yield from self.body()
-        yield Footer()
+        yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> ComposeResult:
         """What the screen is for."""

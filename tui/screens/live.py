@@ -30,9 +30,9 @@ class LiveScreen(MainScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "Add", tooltip="Add a subscription"),
         Binding("slash", "filter", "Filter", tooltip="Show only events that have these words"),
-        Binding("space", "pause", "Pause", tooltip="Hold the list still, or let it go on"),
+        Binding("space", "pause", "Hold", tooltip="Hold the list still, or let it go on"),
         Binding("w", "why", "Why", tooltip="Why did the selected event come?"),
-        Binding("n", "publish", "New event", tooltip="Publish a test event"),
+        Binding("n", "publish", "New event", tooltip="Publish a test event", show=False),
         Binding("c", "clear", "Clear", tooltip="Forget the events in the list", show=False),
         Binding("escape", "close", "Close details", show=False),
     ]

@@ -34,6 +34,8 @@ from tui.widgets.synced_table import SyncedTable
 from tui.widgets.tree_picture import TreePicture
 
 TABS = ("node", "ring", "trees")
+PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
+CLUSTER_COLUMNS = ("", "cluster", "keys", "epoch", "★", "☆", "nodes", "trees")
 
 
 class OverlayScreen(MainScreen):
@@ -63,15 +65,13 @@ class OverlayScreen(MainScreen):
                     with Vertical(classes="box", id="counters-box"):
                         yield SyncedTable(("counter", "total", "rate"), "counters", (1, 2))
                 with Vertical(classes="box", id="peers-box"):
-                    titles = ("", "node", "address", "link", "age", "sent", "received")
-                    yield SyncedTable(titles, "peers", (4, 5, 6))
+                    yield SyncedTable(PEER_COLUMNS, "peers", (4, 5, 6))
             with TabPane("Ring", id="ring"), Horizontal(classes="split"):
                 with Vertical(classes="box", id="ring-box"):
                     yield RingPicture(id="picture")
                 with Vertical(id="ring-side"):
                     with Vertical(classes="box", id="clusters-box"):
-                        titles = ("", "cluster", "keys", "epoch", "★", "☆", "members", "trees")
-                        yield SyncedTable(titles, "clusters", (2, 3, 6, 7))
+                        yield SyncedTable(CLUSTER_COLUMNS, "clusters", (2, 3, 6, 7))
                     with VerticalScroll(classes="box", id="cluster-box"):
                         yield ClusterDetail()
             with TabPane("Trees", id="trees"), Horizontal(classes="split"):
@@ -198,7 +198,17 @@ class OverlayScreen(MainScreen):
 
     def _show_ring(self) -> None:
         chosen = self.query_one("#clusters", SyncedTable).chosen
-        self.query_one(RingPicture).show(self._ring, chosen)
+        nodes = {n for c in self._ring for n in (c.primary, c.standby, *c.brokers) if n}
+        trees = sum(len(c.attributes) for c in self._ring)
+        ring = self.attachment.status.ring if self.attachment.status else ""
+        count = len(self._ring)
+        middle = (
+            f"ring {short(ring)}",
+            f"{count} cluster{'' if count == 1 else 's'}",
+            f"{len(nodes)} members",
+            f"{trees} trees",
+        )
+        self.query_one(RingPicture).show(self._ring, chosen, middle)
         cluster = next((c for c in self._ring if c.key == chosen), None)
         self.query_one(ClusterDetail).show(cluster, self._own)
 

@@ -35,7 +35,7 @@ class PublishDialog(ModalScreen[None]):
         shown = {name: value for name, value in attributes.items() if name != "id"}
         self._text = json.dumps(shown, indent=2, ensure_ascii=False)
         self._draft: Draft | None = None
-        self._id = ""
+        self._event_id = ""
 
     def compose(self) -> ComposeResult:
         """Text, verdict, buttons."""
@@ -94,11 +94,11 @@ class PublishDialog(ModalScreen[None]):
             self.app.notify(said, markup=False)
 
     def _new_id(self) -> None:
-        self._id = f"tui-{secrets.token_hex(4)}"
+        self._event_id = f"tui-{secrets.token_hex(4)}"
 
     def _look(self) -> None:
         try:
-            self._draft = parse_draft(self.query_one(TextArea).text, self._id)
+            self._draft = parse_draft(self.query_one(TextArea).text, self._event_id)
         except DraftError as error:
             self._draft = None
             self._say(f"✗ {error}")

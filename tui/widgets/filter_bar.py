@@ -46,7 +46,7 @@ class FilterBar(Horizontal):
         text.append(f"{shown:,}" if shown == held else f"{shown:,} of {held:,}")
         text.append(" events")
         if log.paused:
-            text.append("  ‖ PAUSED", "bold")
+            text.append("  ‖ ON HOLD", "bold")
             if log.held:
                 text.append(f" +{log.held:,}")
         if log.skipped:

@@ -20,8 +20,8 @@ from tui.model.ring import Arc, arc
 
 # Okabe and Ito's palette, told apart by colour-blind people as well; repeats after eight.
 PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
-THIN, THICK = 0.80, 0.62  # inner radius of an arc, as a share of the outer one
-LABEL_AT = 0.48  # where the numbers stand
+THIN, THICK = 0.80, 0.66  # inner radius of an arc, as a share of the outer one
+LABEL_AT = 0.90  # radius at which the numbers stand: in the middle of a thin arc
 GAP = 0.06  # dots of arc on each side of a border, as a share of the radius
 SMALLEST = 9  # lines below which there is no room for a circle
 
@@ -38,11 +38,12 @@ class RingPicture(Static):
         super().__init__(id=id)
         self._clusters: Sequence[ClusterInfo] = ()
         self._chosen = ""
+        self._middle: Sequence[str] = ()
 
-    def show(self, clusters: Sequence[ClusterInfo], chosen: str) -> None:
-        """Draw, if anything is different."""
-        if (clusters, chosen) != (self._clusters, self._chosen):
-            self._clusters, self._chosen = clusters, chosen
+    def show(self, clusters: Sequence[ClusterInfo], chosen: str, middle: Sequence[str]) -> None:
+        """Draw, if anything is different. `middle` are lines for the middle of the circle."""
+        if (clusters, chosen, middle) != (self._clusters, self._chosen, self._middle):
+            self._clusters, self._chosen, self._middle = clusters, chosen, middle
             self.refresh()
 
     def render(self) -> Text:
@@ -53,21 +54,23 @@ class RingPicture(Static):
         rows = min(height, width // 2)
         if rows < SMALLEST:
             return bar(self._clusters, self._chosen, max(8, width))
-        return circle(self._clusters, self._chosen, rows)
+        return circle(self._clusters, self._chosen, rows, self._middle)
 
 
-def circle(clusters: Sequence[ClusterInfo], chosen: str, rows: int) -> Text:
+def circle(
+    clusters: Sequence[ClusterInfo], chosen: str, rows: int, middle: Sequence[str] = ()
+) -> Text:
     """`rows` lines, each twice as many cells wide."""
     arcs = [arc(cluster) for cluster in clusters]
     inner = [THICK if cluster.key == chosen else THIN for cluster in clusters]
     size = 2 * rows
-    labels = _labels(arcs, size)
+    labels = _labels(arcs, size) | _middle(middle, size)
     text = Text(no_wrap=True)
     for row in range(rows):
         for column in range(size):
             label = labels.get((column, row))
             if label is not None:
-                text.append(label[0], Style(color=colour(label[1]), bold=True))
+                text.append(*label)
                 continue
             upper = _dot(arcs, inner, column, 2 * row, size)
             lower = _dot(arcs, inner, column, 2 * row + 1, size)
@@ -128,16 +131,29 @@ def _half_blocks(upper: int | None, lower: int | None) -> Text:
     return Text("▀", style)
 
 
-def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, int]]:
-    """Cell → (digit, arc): the numbers of the arcs, inside the circle; later ones give way."""
-    labels: dict[tuple[int, int], tuple[str, int]] = {}
+def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, Style]]:
+    """Cell → (digit, style): the numbers of the arcs, on the arcs; later ones give way."""
+    labels: dict[tuple[int, int], tuple[str, Style]] = {}
     for number, one in enumerate(arcs):
         angle = one.middle * math.tau
-        name = str(number + 1)
+        name = f" {number + 1} "
         column = round(size / 2 + math.sin(angle) * LABEL_AT * size / 2 - len(name) / 2)
         row = int(size / 4 - math.cos(angle) * LABEL_AT * size / 4)
-        cells = [(column + i, row) for i in range(-1, len(name) + 1)]
+        cells = [(column + i, row) for i in range(len(name))]
         if not any(cell in labels for cell in cells):
-            for i, digit in enumerate(name):
-                labels[column + i, row] = (digit, number)
+            style = Style(color="black", bgcolor=colour(number), bold=True)
+            labels.update({cell: (digit, style) for cell, digit in zip(cells, name, strict=True)})
     return labels
+
+
+def _middle(lines: Sequence[str], size: int) -> dict[tuple[int, int], tuple[str, Style]]:
+    """Cell → (character, style): lines in the middle of the circle."""
+    room = int(size * THICK * 0.8)  # of the inner circle's width, some lines from its middle
+    top = size // 4 - len(lines) // 2
+    placed = {}
+    for row, line in enumerate(lines, top):
+        shown = line[:room]
+        left = (size - len(shown)) // 2
+        for at, character in enumerate(shown):
+            placed[left + at, row] = (character, Style(bold=row == top))
+    return placed

@@ -32,7 +32,7 @@ class SubscriptionList(OptionList):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d,delete", "tell('remove')", "Remove", tooltip="Remove this subscription"),
-        Binding("p", "tell('pause')", "Pause sub", tooltip="Pause or resume this subscription"),
+        Binding("p", "tell('pause')", "Pause", tooltip="Pause or resume this subscription"),
         Binding("e", "tell('edit')", "Edit", tooltip="Change this subscription's selector"),
     ]
 

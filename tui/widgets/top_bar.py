@@ -27,10 +27,10 @@ class TopBar(Static):
             name = one_line(status.name)
             text.append(f"  {name + ' ' if name else ''}{short(status.node)}", "bold")
             text.append(f"  {self._state(status, up)}")
-            if status.cluster:
-                text.append(f"  {status.role} of cluster {short(status.cluster, 6)}", "dim")
         text.append(f"   {show_rate(per_second)}", "bold")
         text.append(f" for {subscriptions} subscription{'' if subscriptions == 1 else 's'}", "dim")
+        if status is not None and status.cluster:
+            text.append(f"   {status.role} of cluster {short(status.cluster, 6)}", "dim")
         if text != self._shown or text.spans != self._shown.spans:
             self._shown = text
             self.update(text)
