@@ -21,6 +21,9 @@ Item = TypeVar("Item")
 # (lo, hi, number, item); the number is unique, so items are never compared.
 Entry: TypeAlias = tuple[Cut, Cut, int, Item]
 
+# A cut that is no interval's end. (TOP is one: FALSE, the very first value, begins `IS NOT NULL`.)
+BEYOND: Cut = (TOP[0] + 1, 0, 0)
+
 # Entries per block before it is halved. Wild guess: a scan of this many costs about as much as
 # two function calls per block would, and a hundred thousand entries are a thousand blocks.
 BLOCK = 128
@@ -80,8 +83,8 @@ class Ranges(Generic[Item]):
     def holding(self, place: Cut) -> list[Item]:
         """The items whose interval holds the place."""
         out: list[Item] = []
-        # TOP is above every hi in use, so entries with this very lo are before the bound.
-        end = bisect_right(self._firsts, (place, TOP, 0))
+        # Above every hi in use, TOP included: entries with this very lo are before the bound.
+        end = bisect_right(self._firsts, (place, BEYOND, 0))
         for index in range(end):
             if self._reach[index] > place:
                 block = self._blocks[index]
