@@ -139,7 +139,8 @@ def check_maps(world: World) -> list[Violation]:
         node = world.node(name)
         if not node.clusters.is_primary:
             continue
-        for attribute, found in node.registry.trees().items():
+        for attribute, owned in node.owner.trees.items():
+            found = owned.tree.map
             other = owners.setdefault(attribute, name)
             if other != name:
                 violations.append(Violation("map", f"{name} and {other} both own {attribute}"))

@@ -73,6 +73,9 @@ class SimNode(Protocol):
     def drain(self) -> None:
         """Leave in order."""
 
+    def leave(self, reason: str) -> None:
+        """Say goodbye: the last thing before the process ends."""
+
     @property
     def drained(self) -> bool:
         """Whether leaving is done."""
@@ -185,6 +188,7 @@ class SimDriver:
         if not self.alive:
             return
         if self.node.drained:
+            self.node.leave("left")
             self.stop()
             return
         deadline = self.node.deadline()

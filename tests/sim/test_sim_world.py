@@ -158,7 +158,7 @@ def test_a_drained_node_ends() -> None:
     world.drain(names[1])
     world.run(1)
     assert world.names() == [names[0]]
-    assert world.node(names[0]).closed == ["connection reset"]
+    assert world.node(names[0]).closed == ["left"]
 
 
 HISTORY = """

@@ -148,3 +148,7 @@ class FakeNode:
 
     def drain(self) -> None:
         self.drained = True
+
+    def leave(self, reason: str) -> None:
+        for connection in self.connections:
+            self.driver.close(connection, reason)
