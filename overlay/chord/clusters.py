@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.copying import Log
-from overlay.chord.events import ClusterMoved, Fenced, Role
+from overlay.chord.events import BetterRing, ClusterMoved, Fenced, Role
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
 from overlay.chord.members import AskPrimary, LeaveAnyway, Members
@@ -77,6 +77,7 @@ class Clusters(Machine):
             HandOverTimeout: self.handovers.on_timeout,
             ClusterMoved: self.membership.on_cluster_moved,
             Fenced: self.on_fenced,
+            BetterRing: self.on_better_ring,
             LinkUp: self.membership.on_link_up,
             LinkDown: self.on_link_down,
         }
@@ -198,6 +199,14 @@ class Clusters(Machine):
             return  # we gave it away ourselves; its own word is on the way
         self.port.count("fenced")
         self.membership.disband("fenced")
+
+    def on_better_ring(self, event: BetterRing) -> None:
+        """A founder that is still alone gives its ring up. (A ring that has grown cannot yet.)"""
+        if self.founding.yields() and not self.seat.leaving:
+            self.port.count("rings_given_up")
+            self.membership.disband("another ring is better")
+            self.ring.outside()
+            self.founding.wait()
 
     def on_link_down(self, event: LinkDown) -> None:
         """Somebody does not answer."""

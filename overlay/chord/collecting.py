@@ -1,8 +1,8 @@
 """Walking around the ring, from each cluster to its successor by its own word (`canopy ring`).
 
 Every step asks the next cluster's primary for its neighbourhood; the walk is complete when it comes
-back to where it began and the arcs fit together without gap. A step that is not answered in time
-ends the walk with what was found so far.
+back to where it began and the arcs fit together without gap. Where a cluster does not answer in
+time the walk goes on with the one after it, as far as the successor lists reach.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from overlay.chord.messages import AskNeighbourhood, Cluster, Neighbourhood
 from overlay.chord.place import Place
 from overlay.machine import Key, NodeId, Peer, Timer
 
-MOST_CLUSTERS = 4_096
+MOST_STEPS = 4_096
 """A walk longer than this is given up; wild guess."""
 
 
@@ -28,20 +28,19 @@ class Collecting:
         self.port = place.port
         self._found: dict[Key, Cluster] = {}
         self._asked: Peer | None = None
+        self._following: tuple[Cluster, ...] = ()  # after the one that was asked, as last told
+        self._steps = 0
 
     def collect(self) -> None:
         """Begin, unless a walk is under way. Answered by RingCollected."""
         if self._asked is not None:
             return
-        self._found = {}
+        self._found, self._following, self._steps = {}, (), 0
         own = self.place.own
         if own is not None and self.place.serving:
             self._found[own.key] = own
-            first = self.place.pointers.first()
-            if first is None:
-                self._finish()
-            else:
-                self._ask(first.primary)
+            self._following = tuple(self.place.followers())
+            self._go_on()
             return
         peer = self.place.route(own.key if own is not None else "")
         if peer is None:
@@ -54,37 +53,42 @@ class Collecting:
         if self._asked is None or sender.id != self._asked.id:
             return
         self._found[message.cluster.key] = message.cluster
-        own = self.place.own if self.place.serving else None
-        following = message.successors or (message.predecessor,)
-        first = following[0]
-        if (
-            first is None
-            or first.key == message.cluster.key
-            or first.key in self._found
-            or (own is not None and first.key == own.key)
-            or len(self._found) >= MOST_CLUSTERS
-        ):
-            self._finish()
-        else:
-            self._ask(first.primary)
+        self._following = message.successors
+        if message.predecessor is not None and not message.successors:
+            self._following = (message.predecessor,)  # a ring of two
+        self._go_on()
 
     def on_moved(self, sender: Peer, cluster: Cluster) -> None:
         """Who was asked is no primary any more, but knows who is."""
         if self._asked is not None and sender.id == self._asked.id:
             if cluster.primary.id in (sender.id, self.port.me.id):
-                self._finish()
+                self._go_on()
             else:
-                self._ask(cluster.primary)
+                self._following = (cluster, *self._following)
+                self._go_on()
 
     def lose(self, node: NodeId) -> None:
         """Who was asked does not answer."""
         if self._asked is not None and self._asked.id == node:
-            self._finish()
+            self._go_on()
 
     def on_timeout(self, timer: CollectTimeout) -> None:
         """Who was asked does not answer in time."""
         if self._asked is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Ask the next one, unless the walk has come around."""
+        self._steps += 1
+        if not self._following or self._steps > MOST_STEPS:
             self._finish()
+            return
+        first, *rest = self._following
+        self._following = tuple(rest)
+        if first.key in self._found:
+            self._finish()
+        else:
+            self._ask(first.primary)
 
     def _ask(self, peer: Peer) -> None:
         self._asked = peer

@@ -122,3 +122,9 @@ class Fenced(LocalEvent, frozen=True):
     """At a primary: somebody serves keys of its arc under a higher epoch than its own."""
 
     cluster: Cluster
+
+
+class BetterRing(LocalEvent, frozen=True):
+    """At a member: there is another ring, and its id is smaller: ours should join it."""
+
+    ring: str

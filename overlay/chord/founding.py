@@ -4,6 +4,11 @@ There shall be one ring. A node without seeds founds it at once. Others found on
 in which nobody they reached knew of a ring, and then only the smallest id among those who see each
 other does, so that a group of newcomers does not found one each; a node that reached nobody founds
 alone and serves its local clients. The first cluster owns the whole ring.
+
+Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
+ring's id begins with how little its founder knew: one that was told to found by having no seeds
+comes before one that took its turn, and that before one that reached nobody. A founder that is
+still alone in the losing ring gives it up and is recruited like anybody.
 """
 
 from __future__ import annotations
@@ -12,6 +17,9 @@ from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster
 from overlay.chord.seat import Seat
 from overlay.machine import Timer
+
+NO_SEEDS, ITS_TURN, ALONE = 0, 1, 2
+"""First digit of a ring's id."""
 
 
 class FoundingDue(Timer, frozen=True):
@@ -30,24 +38,39 @@ class Founding:
     def start(self) -> Cluster | None:
         """The cluster to found at once, if this node is the founder."""
         if self.founder:
-            return self.cluster()
-        self.port.set_timer(self.found_after, FoundingDue())
+            return self._cluster(NO_SEEDS)
+        self.wait()
         return None
+
+    def wait(self) -> None:
+        """Begin to wait anew: a ring was heard of, and will be heard of again."""
+        self.port.set_timer(self.found_after, FoundingDue())
 
     def due(self) -> Cluster | None:
         """The cluster to found now, if it is time and this node's turn."""
-        if self.seat.cluster is not None or self.seat.reserved or self.seat.leaving:
+        if self.seat.leaving:
             return None
-        self.port.set_timer(self.found_after, FoundingDue())
-        if self.seat.ring.known():
+        self.wait()
+        if self.seat.cluster or self.seat.reserved or self.seat.ring.known():
             return None
-        if any(peer.id < self.port.me.id for peer in self.seat.view.peers()):
+        others = self.seat.view.peers()
+        if any(peer.id < self.port.me.id for peer in others):
             return None  # somebody else's turn
-        return self.cluster()
+        return self._cluster(ITS_TURN if others else ALONE)
 
-    def cluster(self) -> Cluster:
+    def yields(self) -> bool:
+        """Whether this node founded a ring in which nobody else serves, and may give it up."""
+        cluster = self.seat.cluster
+        return (
+            cluster is not None
+            and self.seat.is_primary
+            and cluster.start == cluster.key
+            and len(cluster.members()) == 1
+        )
+
+    def _cluster(self, rank: int) -> Cluster:
         """The first cluster of a new ring: alone, and owner of every key."""
         me = self.port.me
         key = key_of("cluster:" + me.id)
-        ring = f"{me.id}{self.port.rng.getrandbits(64):016x}"
+        ring = f"{rank}{me.id}{self.port.rng.getrandbits(64):016x}"
         return Cluster(ring, key, key, (1, 0), me)

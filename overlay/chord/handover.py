@@ -114,6 +114,8 @@ class HandOvers:
             standby=moved[1] if len(moved) > 1 else None,
             brokers=tuple(moved[2:]),
         )
+        self._refused.clear()
+        self.members.moving = {member.id: None for member in moved}
         self._begin(HandOver("split", arc))
 
     def _may_split(self, middle: Key) -> bool:
@@ -258,6 +260,8 @@ class HandOvers:
             fenced = msgspec.structs.replace(own, version=(handover.arc.version[0] + 1, 0))
             self.members.update(fenced, "goes on under a new epoch")
             self.log.copy_again()
+        self.members.moving.clear()
+        self.members.fit_standby()
         self.port.emit(ArcKept(handover.arc))
         if self.seat.leaving:
             if perhaps_served:
@@ -279,6 +283,7 @@ class HandOvers:
     def _finish_split(self, arc: Cluster) -> None:
         for member in arc.members():
             self.members.leaving.pop(member.id, None)
+        self.members.moving.clear()
         self._forget_split()
         self.members.update(self._shrunk(arc), "split")
         for member in arc.members()[1:]:

@@ -11,10 +11,12 @@ former owner of an arc knows to whom it gave it, so that stale knowledge leads f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.messages import Find, FindReply
 from overlay.chord.place import Place
-from overlay.machine import Key, NodeId, Peer, Timer
+from overlay.machine import Key, Message, NodeId, Peer, Timer
 
 MOST_HOPS = 64
 """A lookup that took so many steps is going around in circles. O(log n) needs 64 only where there
@@ -84,8 +86,12 @@ class Lookups:
             if not lookup.through:
                 self._try(lookup)
 
-    def lose(self, node: NodeId) -> None:
-        """`node` does not answer: lookups that began their way through it take another."""
+    def lose(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
+        """`node` does not answer: lookups that went through it take another way, ours and those
+        that we passed on."""
+        for message in lost:
+            if isinstance(message, Find) and message.origin.id != self.port.me.id:
+                self.on_find(self.port.me, message)
         for lookup in list(self._by_number.values()):
             if lookup.through == node:
                 self._try(lookup)
@@ -121,7 +127,11 @@ class Lookups:
         """The owner's word."""
         self.place.learn(message.cluster)
         lookup = self._by_number.get(message.number)
-        if lookup is None or not message.cluster.owns(lookup.key):
+        if (
+            lookup is None
+            or message.cluster.ring != self.place.ring
+            or not message.cluster.owns(lookup.key)
+        ):
             return  # answered already, or an answer to a former incarnation of ours
         self._finish(lookup)
         if lookup.wanted:

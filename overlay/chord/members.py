@@ -48,6 +48,7 @@ class Members:
         self.log = log
         self.port = seat.port
         self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
+        self.moving: dict[NodeId, None] = {}  # at the primary: go to a cluster that splits off
         self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
 
     # -- at the primary --------------------------------------------------------------------------
@@ -55,6 +56,7 @@ class Members:
     def begin(self) -> None:
         """This node leads a cluster now."""
         self.leaving.clear()
+        self.moving.clear()
         self._lost.clear()
         self.port.cancel_timer(AskPrimary())
 
@@ -88,13 +90,18 @@ class Members:
 
     def update(self, cluster: Cluster, reason: str) -> None:
         """The cluster is this now: see that it has a standby if it can, and tell everybody."""
-        if cluster.standby is None or cluster.standby.id in self.leaving:
-            heir = next((b for b in cluster.brokers if b.id not in self.leaving), None)
-            if heir is not None:
-                cluster = with_standby(cluster, heir)
+        heir = self._heir(cluster)
+        if heir is not None:
+            cluster = with_standby(cluster, heir)
         self.seat.take(cluster, reason)
         self.seat.tell_members()
         self.log.fit_standby(cluster)
+
+    def fit_standby(self) -> None:
+        """Choose a standby if there is none and somebody can be it."""
+        cluster = self._cluster()
+        if self._heir(cluster) is not None:
+            self.update(cluster, "another standby")
 
     def on_leaving(self, sender: Peer, message: Leaving) -> None:
         """A member wants to go, or a node refuses to be one."""
@@ -134,12 +141,12 @@ class Members:
     def believe(self, sender: Peer, cluster: Cluster) -> None:
         """Take the description `cluster` from `sender` if it is newer and they may speak for it."""
         own = self.seat.cluster
+        if own is not None and own.key == cluster.key and cluster.version <= own.version:
+            return
         if not self._may_speak(sender, cluster):
             self.port.count("memberships_refused")
             if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
                 self.port.send(sender, Leaving(cluster.key))
-            return
-        if own is not None and own.key == cluster.key and cluster.version <= own.version:
             return
         if not has_member(cluster, self.port.me.id):
             self._leave_seat("no member any more", cluster)
@@ -157,8 +164,9 @@ class Members:
         """This node serves no more."""
         own = self.seat.cluster
         if own is None:
-            self.seat.reserved = False
-            self.seat.offer()
+            if self.seat.reserved == (message.key, sender.id):
+                self.seat.reserved = None
+                self.seat.offer()
         elif own.key == message.key and sender.id == own.primary.id:
             self._leave_seat("released")
 
@@ -186,7 +194,8 @@ class Members:
             peer = self._lost.pop(event.peer.id, None)
             if peer is not None:
                 self.port.send(event.peer, Released(own.key))
-        elif event.peer.id == own.primary.id and event.fresh:
+        elif event.peer.id == own.primary.id:
+            self.port.cancel_timer(AskPrimary())
             self.port.send(event.peer, Contact(self.port.me.id))
 
     def on_link_down(self, event: LinkDown) -> None:
@@ -231,6 +240,15 @@ class Members:
                 and has_member(own, sender.id)
                 and in_arc(cluster.key, own.start, own.key)
             )
+        )
+
+    def _heir(self, cluster: Cluster) -> Peer | None:
+        """The broker to become the standby, where one is missing or wants to leave."""
+        if cluster.standby is not None and cluster.standby.id not in self.leaving:
+            return None
+        return next(
+            (b for b in cluster.brokers if b.id not in self.leaving and b.id not in self.moving),
+            None,
         )
 
     def _leave_seat(self, reason: str, successor: Cluster | None = None) -> None:

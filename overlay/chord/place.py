@@ -6,15 +6,16 @@ any cluster that it knows of. All three have the cache of `known`; `Place.route`
 which all three pass a lookup on: to whom the key belongs by the newest description, else to the
 closest cluster before it, which knows more of that part of the ring.
 
-There is one ring. A second one (two founders, a healed partition) is noticed here and kept out:
-`heard_other_ring` is the place where merging two rings begins.
+There is one ring. A second one (two founders, a healed partition) is noticed here. Outsiders go
+over to the one with the smaller id, and so does a founder that is still alone (`founding`); two
+rings with members are kept apart: `BetterRing` is the place where merging them begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from overlay.chord.events import Fenced, RingKnown
+from overlay.chord.events import BetterRing, Fenced, RingKnown
 from overlay.chord.known import KnownClusters, overlaps
 from overlay.chord.messages import Cluster
 from overlay.chord.pointers import Pointers, between
@@ -35,6 +36,7 @@ class Place:
         self.own: Cluster | None = None  # of which this node is a member
         self.former: Cluster | None = None  # of which it was one
         self.serving = False  # as its primary
+        self._other_ring = ""  # the last that was heard of
 
     def knows_ring(self) -> bool:
         """Whether there is a way into the ring."""
@@ -66,12 +68,15 @@ class Place:
         return self.serving and self.own is not None and self.own.owns(key)
 
     def newest(self) -> Cluster | None:
+        """A way into the ring for who asks: the own cluster, or any."""
+        return self.own or next(iter(self.what_became()), None) or next(iter(self.known), None)
+
+    def what_became(self) -> tuple[Cluster, ...]:
         """What to tell somebody who takes us for a primary that we are not (any more)."""
-        if self.own is not None:
-            return self.own
-        if self.former is not None:
-            return self.known.get(self.former.key) or self.former
-        return next(iter(self.known), None)
+        own = () if self.own is None else (self.own,)
+        if self.former is None or (self.own is not None and self.own.key == self.former.key):
+            return own
+        return (self.former, *own)
 
     def route(self, key: Key, avoid: Container[NodeId] = ()) -> Peer | None:
         """The next node on the way of `key` to its owner, not in `avoid` and not ourselves.
@@ -121,10 +126,22 @@ class Place:
             self.port.emit(RingKnown(ring))
         if ring == self.ring:
             return True
-        self.heard_other_ring(ring, peer)
-        return False
+        return self._heard_other_ring(ring, peer)
 
-    def heard_other_ring(self, ring: str, peer: Peer) -> None:
-        """Two rings have met: the smaller id shall win (DESIGN.md, Found)."""
+    def _heard_other_ring(self, ring: str, peer: Peer) -> bool:
+        """Two rings have met: the smaller id wins (DESIGN.md, Found). An outsider just goes over;
+        a member is told of it. True if `ring` is ours now."""
         self.port.count("other_ring_heard")
-        self.port.trace("cluster", name=ring, peer=peer.id, reason="another ring heard")
+        if ring != self._other_ring:  # gossip repeats itself, the trace shall not
+            self._other_ring = ring
+            self.port.trace("cluster", name=ring, reason=f"another ring heard: {peer.id}")
+        if ring > self.ring:
+            return False
+        if self.own is not None:
+            self.port.emit(BetterRing(ring))
+            return False
+        self.known.clear()
+        self.former = None
+        self.ring = ring
+        self.port.emit(RingKnown(ring))
+        return True

@@ -49,7 +49,7 @@ class Recruiting:
         self.members = members
         self.port = seat.port
         self.wanted = settings.size  # members that the cluster should have
-        self.exhausted_since: float | None = None  # nobody idle is left to ask since then
+        self.exhausted_since: float | None = None  # nobody joined, nobody is left to ask
         self._preferred: tuple[Peer, ...] = ()
         self._asked: dict[NodeId, Peer] = {}
         self._refused: dict[NodeId, float] = {}  # until when
@@ -75,12 +75,12 @@ class Recruiting:
         ring = self.seat.ring.id
         willing = (
             self.seat.cluster is None
-            and not self.seat.reserved
+            and self.seat.reserved is None
             and not self.seat.leaving
             and ring in ("", message.cluster.ring)
         )
         if willing:
-            self.seat.reserved = True
+            self.seat.reserved = (message.cluster.key, sender.id)
             self.seat.offer()
             self.seat.ring.learn(message.cluster)
             self.port.set_timer(self.settings.recruit_timeout, ReservationOver())
@@ -102,6 +102,7 @@ class Recruiting:
             self._refused[sender.id] = self.port.now + ASK_AGAIN
         elif wanted and len(self._cluster_members()) < self.wanted:
             self.port.count("recruits")
+            self.exhausted_since = None
             self.members.admit(sender)
         elif cluster is None or not has_member(cluster, sender.id):
             self.port.send(sender, Released(message.key))
@@ -115,8 +116,8 @@ class Recruiting:
 
     def on_reservation_over(self, timer: ReservationOver) -> None:
         """Free again."""
-        if self.seat.reserved:
-            self.seat.reserved = False
+        if self.seat.reserved is not None:
+            self.seat.reserved = None
             self.seat.offer()
 
     def lose(self, node: NodeId) -> None:
@@ -124,10 +125,6 @@ class Recruiting:
         if self._asked.pop(node, None) is not None:
             self.port.cancel_timer(RecruitTimeout(node))
             self._refused[node] = self.port.now + ASK_AGAIN
-
-    def missing(self) -> bool:
-        """Whether the cluster has fewer members than it wants."""
-        return len(self._cluster_members()) < self.wanted
 
     def _round(self) -> None:
         self.port.set_timer(self.settings.recruit_period, RecruitRound())
@@ -143,11 +140,8 @@ class Recruiting:
         if room <= 0:
             return
         candidates = self._candidates()
-        if not candidates and not self._asked:
-            if self.exhausted_since is None:
-                self.exhausted_since = self.port.now
-        else:
-            self.exhausted_since = None
+        if not candidates and not self._asked and self.exhausted_since is None:
+            self.exhausted_since = self.port.now
         for peer in candidates[:room]:
             self._asked[peer.id] = peer
             self.port.set_timer(self.settings.recruit_timeout, RecruitTimeout(peer.id))

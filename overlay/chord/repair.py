@@ -53,12 +53,14 @@ class Repair:
     def begin(self) -> None:
         """This node is a primary now, or its pointers changed: talk to the neighbours at once."""
         self.port.set_timer(self._jitter(self.place.settings.fix_fingers), FingerRound())
+        self.watch()
         self._stabilise()
 
     def end(self) -> None:
         """This node takes no part in the ring any more."""
         self.port.cancel_timer(StabiliseRound())
         self.port.cancel_timer(FingerRound())
+        self.port.watch("ring", ())
 
     def announce(self) -> None:
         """Tell the cluster before us that we are its successor, without waiting to be found."""
@@ -70,7 +72,15 @@ class Repair:
     def lose(self, node: NodeId) -> None:
         """A pointer's primary does not answer: the next one takes its place."""
         if self.place.pointers.lose(node) and self.place.serving:
+            self.watch()
             self._stabilise()
+
+    def watch(self) -> None:
+        """Miss the silence of those that the pointers lead to."""
+        pointers = self.place.pointers
+        before = () if pointers.predecessor is None else (pointers.predecessor,)
+        peers = [cluster.primary for cluster in (*before, *pointers.successors)]
+        self.port.watch("ring", tuple({peer.id: peer for peer in peers}.values()))
 
     def on_stabilise_round(self, timer: StabiliseRound) -> None:
         """Regular maintenance."""
@@ -104,7 +114,9 @@ class Repair:
             self._answer(sender)
         elif message.cluster.ring != place.own.ring or place.own.owns(message.cluster.key):
             self.port.count("ring_conflicts")  # nobody else can stand inside our own arc
-        elif not place.pointers.rectify(message.cluster) and place.pointers.predecessor:
+        elif place.pointers.rectify(message.cluster):
+            self.watch()
+        elif place.pointers.predecessor:
             self.port.send(place.pointers.predecessor.primary, AskNeighbourhood())
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
@@ -119,9 +131,13 @@ class Repair:
         if not place.pointers.adopt(message.cluster, message.successors):
             return
         candidate = message.predecessor
-        if place.pointers.better_successor(candidate) and candidate is not None:
-            if place.known.reachable(candidate.primary, self.port.now):
-                self.port.send(candidate.primary, Stabilise(own))
+        self.watch()
+        if (
+            candidate is not None
+            and place.pointers.better_successor(candidate)
+            and place.known.reachable(candidate.primary, self.port.now)
+        ):
+            self.port.send(candidate.primary, Stabilise(own))
         elif candidate is None or candidate.key != own.key or candidate.version < own.version:
             self.port.send(message.cluster.primary, Rectify(own))
 
@@ -141,8 +157,8 @@ class Repair:
             self.port.send(sender, self._neighbourhood(self.place.own))
             return
         newest = self.place.newest()
-        if newest is not None:
-            self.port.send(sender, Moved(newest))
+        for cluster in self.place.what_became() or (() if newest is None else (newest,)):
+            self.port.send(sender, Moved(cluster))
 
     def _neighbourhood(self, own: Cluster) -> Neighbourhood:
         pointers = self.place.pointers

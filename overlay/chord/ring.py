@@ -139,6 +139,11 @@ class Ring(Machine):
         if cluster is not None:
             place.learn(cluster)
 
+    def outside(self) -> None:
+        """This node has given its ring up, and knows no other yet."""
+        self.place.known.clear()
+        self.place.former = None
+
     def handed_over(self, cluster: Cluster) -> None:
         """The former primary of `cluster` tells the ring neighbours who serves now."""
         place = self.place
@@ -160,6 +165,8 @@ class Ring(Machine):
     def on_moved(self, sender: Peer, message: Moved) -> None:
         """Somebody whom we took for a primary knows better."""
         self.place.learn(message.cluster)
+        if message.cluster.primary.id != sender.id:
+            self.repair.lose(sender.id)  # whatever else we took it for the primary of, too
         self.port.emit(ClusterMoved(message.cluster, sender))
         self.collecting.on_moved(sender, message.cluster)
 
@@ -186,5 +193,5 @@ class Ring(Machine):
         node = event.peer.id
         self.place.known.shun(node, self.port.now)
         self.repair.lose(node)
-        self.lookups.lose(node)
+        self.lookups.lose(node, event.lost)
         self.collecting.lose(node)

@@ -17,7 +17,7 @@ from overlay.chord.events import Role, RoleChanged
 from overlay.chord.messages import Cluster, Membership
 from overlay.chord.ring import Ring
 from overlay.lower_random.messages import RingHint
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import Key, NodeId, Peer, Port
 
 
 class RecruitingView(Protocol):
@@ -46,7 +46,7 @@ class Seat:
         self.cluster: Cluster | None = None
         self.leaving = False  # this node drains
         self.left = False  # and is free to go
-        self.reserved = False  # it accepted to be recruited and waits for the description
+        self.reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
 
     @property
     def role(self) -> Role:
@@ -68,7 +68,7 @@ class Seat:
         """The own cluster's description is this now. The ring neighbours matter only to a node
         that becomes a primary."""
         self.cluster = cluster
-        self.reserved = False
+        self.reserved = None
         if self.is_primary:
             self.ring.serve(cluster, predecessor, successors)
         else:
@@ -91,7 +91,7 @@ class Seat:
 
     def offer(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        self.view.set_idle(self.cluster is None and not self.leaving and not self.reserved)
+        self.view.set_idle(self.cluster is None and not self.leaving and self.reserved is None)
 
     def tell_members(self) -> None:
         """Primary: all other members get the newest description."""
