@@ -55,7 +55,8 @@ class Counters:
 class Connection:
     """A connection that the node knows by `number`.
 
-    `on_frames` gets the frames of one read together. `run` returns the reason for which the
+    `on_frames` gets the frames of one read together, `on_garbage` the reason why what came is no
+    frame. `run` returns the reason for which the
     connection ended, or None if the node had closed it itself.
     """
 
@@ -65,6 +66,7 @@ class Connection:
         address: str,
         counters: Counters,
         on_frames: Callable[[int, list[Frame]], None],
+        on_garbage: Callable[[int, str], None],
     ) -> None:
         self.number = number
         self.address = address
@@ -73,6 +75,7 @@ class Connection:
         self._open = False
         self._counters = counters
         self._on_frames = on_frames
+        self._on_garbage = on_garbage
         self._outbox: list[bytes] = []
         self._waiting = 0  # bytes in the outbox
         self._lot = trio.lowlevel.ParkingLot()
@@ -111,6 +114,8 @@ class Connection:
         self._reason = self._reason or reason
         self._scope.deadline = trio.current_time() + LINGER
         self._lot.unpark_all()
+        if not self.closing:
+            self._on_garbage(self.number, reason)
 
     async def run(
         self, connect: Callable[[], Awaitable[trio.abc.Stream]], on_open: Callable[[int], None]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import trio
@@ -59,6 +59,9 @@ class NodeInputs(Protocol):
     def on_frames(self, connection: int, frames: list[Frame]) -> None:
         """Frames that were read together."""
 
+    def on_garbage(self, connection: int, reason: str) -> None:
+        """What came is no frame; `on_closed` follows unless the node closes."""
+
     def on_closed(self, connection: int, reason: str) -> None:
         """A connection ended, or a dial failed, and not by `close`."""
 
@@ -80,6 +83,9 @@ class NodeInputs(Protocol):
     def drain(self) -> None:
         """Leave the overlay in order."""
 
+    def leave(self, reason: str) -> None:
+        """Say goodbye on all links: the last thing."""
+
     def add_seeds(self, addresses: Sequence[str]) -> None:
         """More addresses to join at."""
 
@@ -97,6 +103,7 @@ class TrioDriver:
         folder: DataFolder | None = None,
         traces: TraceWriter | None = None,
         connect_timeout: float = 5.0,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.counters = Counters()
         self.replies: Callable[[int, Reply], None] = lambda client, reply: None
@@ -106,6 +113,7 @@ class TrioDriver:
         self._folder = folder
         self._traces = traces
         self._connect_timeout = connect_timeout
+        self._wall = wall
         self._node: NodeInputs | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -142,10 +150,14 @@ class TrioDriver:
         """Answer a client, or tell it news."""
         self.replies(client, reply)
 
-    def trace(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Write one trace record."""
-        if self._traces is not None:
-            self._traces.write(kind, fields)
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write one trace record. `since` (the publisher's wall clock, seconds) becomes
+        `latency_ms`: a machine has no wall clock."""
+        if self._traces is None:
+            return
+        if "since" in fields:
+            fields["latency_ms"] = (self._wall() - fields.pop("since")) * 1000
+        self._traces.write(kind, fields)
 
     def store(self, record: bytes) -> None:
         """Append to the state file; durable before the frames of this turn leave."""
@@ -209,12 +221,18 @@ class TrioDriver:
 
     def _connection(self, address: str) -> Connection:
         self._last_number += 1
-        connection = Connection(self._last_number, address, self.counters, self._on_frames)
+        connection = Connection(
+            self._last_number, address, self.counters, self._on_frames, self._on_garbage
+        )
         self._connections[connection.number] = connection
         return connection
 
     def _on_frames(self, connection: int, frames: list[Frame]) -> None:
         self.turn(self.node.on_frames, connection, frames)
+
+    def _on_garbage(self, connection: int, reason: str) -> None:
+        self._log.warning("garbage", connection=connection, reason=reason)
+        self.turn(self.node.on_garbage, connection, reason)
 
     def _on_opened(self, connection: int) -> None:
         self.turn(self.node.on_opened, connection)

@@ -35,10 +35,11 @@ from overlay.client import (
 )
 from overlay.machine import Peer
 from traces.writer import TraceFile, TraceWriter
-from wire.config import NodeConfig, join_address, split_address
+from wire.config import NodeConfig, is_loopback, join_address, split_address
 from wire.control import ControlServer
 from wire.driver import NodeInputs, TrioDriver
 from wire.feed import FeedError, TelemetryFeed
+from wire.finding import Finding
 from wire.folder import DataFolder, FolderError
 from wire.log import Log
 
@@ -132,6 +133,7 @@ class NodeProcess:
         self.driver.replies = self._reply
         self.driver.after_turn.append(self._watch)
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
+        self._finding = Finding(self.driver, config, log)
         self._last_status: Status | None = None
         self._ready = self._draining = False
         self._nursery: trio.Nursery | None = None
@@ -160,9 +162,12 @@ class NodeProcess:
                 await nursery.start(self.driver.run, listeners)
                 await nursery.start(self._control.serve, self.folder.place_socket())
                 self.folder.say_address(self.me.address)
+                if self.config.directory and is_loopback(split_address(self.me.address)[0]):
+                    await self._finding.start(nursery, self.me)
                 await self._over.wait()
                 await self._leave()
                 nursery.cancel_scope.cancel()
+        self._finding.stop()
         return self._code
 
     # Commands (from the control socket).
@@ -248,12 +253,13 @@ class NodeProcess:
     async def _leave(self) -> None:
         """The last moments: final counters into the traces, last frames out."""
         self.driver.turn(self.driver.node.command, INTERNAL, GetStatus(0))
+        late = self._draining and not self.driver.node.drained
+        self.driver.turn(self.driver.node.leave, "drain time-out" if late else "drained")
         if self._code == 0:
             with trio.move_on_after(SETTLE):
                 await self._control.settle()
                 await self.driver.settle()
         counters = self._last_status.counters if self._last_status else {}
-        late = self._draining and not self.driver.node.drained
         self.driver.trace(
             "stop",
             {

@@ -65,6 +65,12 @@ class EchoNode:
     def on_closed(self, connection: int, reason: str) -> None:
         self.inputs.append(("closed", connection, reason))
 
+    def on_garbage(self, connection: int, reason: str) -> None:
+        self.inputs.append(("garbage", connection, reason))
+
+    def leave(self, reason: str) -> None:
+        self.inputs.append(("leave", reason))
+
     def on_tick(self) -> None:
         self.inputs.append(("tick",))
         self.alarm = None
