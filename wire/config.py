@@ -174,9 +174,13 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As SafeLoader does, after a look for repeated keys."""
-        seen: dict[Any, None] = {}
+        seen: dict[str, None] = {}
         for name, _ in node.value:
             key = name.value
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a text", name.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", name.start_mark

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+
 from wire.directory import Directory, sound_addresses
 from wire.kademlia_mends import BoundedStorage, sound_contacts
 from wire.log import Log

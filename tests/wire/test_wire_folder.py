@@ -1,0 +1,155 @@
+"""The data folder: one process, one identity, and records that survive a torn write."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wire import folder as module
+from wire.folder import DataFolder, FolderError, control_path
+
+
+def test_the_id_stays_and_the_incarnation_grows(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path / "node")
+    first.close()
+    second = DataFolder(tmp_path / "node")
+    second.close()
+    assert second.node == first.node
+    assert len(first.node) == 16
+    assert (first.incarnation, second.incarnation) == (1, 2)
+
+
+def test_two_folders_have_two_ids(tmp_path: Path) -> None:
+    one, two = DataFolder(tmp_path / "1"), DataFolder(tmp_path / "2")
+    assert one.node != two.node
+    one.close()
+    two.close()
+
+
+def test_the_folder_is_private(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "a" / "node")
+    assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o700
+    folder.close()
+
+
+def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path)
+    with pytest.raises(FolderError, match=rf"process {os.getpid()}.*--data"):
+        DataFolder(tmp_path)
+    first.close()
+    DataFolder(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"node": "x", "incarnation": 1}', '{"node": 5, "incarnation": 1}',
+             '{"node": "0123456789abcdef", "incarnation": true}', "\xff"],
+)  # fmt: skip
+def test_a_broken_identity_is_told_and_not_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / "node.json").write_text(text, encoding="latin-1")
+    with pytest.raises(FolderError, match=r"node\.json"):
+        DataFolder(tmp_path)
+    assert (tmp_path / "node.json").read_text(encoding="latin-1") == text
+    (tmp_path / "node.json").unlink()
+    DataFolder(tmp_path).close()  # the lock was given back
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="cannot use the data folder"):
+        DataFolder(tmp_path / "file")
+
+
+RECORDS = st.lists(st.binary(max_size=300), max_size=8)
+
+
+@given(RECORDS, RECORDS, st.data())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_cut_off_the_whole_records_before_it_are_there(
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[bytes],
+    second: list[bytes],
+    data: st.DataObject,
+) -> None:
+    path = tmp_path_factory.mktemp("folder")
+    ends = [0]
+    for record in first + second:
+        ends.append(ends[-1] + 8 + len(record))
+    for part in (first, second):
+        folder = DataFolder(path)
+        for record in part:
+            folder.store(record)
+        folder.sync()
+        folder.close()
+    size = (path / "state").stat().st_size
+    assert size == ends[-1]
+    cut = data.draw(st.integers(min_value=0, max_value=size))
+    os.truncate(path / "state", cut)
+    folder = DataFolder(path)
+    whole = sum(end <= cut for end in ends) - 1
+    assert folder.restored == (first + second)[:whole]
+    assert folder.cut == cut - ends[whole]
+    folder.store(b"after")
+    folder.sync()
+    folder.close()
+    again = DataFolder(path)
+    assert again.restored == [*(first + second)[:whole], b"after"]
+    again.close()
+
+
+def test_a_flipped_bit_ends_the_records(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    for record in (b"one", b"two", b"three"):
+        folder.store(record)
+    folder.sync()
+    folder.close()
+    state = bytearray((tmp_path / "state").read_bytes())
+    state[11 + 8 + 1] ^= 1  # in "two"
+    (tmp_path / "state").write_bytes(state)
+    again = DataFolder(tmp_path)
+    assert again.restored == [b"one"]
+    again.close()
+
+
+def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store(b"record")
+    assert (tmp_path / "state").stat().st_size == 0
+    folder.sync()
+    assert (tmp_path / "state").stat().st_size == 8 + 6
+    folder.close()
+
+
+def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STATE_LIMIT", 100)
+    folder = DataFolder(tmp_path)
+    folder.store(b"x" * 80)
+    with pytest.raises(FolderError, match="would exceed 100 bytes"):
+        folder.store(b"x" * 20)
+    folder.close()
+
+
+def test_the_control_socket_lies_in_the_folder(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    assert folder.place_socket() == control_path(tmp_path) == tmp_path / "control.sock"
+    folder.close()
+
+
+def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    folder = DataFolder(deep)
+    path = folder.place_socket()
+    assert len(os.fsencode(path)) < 108
+    assert control_path(deep) == path
+    assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
+    path.touch()
+    folder.close()
+    assert not path.parent.exists()
+    assert json.loads((deep / "node.json").read_text())["incarnation"] == 1
