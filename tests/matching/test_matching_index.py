@@ -1,0 +1,128 @@
+"""The index finds what brute force finds, whatever was added, replaced and removed before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching import Index, Interval, Predicate, attr, compile_selector
+from matching.expression import Expression
+from matching.ranges import BLOCK, Ranges
+from tests.matching.matching_strategies import events, typed, wild, wild_events
+
+Event = dict[str, Any]
+keys = st.integers(0, 7)
+steps = st.lists(st.tuples(keys, st.one_of(st.none(), typed, wild)), min_size=1, max_size=20)
+
+
+@settings(max_examples=120, deadline=None)
+@given(steps=steps, batch=st.lists(st.one_of(events, wild_events), min_size=1, max_size=4))
+def test_index_is_brute_force_through_any_churn(
+    steps: list[tuple[int, Expression | None]], batch: list[Event]
+) -> None:
+    index: Index[int] = Index()
+    model: dict[int, Predicate] = {}
+    for key, tree in steps:
+        if tree is not None:
+            predicate = Predicate(tree)
+            index.add(key, predicate)
+            model[key] = predicate
+        elif key in model:
+            index.remove(key)
+            del model[key]
+        else:
+            with pytest.raises(KeyError):
+                index.remove(key)
+        assert len(index) == len(model)
+        assert (key in index) == (key in model)
+    # A dict keeps a replaced key in its place, and so does the index.
+    expected = [[k for k, predicate in model.items() if predicate.matches(e)] for e in batch]
+    assert index.match_many(batch) == expected
+    assert [index.match(event) for event in batch] == expected
+
+
+def test_many_of_every_kind_agree_with_brute_force() -> None:
+    predicates = [
+        *(attr("x") == n for n in range(200)),
+        *(attr("x").between(n, n + n % 17) for n in range(300)),
+        *(attr("x") > n for n in range(200)),
+        *(attr("x") <= n / 2 for n in range(200)),
+        *((attr("x") > n) & (attr("s") == str(n % 3)) for n in range(100)),
+        *(attr("s").like(f"{n}%") for n in range(50)),
+        *(attr("s").isin([str(n), n, bool(n % 2)]) for n in range(50)),
+        attr("y").is_null(),
+        attr("x") + attr("y") > 100,
+    ]
+    index: Index[int] = Index()
+    for number, predicate in enumerate(predicates):
+        index.add(number, predicate)
+    for number in range(0, len(predicates), 3):
+        index.remove(number)
+    kept = [(n, p) for n, p in enumerate(predicates) if n % 3]
+    batch: list[Event] = [
+        {"x": 150},
+        {"x": 7.5, "s": "1"},
+        {"x": 300, "y": 1},
+        {"x": "7", "s": 7},
+        {"s": True},
+    ]
+    for event in batch:
+        assert index.match(event) == [n for n, p in kept if p.matches(event)]
+    for number, _ in kept:
+        index.remove(number)
+    assert len(index) == 0
+    assert not index._tables  # nothing is left behind
+    assert index.match({"x": 150}) == []
+
+
+def test_a_key_appears_once_however_many_conjunctions_match() -> None:
+    index: Index[str] = Index()
+    index.add("a", compile_selector("x = 1 OR y = 1 OR z IS NULL"))
+    assert index.match({"x": 1, "y": 1}) == ["a"]
+
+
+def test_a_single_conjunction_can_be_registered() -> None:
+    index: Index[tuple[str, int]] = Index()
+    for number, conjunction in enumerate(compile_selector("x = 1 OR y = 1").conjunctions):
+        index.add(("s", number), conjunction)
+    assert index.match({"x": 0, "y": 1}) == [("s", 1)]
+
+
+def test_true_and_one_are_two_values() -> None:
+    index: Index[str] = Index()
+    index.add("one", attr("x") == 1)
+    index.add("true", attr("x").isin([True]))
+    assert index.match({"x": True}) == ["true"]
+    assert index.match({"x": 1.0}) == ["one"]
+
+
+def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
+    index: Index[str] = Index()
+    index.add("never", compile_selector("x = 1 AND x = 2"))
+    assert "never" in index
+    assert index.match({"x": 1}) == []
+    index.remove("never")
+    assert len(index) == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
+    """More entries than a block holds, so that blocks are split, emptied and skipped."""
+    bounds = st.tuples(st.integers(0, 20), st.integers(1, 20))
+    entries = data.draw(st.lists(bounds, min_size=BLOCK, max_size=BLOCK * 3))
+    held: dict[int, Interval] = {}
+    ranges: Ranges[int] = Ranges()
+    for number, (lo, length) in enumerate(entries):
+        held[number] = Interval((1, lo, 0), (1, lo + length, 0))
+        ranges.add(held[number], number, number)
+    for number in data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)):
+        ranges.remove(held.pop(number), number)
+    for place in range(-1, 42):
+        expected = [n for n, interval in held.items() if interval.contains(place)]
+        assert sorted(ranges.holding((1, place, 0))) == expected
+    with pytest.raises(KeyError):
+        ranges.remove(Interval((1, 0, 0), (1, 1, 0)), -1)
