@@ -26,6 +26,8 @@ CODES: Final = {
     "FolderError": FAILURE,
     "SelectorError": USAGE,
     "AnalysisError": FAILURE,
+    "PlanError": USAGE,
+    "OfflineError": UNREACHABLE,
     "DemoError": FAILURE,
     "ScenarioError": USAGE,
 }
@@ -33,12 +35,12 @@ REPLY_CODES: Final = {"usage": USAGE, "selector": USAGE, "time-out": TIME_OUT}
 """Exit codes of a command that the node answered with `Failed`; others are FAILURE."""
 
 
-class CommandError(click.ClickException):
+class CommandError(Exception):
     """A command's own failure, with its exit code."""
 
     def __init__(self, message: str, code: int = FAILURE) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.code = code
 
 
 def report(error: BaseException) -> int:
@@ -75,6 +77,8 @@ def report(error: BaseException) -> int:
 
 def known_code(error: BaseException) -> int | None:
     """The exit code of an error that one of our folders or the system foresaw, else None."""
+    if isinstance(error, CommandError):
+        return error.code
     if type(error).__name__ == "CommandFailed":
         return REPLY_CODES.get(getattr(error, "code", ""), FAILURE)
     for kind in type(error).__mro__:

@@ -68,9 +68,10 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], self.list_commands(ctx), 1)
-            if near:
-                error.message = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
-            raise
+            if not near:
+                raise
+            text = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
+            raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, section by section, without an import."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
+from typing import Any, NoReturn
 
 import click
 
@@ -65,3 +66,10 @@ def node(
             },
         )
     )
+
+
+def main() -> NoReturn:
+    """`python node.py …`: the same command by another name."""
+    from cli.main import main as run
+
+    sys.exit(run(["node", *sys.argv[1:]]))

@@ -98,22 +98,27 @@ def table(*columns: str, title: str | None = None) -> Table:
     return found
 
 
-def text(value: object) -> str:
-    """A value of a user's event for a table or a line: no markup, nothing unprintable."""
+def label(words: object) -> str:
+    """A text from outside for rich: no markup, nothing that moves the cursor."""
     from rich.markup import escape
 
-    return escape(printable(value))
+    return escape(visible(str(words)))
+
+
+def visible(words: str) -> str:
+    """A text without what could move a terminal's cursor."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in words)
 
 
 def printable(value: object) -> str:
-    """A value without what could move a terminal's cursor; texts with spaces are quoted."""
+    """A value of an event as a selector would say it; texts without spaces go unquoted."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, float | int):
         return repr(value)
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in str(value))
+    shown = visible(str(value))
     return shown if shown and " " not in shown else f"'{shown}'"
 
 
