@@ -179,7 +179,11 @@ class Links(Handshake):
             session.ack_timed = False
             if session.ack_due and session.wire is not None and session.state is State.CONNECTED:
                 self._acknowledge(session, session.wire)
-        while (owner := self._alarms.take(now)) is not None:
+        # Each owner may need a second look at most: what is due compares as its alarm was computed.
+        for _ in range(2 * (len(self._sessions) + len(self._wires) + len(self._seeds))):
+            owner = self._alarms.take(now)
+            if owner is None:
+                break
             if isinstance(owner, Session):
                 self._on_session_alarm(owner, now)
             elif isinstance(owner, Wire):
@@ -264,7 +268,7 @@ class Links(Handshake):
     def _on_session_alarm(self, session: Session, now: float) -> None:
         settings = self._settings
         if session.state is State.CONNECTING:
-            if now - session.since >= settings.dead_after:
+            if now >= session.since + settings.dead_after:
                 self._close_session(session, session.reason, left=False)
                 return
             if session.wire is None and now >= session.dial_at:
@@ -277,11 +281,11 @@ class Links(Handshake):
         settings = self._settings
         wire = session.wire
         assert wire is not None, "CONNECTED without a connection"
-        if now - session.heard >= settings.dead_after:
+        if now >= session.heard + settings.dead_after:
             self._close_session(session, f"silent for {settings.dead_after:g} s", left=False)
             return
         is_used = not session.outbox.is_empty or session.peer.id in self._pins
-        if not is_used and now - session.used >= settings.idle_close:
+        if not is_used and now >= session.used + settings.idle_close:
             self._write(wire, Bye(IDLE, rest=True))
             self._close_wire(wire, IDLE)
             self._rest(session)
@@ -289,5 +293,5 @@ class Links(Handshake):
         if now >= session.retransmit_at:
             session.timed_out(now)
             self._write_again(session, session.outbox.probe())
-        if now - session.spoken >= settings.heartbeat:
+        if now >= session.spoken + settings.heartbeat:
             self._acknowledge(session, wire)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.wires import World
+from tests.support.wires import World
 
 from overlay.links.events import LinkUp
 from overlay.links.messages import Ack, Batch

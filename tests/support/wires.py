@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-from support.list_codec import ListCodec
+from tests.support.list_codec import ListCodec
 
 from overlay.links.events import LinkDown
 from overlay.links.links import Links
@@ -157,8 +157,8 @@ class World:
         self.hosts.pop(host.peer.address, None)
         for (one, connection), (other, far) in list(self._ends.items()):
             if one is host:
-                del self._ends[one, connection]
-                del self._ends[other, far]
+                self._ends.pop((one, connection), None)
+                self._ends.pop((other, far), None)
                 if reset:
                     self._closed(other, far, "connection reset")
 
@@ -168,7 +168,7 @@ class World:
         for one, connection in list(self._ends):
             if (one, connection) in self._ends:
                 other, far = self._ends.pop((one, connection))
-                del self._ends[other, far]
+                self._ends.pop((other, far), None)
                 self._closed(one, connection, "cut")
                 self._closed(other, far, "cut")
 
