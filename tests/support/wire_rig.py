@@ -1,0 +1,79 @@
+"""A driver with an `EchoNode` and a control socket in this process, for tests of wire/."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from overlay.client import Command
+from tests.support.echo_node import EchoNode
+from wire.control import ControlServer
+from wire.driver import TrioDriver
+from wire.folder import DataFolder
+from wire.log import Log
+
+PATIENCE = 20.0  # seconds after which a test that waits has failed
+
+
+class Rig:
+    """Driver, node, control socket and log of one node under test."""
+
+    def __init__(self, driver: TrioDriver, node: EchoNode, log: io.StringIO) -> None:
+        self.driver = driver
+        self.node = node
+        self.log = log
+        self.control = ControlServer(driver, self, Log("debug", log), wall=lambda: 1_000.0)
+        self.address = ""
+        self.path = Path()
+        self.streams: list[trio.SocketStream] = []
+        self.nursery: trio.Nursery
+
+    def command(self, client: int, command: Command) -> None:
+        self.driver.turn(self.node.command, client, command)
+
+    def client_gone(self, client: int) -> None:
+        self.driver.turn(self.node.client_gone, client)
+
+    async def dial(self) -> trio.SocketStream:
+        """A raw connection to the node's port; closed at the end of the test."""
+        host, port = self.address.split(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        self.streams.append(stream)
+        return stream
+
+    async def has(self, *start: object) -> tuple[object, ...]:
+        """Wait for an input of the node that begins so."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                for found in self.node.inputs:
+                    if found[: len(start)] == start:
+                        return found
+                await trio.sleep(0.005)
+
+
+@asynccontextmanager
+async def rig(folder: DataFolder | None = None, socket: Path | None = None) -> AsyncIterator[Rig]:
+    """A running rig; `socket` is where its control socket lies, if it has one."""
+    log = io.StringIO()
+    driver = TrioDriver(Log("debug", log), folder, connect_timeout=2.0)
+    node = EchoNode(driver)
+    made = Rig(driver, node, log)
+    driver.attach(node)
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    async with trio.open_nursery() as nursery:
+        made.nursery = nursery
+        await nursery.start(driver.run, listeners)
+        if socket is not None:
+            made.path = socket
+            await nursery.start(made.control.serve, socket)
+        try:
+            yield made
+        finally:
+            for stream in made.streams:
+                await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
