@@ -48,7 +48,6 @@ class CanopyApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "switch_mode('live')", "Events", show=False),
         Binding("2", "switch_mode('overlay')", "Overlay", show=False),
-        Binding("o", "other_screen", "Events/Overlay", tooltip="Events or the overlay"),
         Binding("question_mark,f1", "help", "Help", tooltip="What the keys do"),
         Binding("t", "toggle_light", "Light or dark", show=False),
         Binding("q", "quit", "Quit", tooltip="Leave; subscriptions end"),
@@ -72,7 +71,7 @@ class CanopyApp(App[int]):
         self.register_theme(LIGHT)
         self.theme = DARK.name
         self.attachment.start()
-        self.set_interval(BEAT, self.beat)
+        self.beating = self.set_interval(BEAT, self.beat)
 
     def on_unmount(self) -> None:
         """End the subscriptions."""
@@ -82,7 +81,7 @@ class CanopyApp(App[int]):
     def main_screen(self) -> MainScreen | None:
         """The main screen in sight, perhaps under a dialog."""
         for screen in self.screen_stack:
-            if isinstance(screen, MainScreen) and screen.is_mounted:
+            if isinstance(screen, MainScreen) and screen.drawable:
                 return screen
         return None
 

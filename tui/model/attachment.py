@@ -100,7 +100,10 @@ class Attachment:
             if key in self.subscriptions:
                 self.subscriptions[key].rate.add(number)
         self.log.skipped += taken.skipped
-        self.log.add((k, d) for k, d in taken.deliveries if k in self.subscriptions)
+        # Each subscription has its own connection: within a beat, the events' time gives the order.
+        known = [(k, d) for k, d in taken.deliveries if k in self.subscriptions]
+        known.sort(key=lambda each: each[1].event.time)
+        self.log.add(known)
         changes = Changes(bool(taken.counts), *self._changed)
         self._changed = [False, False]
         return changes

@@ -31,7 +31,7 @@ class Row:
         """All that a person may look for, in lower case."""
         if not self.text:
             pairs = (f"{name}={show_value(value)}" for name, value in self.event.attributes.items())
-            self.text = f"{self.event.identity} {' '.join(pairs)}".casefold()
+            self.text = " ".join(pairs).casefold()
         return self.text
 
 

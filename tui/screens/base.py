@@ -24,6 +24,7 @@ class MainScreen(Screen[None]):
         super().__init__()
         self.attachment = attachment
         self.clock = clock
+        self.drawable = False  # between composed and unmounted; a beat may come before and after
 
     def compose(self) -> ComposeResult:
         """Head, body, foot."""
@@ -35,6 +36,14 @@ class MainScreen(Screen[None]):
     def body(self) -> ComposeResult:
         """What the screen is for."""
         raise NotImplementedError
+
+    def on_mount(self) -> None:
+        """All widgets are there (subclasses' handlers have run before this one)."""
+        self.drawable = True
+
+    def on_unmount(self) -> None:
+        """They go."""
+        self.drawable = False
 
     def beat(self, changes: Changes) -> None:
         """Something came."""
@@ -61,6 +70,6 @@ class MainScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """In sight again: be up to date."""
-        if self.is_mounted:
+        if self.drawable:
             self.show_health()
             self.poll()

@@ -35,6 +35,7 @@ class LiveScreen(MainScreen):
         Binding("n", "publish", "New event", tooltip="Publish a test event", show=False),
         Binding("c", "clear", "Clear", tooltip="Forget the events in the list", show=False),
         Binding("escape", "close", "Close details", show=False),
+        Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
     ]
 
     def body(self) -> ComposeResult:

@@ -46,6 +46,7 @@ class OverlayScreen(MainScreen):
         Binding("left_square_bracket", "tab(-1)", "Tab before", show=False),
         Binding("right_square_bracket", "tab(1)", "Next tab", key_display="[ ]"),
         Binding("r", "poll", "Refresh", tooltip="Ask the node now"),
+        Binding("o,escape", "app.other_screen", "Events", tooltip="Back to the events"),
     ]
 
     def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:

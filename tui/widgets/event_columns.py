@@ -96,7 +96,7 @@ class Columns:
         return out
 
     def _for(self, row: Row) -> str:
-        return ", ".join(self._titles[key] for key in row.deliveries if key in self._titles)
+        return ", ".join(title for key, title in self._titles.items() if key in row.deliveries)
 
     def _rest(self, row: Row) -> str:
         parts = []

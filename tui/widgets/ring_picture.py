@@ -138,6 +138,7 @@ def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, 
         angle = one.middle * math.tau
         name = f" {number + 1} "
         column = round(size / 2 + math.sin(angle) * LABEL_AT * size / 2 - len(name) / 2)
+        column = max(0, min(column, size - len(name)))
         row = int(size / 4 - math.cos(angle) * LABEL_AT * size / 4)
         cells = [(column + i, row) for i in range(len(name))]
         if not any(cell in labels for cell in cells):

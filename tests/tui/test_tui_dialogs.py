@@ -1,0 +1,151 @@
+"""Completion in the dialog, publishing, help, palette, themes, and the way in and out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from overlay.client import Feed, Publish
+from tests.tui.tui_fake_node import ME
+from tests.tui.tui_pilot import Seat, play, quake
+from tui.app import UNREACHABLE, run
+from tui.screens.help import HelpScreen
+from tui.screens.live import LiveScreen
+from tui.screens.overlay import OverlayScreen
+from tui.widgets.selector_input import SelectorInput
+
+
+def typed(seat: Seat) -> str:
+    return seat.app.screen.query_one(SelectorInput).value
+
+
+def test_tab_completes_names_words_and_values_seen() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.subscribe("magnitude >= 5")
+        seat.node.publish(quake(1, place="Peru"), quake(2, place="Chile's coast"))
+        await seat.until(lambda: len(seat.app.attachment.log.rows) == 2)
+        await seat.press("a")
+        await seat.type_selector("pl")
+        await seat.sees("▸ place")
+        await seat.press("tab")
+        assert typed(seat) == "place "
+        await seat.press("tab")
+        assert typed(seat) == "place = "
+        await seat.sees("▸ 'Chile''s coast'", "'Peru'")
+        await seat.press("down", "tab")
+        assert typed(seat) == "place = 'Peru' "
+        await seat.press("tab")
+        await seat.type_selector("mag")
+        await seat.press("tab")
+        assert typed(seat) == "place = 'Peru' AND magnitude "
+
+    play(scenario)
+
+
+def test_without_a_candidate_tab_goes_on() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.until(lambda: seat.app.attachment.up)
+        await seat.press("a")
+        await seat.type_selector("magnitude >= 5")
+        await seat.press("tab")
+        assert seat.app.focused is seat.app.screen.query_one("#name", Input)
+        await seat.press("escape")
+        assert isinstance(seat.app.screen, LiveScreen)
+
+    play(scenario)
+
+
+def test_a_test_event_is_checked_published_and_told() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.subscribe("magnitude >= 5")
+        await seat.press("n")
+        area = seat.app.screen.query_one(TextArea)
+        area.text = '{"magnitude": NaN}'
+        await seat.sees("✗ NaN is no value")
+        await seat.press("ctrl+s")
+        assert not seat.node.asked(Publish)
+        area.text = '{"magnitude": 5.75, "parts": [1, 2]}'
+        await seat.sees("✓ an event of 3 attributes and a payload")
+        await seat.press("ctrl+s")
+        await seat.sees(f"✓ published as {ME}.1.1")
+        (command,) = seat.node.asked(Publish)
+        assert command.receipt
+        assert command.events[0].attributes["type"] == "event"
+        assert command.events[0].payload == b'{"parts": [1, 2]}'
+        await seat.press("escape")
+        await seat.sees("5.75")
+
+    play(scenario)
+
+
+def test_help_opens_and_closes_and_fits_a_small_terminal() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.press("f1")
+        assert isinstance(seat.app.screen, HelpScreen)
+        await seat.sees("command palette", "Esc close")
+        await seat.press("escape")
+        assert isinstance(seat.app.screen, LiveScreen)
+
+    play(scenario, size=(80, 24))
+
+
+def test_the_palette_has_every_action_with_its_key() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.until(lambda: seat.app.attachment.up)
+        commands = {c.title: c for c in seat.app.get_system_commands(seat.app.screen)}
+        assert {"Add", "Filter", "Hold", "Why", "New event", "Clear", "Remove", "Pause", "Edit",
+                "Follow", "Details", "Overlay", "Help", "Quit", "Light or dark", "Theme",
+                "Start telemetry"} <= set(commands)  # fmt: skip
+        commands["Start telemetry"].callback()
+        await seat.until(lambda: seat.node.asked(Feed))
+        assert seat.node.asked(Feed)[0].period > 0
+        await seat.press("ctrl+p")
+        await seat.pilot.press(*"hold the li", "enter")
+        await seat.until(lambda: seat.app.attachment.log.paused, "the palette's action")
+
+    play(scenario)
+
+
+def test_the_theme_changes_at_a_key() -> None:
+    async def scenario(seat: Seat) -> None:
+        assert seat.app.current_theme.dark
+        await seat.press("t")
+        assert not seat.app.current_theme.dark
+
+    play(scenario)
+
+
+def test_keys_go_between_the_screens_and_out() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.press("o")
+        assert isinstance(seat.app.screen, OverlayScreen)
+        await seat.press("1")
+        assert isinstance(seat.app.screen, LiveScreen)
+        key = await seat.subscribe("magnitude >= 5")
+        assert key == 1
+        await seat.press("q")
+        await seat.until(lambda: not seat.app.is_running)
+
+    play(scenario)
+
+
+def test_markup_of_others_is_text() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.subscribe("magnitude >= 5", "[red]bold[/]")
+        seat.node.publish(quake(1, place="[link=x]y[/nothing]"))
+        await seat.sees("[red]bold[/]", "[link=x]y[/nothing]")
+        await seat.press("d")
+        await seat.sees("removed [red]bold[/]")
+
+    play(scenario)
+
+
+def test_no_node_is_told_in_one_line_with_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(tmp_path / "nothing")) == UNREACHABLE
+    error = capsys.readouterr().err
+    assert "nothing" in error
+    assert "Traceback" not in error
