@@ -1,0 +1,175 @@
+"""The access-point lookup table, APT (C2; CBDLO section 2 and figure 9).
+
+The paper: each node caches, for a bounded number of attributes, a node inside that attribute's
+topology. Here an attribute has several points, each with the partition map's version when it was
+true and its age in shuffles. A higher version beats a lower one; among points of the newest epoch
+the choice is random, which spreads the load. The attribute that was used least recently leaves
+first. The trees that this node serves itself are always true, never age and are never evicted.
+
+A point that proved wrong is dropped, remembered as wrong up to that version (gossip would bring it
+back at once), and whoever named it is told (StalePoint); that node does not pass it on: tombstones
+and ages do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.links.events import LinkDown, LinkUp
+from overlay.lower_random.buried import Buried
+from overlay.lower_random.messages import AccessPoint, StalePoint
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Version
+from overlay.settings import ViewSettings
+
+STALE_REMEMBERED = 1_024
+"""Points known to be wrong, the oldest is given up first. Wild guess."""
+
+
+class AccessPoints(Machine):
+    """Attribute → nodes that can enter an event into its tree."""
+
+    def __init__(self, port: Port, settings: ViewSettings) -> None:
+        super().__init__(port)
+        self._settings = settings
+        self._own: dict[str, AccessPoint] = {}
+        # Least recently used attribute first; per attribute best first, with who named the point.
+        self._table: dict[str, list[tuple[AccessPoint, Peer | None]]] = {}
+        self._stale: dict[tuple[str, NodeId], Version] = {}
+        self._buried = Buried()
+        self._shuffles = 0
+
+    def handlers(self) -> Handlers:
+        """StalePoint from the wire; links that come and go."""
+        return {
+            StalePoint: self.on_stale_point,
+            LinkUp: self.on_link_up,
+            LinkDown: self.on_link_down,
+        }
+
+    def __len__(self) -> int:
+        """How many attributes are known, own ones included."""
+        return len(self._own) + sum(attribute not in self._own for attribute in self._table)
+
+    def lookup(self, attribute: str, but: NodeId = "") -> AccessPoint | None:
+        """A way into the attribute's tree: this node itself, else a random point of the newest
+        epoch; never node `but`. None if there is none."""
+        own = self._own.get(attribute)
+        if own is not None and own.peer.id != but:
+            return own
+        entries = self._table.get(attribute)
+        if entries is None:
+            return None
+        points = [point for point, _ in entries if point.peer.id != but]
+        if not points:
+            return None
+        self._table[attribute] = self._table.pop(attribute)  # used now
+        epoch = points[0].version[0]
+        newest = [point for point in points if point.version[0] == epoch]
+        return newest[0] if len(newest) == 1 else self.port.rng.choice(newest)
+
+    def learn(self, point: AccessPoint, named_by: Peer | None = None) -> bool:
+        """Take a point that somebody named, unless it is known to be wrong, too old, or worse than
+        all that is kept. True if it is in the table now."""
+        who, attribute = point.peer.id, point.attribute
+        if who == self.port.me.id or point.age > self._settings.access_point_age:
+            return False
+        stale = self._stale.get((attribute, who))
+        if stale is not None and point.version <= stale:
+            return False
+        if self._buried.hides(who, point.age, self._shuffles):
+            return False
+        entries = self._table.pop(attribute, [])
+        self._table[attribute] = entries
+        known = next((index for index, each in enumerate(entries) if each[0].peer.id == who), -1)
+        if known >= 0:
+            if _rank(entries[known][0]) <= _rank(point):
+                return True
+            del entries[known]
+        entries.append((point, named_by))
+        entries.sort(key=lambda each: _rank(each[0]))
+        del entries[self._settings.per_attribute :]
+        if len(self._table) > self._settings.access_points:
+            del self._table[next(iter(self._table))]
+        return any(each[0] is point for each in entries)
+
+    def drop(self, attribute: str, peer_id: NodeId, version: Version) -> None:
+        """This node no longer has the attribute, as of `version`: forget it, tell who named it."""
+        for point, named_by in self._table.get(attribute, []):
+            if point.peer.id == peer_id and named_by is not None and point.version <= version:
+                self.port.send(named_by, StalePoint(attribute, peer_id, version))
+        self._forget(attribute, peer_id, version)
+
+    def own(self, points: Sequence[AccessPoint]) -> None:
+        """All trees that this node serves now; replaces what was said before."""
+        self._own = {point.attribute: point for point in points}
+
+    def sample(self, count: int) -> tuple[AccessPoint, ...]:
+        """At most `count` points to tell a neighbour: own ones for one half at least, so that the
+        truth spreads from where it is known, the rest from the table, all at random."""
+        rng = self.port.rng
+        own = list(self._own.values())
+        heard = [
+            entries[0][0]
+            for attribute, entries in self._table.items()
+            if attribute not in self._own
+        ]
+        others = min(len(heard), count - min(len(own), (count + 1) // 2))
+        mine = min(len(own), count - others)
+        return (*rng.sample(own, mine), *rng.sample(heard, others))
+
+    def grow_older(self) -> None:
+        """One shuffle later: everything but the own trees ages; what is too old leaves."""
+        self._shuffles += 1
+        most = self._settings.access_point_age
+        for attribute, entries in list(self._table.items()):
+            aged = [(_aged(point), named_by) for point, named_by in entries if point.age < most]
+            if aged:
+                self._table[attribute] = aged
+            else:
+                del self._table[attribute]
+
+    def on_stale_point(self, sender: Peer, message: StalePoint) -> None:
+        """A point that we named proved wrong (C10)."""
+        del sender
+        self.port.count("stale_points")
+        self._forget(message.attribute, message.peer, message.version)
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """It lives."""
+        self._buried.revive(event.peer.id)
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """Nobody enters a tree through the dead."""
+        self._buried.bury(event.peer.id, self._shuffles)
+        for attribute in list(self._table):
+            self._remove(attribute, event.peer.id, None)
+
+    def _forget(self, attribute: str, peer_id: NodeId, version: Version) -> None:
+        former = self._stale.pop((attribute, peer_id), version)
+        self._stale[attribute, peer_id] = max(former, version)
+        if len(self._stale) > STALE_REMEMBERED:
+            del self._stale[next(iter(self._stale))]
+        self._remove(attribute, peer_id, version)
+
+    def _remove(self, attribute: str, peer_id: NodeId, up_to: Version | None) -> None:
+        entries = self._table.get(attribute)
+        if entries is None:
+            return
+        kept = [
+            each
+            for each in entries
+            if each[0].peer.id != peer_id or (up_to is not None and each[0].version > up_to)
+        ]
+        if not kept:
+            del self._table[attribute]
+        elif len(kept) < len(entries):
+            self._table[attribute] = kept
+
+
+def _rank(point: AccessPoint) -> tuple[int, int, int]:
+    """Best first: newest version, then youngest."""
+    return (-point.version[0], -point.version[1], point.age)
+
+
+def _aged(point: AccessPoint) -> AccessPoint:
+    return AccessPoint(point.attribute, point.peer, point.version, point.age + 1)

@@ -1,0 +1,227 @@
+"""CRAWL: random walks with a trace that look for attributes' trees (C3, C4, C10; CBDLO section 3).
+
+Step 1 of the paper's figure 2: the source puts itself into the trace and sends the walk to a
+random neighbour. Step 2, at every node reached: each attribute that the node's table of access
+points knows ends here, and the origin is told (2.1); else, unless the hop limit is reached (2.2),
+the node puts itself into the trace and sends the rest to a random neighbour that is not in it.
+
+Blocking (section 3.2): when all neighbours are in the trace, the walk starts again from a random
+node of the trace with half the hop limit; the halving ends at 1, so a walk of limit 10 recovers
+three times at most. The trace is kept over a recovery: it still says where not to go.
+
+One walk carries several attributes; each ends on its own and has its own trace records, written by
+the origin at start and end (so that each has exactly one end) and on the way by who takes the
+step. The event itself waits at the origin. A walk that is not heard of in time is a miss: it may
+have gone to a node that died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
+from overlay.lower_random.view import View
+from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
+from overlay.settings import WalkSettings
+
+ATTRIBUTES_MOST = 256
+"""Attributes on one walk; more go on several walks. Wild guess."""
+
+OPEN_MOST = 8_192
+"""Walks of this node at the same time; what is beyond is a miss at once. Wild guess."""
+
+HOPS_MOST = 1_024
+"""A longer walk, limit or trace is refused: a hundred times the paper's limits. Wild guess."""
+
+
+class WalkOverdue(Timer, frozen=True):
+    """A walk of ours was not heard of in time."""
+
+    number: int
+
+
+class Crawl(Machine):
+    """Walks of this node, and steps of others' walks."""
+
+    def __init__(
+        self, port: Port, settings: WalkSettings, view: View, access_points: AccessPoints
+    ) -> None:
+        super().__init__(port)
+        self._settings = settings
+        self._view = view
+        self._access_points = access_points
+        self._number = 0
+        self._open: dict[int, dict[str, None]] = {}  # walk -> attributes without an end
+
+    def handlers(self) -> Handlers:
+        """Walks, their ends, and time-outs."""
+        return {
+            Walk: self.on_walk,
+            WalkHit: self.on_walk_hit,
+            WalkMiss: self.on_walk_miss,
+            WalkOverdue: self.on_walk_overdue,
+        }
+
+    def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
+        """Look for the trees of these attributes. For each, WalkFound or WalkLost is emitted.
+
+        `hops` is the limit instead of the settings' one (C10: half of it, after a stale point).
+        """
+        limit = max(1, self._settings.hops if hops is None else hops)
+        names = list(dict.fromkeys(attributes))
+        for first in range(0, len(names), ATTRIBUTES_MOST):
+            self._begin(names[first : first + ATTRIBUTES_MOST], limit)
+
+    def _begin(self, attributes: list[str], limit: int) -> None:
+        self._number += 1
+        number, me = self._number, self.port.me
+        for attribute in attributes:
+            self._record("walk_start", me, number, attribute, hops=limit)
+        open_ = self._open[number] = dict.fromkeys(attributes)
+        self.port.set_timer(self._settings.timeout, WalkOverdue(number))
+        found, rest = self._look(attributes, me)
+        self._end_found(number, found, 0, None)
+        if rest and len(self._open) > OPEN_MOST:
+            self.port.count("walks_refused")
+            self._end_lost(number, list(open_), 0)
+        elif rest:
+            self._go_on(Walk(me, number, tuple(rest), 0, limit, limit, ()))
+
+    # A step, here or for another node
+
+    def on_walk(self, sender: Peer, walk: Walk) -> None:
+        """Step 2 of the paper's figure 2."""
+        del sender
+        _check(walk)
+        found, rest = self._look(walk.attributes, walk.origin)
+        if found:
+            self.port.send(walk.origin, WalkHit(walk.number, walk.hop, tuple(found)))
+        if rest and walk.left == 0:
+            self.port.send(walk.origin, WalkMiss(walk.number, walk.hop, tuple(rest)))
+        elif rest:
+            self._go_on(_with(walk, tuple(rest)))
+
+    def _look(self, attributes: Iterable[str], origin: Peer) -> tuple[list[AccessPoint], list[str]]:
+        """What this node's table knows, and the rest. The origin knows best what it serves."""
+        found: list[AccessPoint] = []
+        rest: list[str] = []
+        for attribute in attributes:
+            point = self._access_points.lookup(
+                attribute, but="" if origin.id == self.port.me.id else origin.id
+            )
+            if point is None:
+                rest.append(attribute)
+            else:
+                found.append(point)
+        return found, rest
+
+    def _go_on(self, walk: Walk) -> None:
+        """Into the trace and on to a random neighbour that is not in it."""
+        me = self.port.me
+        trace = tuple(peer for peer in walk.trace if peer.id != me.id)
+        trace = (*trace, me)[-self._settings.trace :]
+        visited = {peer.id for peer in trace}
+        ways = [peer for peer in self._view.peers() if peer.id not in visited]
+        hop = walk.hop + 1
+        if not ways:
+            self._recover(walk, trace)
+            return
+        peer = self.port.rng.choice(ways)
+        for attribute in walk.attributes:
+            self._record("walk_hop", walk.origin, walk.number, attribute, hop=hop, peer=peer.id)
+        self.port.send(
+            peer,
+            Walk(walk.origin, walk.number, walk.attributes, hop, walk.left - 1, walk.limit, trace),
+        )
+
+    def _recover(self, walk: Walk, trace: tuple[Peer, ...]) -> None:
+        """C4: blocked. From a random node of the trace with half the limit."""
+        self.port.count("walks_blocked")
+        for attribute in walk.attributes:
+            self._record("walk_blocked", walk.origin, walk.number, attribute, hop=walk.hop)
+        limit = walk.limit // 2
+        others = [peer for peer in trace if peer.id != self.port.me.id]
+        if limit < 1 or not others:
+            self.port.send(walk.origin, WalkMiss(walk.number, walk.hop, walk.attributes))
+            return
+        peer = self.port.rng.choice(others)
+        hop = walk.hop + 1
+        self.port.count("walks_recovered")
+        for attribute in walk.attributes:
+            self._record(
+                "walk_recovered", walk.origin, walk.number, attribute, hop=hop, peer=peer.id
+            )
+        self.port.send(
+            peer, Walk(walk.origin, walk.number, walk.attributes, hop, limit, limit, trace)
+        )
+
+    # The ends of this node's walks
+
+    def on_walk_hit(self, sender: Peer, message: WalkHit) -> None:
+        """Somebody on the way knew."""
+        if len(message.found) > ATTRIBUTES_MOST or message.hop < 0:
+            raise ProtocolError("a walk's hit beyond all bounds")
+        self._end_found(message.number, message.found, message.hop, sender)
+
+    def on_walk_miss(self, sender: Peer, message: WalkMiss) -> None:
+        """The walk ended."""
+        del sender
+        self._end_lost(message.number, message.attributes, message.hop)
+
+    def on_walk_overdue(self, timer: WalkOverdue) -> None:
+        """Nothing was heard of the rest (hop 0: nobody knows how far it came)."""
+        rest = list(self._open.get(timer.number, {}))
+        if rest:
+            self.port.count("walks_overdue")
+            self._end_lost(timer.number, rest, 0)
+
+    def _end_found(
+        self, number: int, found: Sequence[AccessPoint], hop: int, sender: Peer | None
+    ) -> None:
+        open_ = self._open.get(number, {})
+        for point in found:
+            if sender is not None:
+                self._access_points.learn(point, sender)  # of use even if it comes late
+            if point.attribute in open_:
+                del open_[point.attribute]
+                self._record(
+                    "walk_hit", self.port.me, number, point.attribute, hop=hop, peer=point.peer.id
+                )
+                self.port.emit(WalkFound(point, hop))
+        self._end_if_done(number)
+
+    def _end_lost(self, number: int, attributes: Iterable[str], hop: int) -> None:
+        open_ = self._open.get(number, {})
+        lost = tuple(attribute for attribute in dict.fromkeys(attributes) if attribute in open_)
+        for attribute in lost:
+            del open_[attribute]
+            self._record("walk_miss", self.port.me, number, attribute, hop=hop)
+        if lost:
+            self.port.emit(WalkLost(lost, hop))
+        self._end_if_done(number)
+
+    def _end_if_done(self, number: int) -> None:
+        if number in self._open and not self._open[number]:
+            del self._open[number]
+            self.port.cancel_timer(WalkOverdue(number))
+
+    def _record(
+        self, kind: str, origin: Peer, number: int, attribute: str, **fields: int | str
+    ) -> None:
+        self.port.trace(kind, walk=f"{origin.id}.{number}", attribute=attribute, **fields)
+
+
+def _with(walk: Walk, attributes: tuple[str, ...]) -> Walk:
+    return Walk(walk.origin, walk.number, attributes, walk.hop, walk.left, walk.limit, walk.trace)
+
+
+def _check(walk: Walk) -> None:
+    """Raises ProtocolError for a walk that no honest node sends."""
+    if not 1 <= len(walk.attributes) <= ATTRIBUTES_MOST:
+        raise ProtocolError(f"a walk for {len(walk.attributes)} attributes")
+    if not 0 <= walk.left <= walk.limit <= HOPS_MOST or not 1 <= walk.hop <= 4 * HOPS_MOST:
+        raise ProtocolError(f"a walk at hop {walk.hop} with {walk.left} of {walk.limit} left")
+    if not 1 <= len(walk.trace) <= HOPS_MOST:
+        raise ProtocolError(f"a walk with a trace of {len(walk.trace)}")
