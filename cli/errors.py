@@ -91,7 +91,7 @@ def explain(error: BaseException) -> str:
     """The error's message; a selector's with a caret under the place."""
     caret = getattr(error, "caret", None)
     if caret is not None:
-        return f"{error}\n{caret()}"
+        return f"the selector does not hold\n{caret()}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from cli.errors import report
+from cli.errors import OK, quiet_stdout, report
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
@@ -72,6 +72,14 @@ class LazyGroup(click.Group):
                 raise
             text = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
             raise click.UsageError(text, ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does, but whoever reads our output and has had enough is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            quiet_stdout()
+            ctx.exit(OK)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, section by section, without an import."""

@@ -129,7 +129,7 @@ def _subscription(entry: Any, number: int, place: str, nodes: int) -> Wanted:
     try:
         compile_selector(where)
     except SelectorError as error:
-        raise PlanError(f"{place} ({name}): {error}\n{error.caret()}") from None
+        raise PlanError(f"{place} ({name}): the selector does not hold\n{error.caret()}") from None
     return Wanted(str(name), where, node % nodes)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from cli.feeds.drafts import (
     BadEventError,
-    Doubled,
+    Faulty,
     check_fields,
     check_nested,
     is_attribute,
@@ -35,8 +35,8 @@ def is_cloudevent(fields: Mapping[str, Any]) -> bool:
 
 def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
     """The event in a structured CloudEvent. Raises BadEventError."""
-    if isinstance(fields, Doubled):
-        raise BadEventError(f"the name {show(fields.name)} is given twice")
+    if isinstance(fields, Faulty):
+        raise BadEventError(fields.fault)
     context = _context(fields)
     data = fields.get("data")
     if data is not None and fields.get("data_base64") is not None:

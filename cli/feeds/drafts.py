@@ -51,24 +51,32 @@ class BadEventError(ValueError):
     """What was read is no admissible event; the text says why."""
 
 
-class Doubled(dict[str, Any]):
-    """An object in which a name was given twice; kept so that the reason can name it."""
+class Faulty(dict[Any, Any]):
+    """An object that is none, because of its names; kept so that the reason can be told."""
 
-    name: str = ""
+    fault: str = ""
 
 
 def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The hook of the parsers: a dict, or a `Doubled` when a name comes twice."""
-    found = dict(pairs)
+    """The hook of the parsers: a dict, or a `Faulty` when a name comes twice or is no scalar."""
+    try:
+        found = dict(pairs)
+    except TypeError:  # MessagePack: a list or a map as a name
+        return faulty("a name is no text")
     if len(found) == len(pairs):
         return found
     seen: dict[Any, None] = {}
     for name, _ in pairs:
         if name in seen:
-            doubled = Doubled(found)
-            doubled.name = str(name)
-            return doubled
+            return faulty(f"the name {show(name)} is given twice")
         seen[name] = None
+    return found
+
+
+def faulty(fault: str) -> Faulty:
+    """An empty object with its fault."""
+    found = Faulty()
+    found.fault = fault
     return found
 
 
@@ -90,8 +98,8 @@ def is_attribute(name: str, value: object) -> bool:
 
 def check_fields(fields: Mapping[str, Any]) -> None:
     """Raise BadEventError if a name or a scalar of `fields` cannot be an event's."""
-    if isinstance(fields, Doubled):
-        raise BadEventError(f"the name {show(fields.name)} is given twice")
+    if isinstance(fields, Faulty):
+        raise BadEventError(fields.fault)
     for name, value in fields.items():
         if not isinstance(name, str):
             raise BadEventError(f"the name {show(name)} is no text")
@@ -110,8 +118,8 @@ def check_nested(name: str, value: Any, level: int = 0, *, json: bool = True) ->
     if level > NESTING_LIMIT:
         raise BadEventError(f"{show(name)} is nested deeper than {NESTING_LIMIT} levels")
     if isinstance(value, Mapping):
-        if isinstance(value, Doubled):
-            raise BadEventError(f"{show(name)}: the name {show(value.name)} is given twice")
+        if isinstance(value, Faulty):
+            raise BadEventError(f"{show(name)}: {value.fault}")
         for key, inner in value.items():
             check_nested(name, key, level + 1, json=json)
             check_nested(name, inner, level + 1, json=json)

@@ -14,15 +14,14 @@ from typing import Any, Final
 from cli.feeds.drafts import (
     EVENT_LIMIT,
     BadEventError,
-    Doubled,
     Entry,
+    Faulty,
     Item,
     Refusal,
     check_fields,
     check_nested,
     is_scalar,
     name_event,
-    show,
     split,
 )
 from cli.feeds.jsontext import JSON, dump, parse
@@ -57,10 +56,10 @@ def features(raw: bytes) -> Iterator[Item]:
 
 def feature_draft(feature: Any, number: int) -> Draft:
     """The event in one feature. Raises BadEventError."""
+    if isinstance(feature, Faulty):
+        raise BadEventError(feature.fault)
     if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
         raise BadEventError("no feature: expected an object with type Feature")
-    if isinstance(feature, Doubled):
-        raise BadEventError(f"the name {show(feature.name)} is given twice")
     properties = feature.get("properties")
     if properties is None:
         properties = {}

@@ -63,8 +63,11 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
 
 def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
     """Whether a map was begun and not ended: one more nil is then not read as a nil alone."""
-    unpacker.feed(b"\xc0")
-    return next(unpacker, False) is not None
+    try:
+        unpacker.feed(b"\xc0")
+        return next(unpacker, False) is not None
+    except (ValueError, msgpack.UnpackException, msgpack.BufferFull):
+        return True
 
 
 def _item(value: Any, number: int, size: int) -> Item:

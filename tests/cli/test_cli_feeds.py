@@ -200,13 +200,14 @@ class TestCloudEvents:
         assert (found.payload, found.payload_type) == (raw, "image/x")
 
     def test_broken_ones_are_refused(self) -> None:
-        for more, says in [
+        cases: list[tuple[dict[str, Any], str]] = [
             ({"data_base64": "%%"}, "Base64"),
             ({"data_base64": 5}, "no text"),
             ({"data": 1, "data_base64": ""}, "both"),
             ({"ext": {"a": 1}}, '"ext" is no context attribute'),
             ({"data": {"a": float("nan")}}, "NaN"),
-        ]:
+        ]
+        for more, says in cases:
             assert says in reason(json.dumps({**self.base, **more}))
         assert "specversion" in reason('{"a": 1}', "cloudevents")
 
