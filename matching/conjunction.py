@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from matching.constraint import Constraint
-from matching.evaluate import ConditionFunction, condition
-from matching.expression import And, Expression, IsNull, attributes_of, conjoin
+from matching.evaluate import ConditionFunction, all_of, condition
+from matching.expression import TRUE, And, Expression, IsNull, attributes_of, conjoin
 from matching.normal import Draft
 from matching.values import EVERYTHING, WHOLE_TYPES, Attributes, Interval
 
@@ -27,15 +27,14 @@ _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole
 class Conjunction:
     """One AND-term: true exactly when all constraints and the residual are; immutable."""
 
-    __slots__ = ("_function", "_pivots", "constraints", "expression", "residual")
+    __slots__ = ("_expression", "_function", "_pivots", "constraints", "residual")
 
     def __init__(self, draft: Draft) -> None:
         self.constraints: Mapping[str, Constraint] = MappingProxyType(draft.constraints)
         """The null-rejecting single-attribute constraints, by attribute."""
         self.residual: Expression | None = conjoin(draft.residual) if draft.residual else None
         """Whatever is no such constraint: arithmetic, two attributes compared, IS NULL."""
-        self.expression: Expression = draft.expression()
-        """All of it as one tree."""
+        self._expression: Expression | None = None
         self._function: ConditionFunction | None = None
         self._pivots: tuple[tuple[str, Interval], ...] | None = None
 
@@ -47,6 +46,15 @@ class Conjunction:
 
     def __hash__(self) -> int:
         return hash(self.expression)
+
+    @property
+    def expression(self) -> Expression:
+        """All of it as one tree; TRUE if it asks for nothing."""
+        if self._expression is None:
+            atoms = [term for c in self.constraints.values() for term in c.terms]
+            atoms += self._residual_atoms()
+            self._expression = conjoin(atoms) if atoms else TRUE
+        return self._expression
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -89,8 +97,23 @@ class Conjunction:
     def matches(self, attributes: Attributes) -> bool:
         """Whether the conjunction is true for the attributes."""
         if self._function is None:
-            self._function = condition(self.expression)
+            self._function = self.check_except(None)
         return self._function(attributes) is True
+
+    def check_except(self, attribute: str | None) -> ConditionFunction:
+        """A function that is True where all but this attribute's constraint is true.
+
+        For whoever knows already that the attribute's value lies in the constraint's intervals. If
+        they are not exact the constraint is checked all the same.
+        """
+        parts = [
+            constraint.function()
+            for name, constraint in self.constraints.items()
+            if name != attribute or not constraint.exact
+        ]
+        if self.residual is not None:
+            parts.append(condition(self.residual))
+        return parts[0] if len(parts) == 1 else all_of(tuple(parts))
 
     def predicate(self) -> Predicate:
         """The conjunction as a predicate; its text is canonical and compiles to an equal one."""

@@ -9,9 +9,10 @@ unknown, and so is its negation.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from matching.evaluate import ConditionFunction, condition, term
+from matching.evaluate import ConditionFunction, Verdict, condition, term
 from matching.expression import (
     INVERSE,
     MIRRORED,
@@ -34,6 +35,7 @@ from matching.values import (
     INT_MIN,
     RANKS,
     WHOLE_TYPES,
+    Attributes,
     Interval,
     Intervals,
     Value,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 class Constraint:
     """The AND of one or more null-rejecting terms over a single attribute; immutable."""
 
-    __slots__ = ("attribute", "exact", "intervals", "terms")
+    __slots__ = ("_function", "attribute", "exact", "intervals", "terms")
 
     def __init__(
         self, attribute: str, terms: tuple[Expression, ...], intervals: Intervals, exact: bool
@@ -63,6 +65,7 @@ class Constraint:
         """Sorted, disjoint; every value that the terms are true for lies in one of them."""
         self.exact = exact
         """Whether the terms are true for every value in the intervals."""
+        self._function: ConditionFunction | None = None
 
     def __repr__(self) -> str:
         return f"Constraint({self.predicate().text!r})"
@@ -84,8 +87,17 @@ class Constraint:
         return all(interval.is_point() for interval in self.intervals)
 
     def function(self) -> ConditionFunction:
-        """The terms as one function of the attributes."""
-        return condition(conjoin(self.terms))
+        """A function of the attributes that is True where all terms are; shared by all users.
+
+        Of several terms with exact intervals one search in the intervals takes the place, whatever
+        their number.
+        """
+        if self._function is None:
+            if self.exact and len(self.terms) > 1:
+                self._function = _membership(self.attribute, self.intervals)
+            else:
+                self._function = condition(conjoin(self.terms))
+        return self._function
 
     def predicate(self) -> Predicate:
         """Only this attribute's part, as a predicate of its own."""
@@ -93,6 +105,22 @@ class Constraint:
         from matching.predicate import Predicate
 
         return Predicate(conjoin(self.terms))
+
+
+def _membership(name: str, intervals: Intervals) -> ConditionFunction:
+    starts = [interval.lo for interval in intervals]
+    ends = [interval.hi for interval in intervals]
+
+    def verdict(attributes: Attributes) -> Verdict:
+        value = attributes.get(name)
+        rank = RANKS.get(type(value))
+        if rank is None or value is None:
+            return None
+        place = (rank, value, 0)
+        index = bisect_right(starts, place) - 1
+        return index >= 0 and place < ends[index]
+
+    return verdict
 
 
 def merge(constraints: list[Constraint]) -> Constraint:
@@ -105,7 +133,9 @@ def merge(constraints: list[Constraint]) -> Constraint:
         paired = [_both(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
         level = paired + level[len(paired) * 2 :]
     only = level[0]
-    return Constraint(only.attribute, tuple(dict.fromkeys(only.terms)), only.intervals, only.exact)
+    # Equal terms are one object here (`normal.drafts` sees to it), so this costs no deep compare.
+    terms = {id(term): term for term in only.terms}
+    return Constraint(only.attribute, tuple(terms.values()), only.intervals, only.exact)
 
 
 def _both(left: Constraint, right: Constraint) -> Constraint:

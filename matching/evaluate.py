@@ -66,7 +66,7 @@ def condition(node: Expression) -> ConditionFunction:
         case Comparison(op=op, left=left, right=right):
             return _comparison(op, left, right)
         case Between(operand=operand, low=low, high=high):
-            return _all((_comparison(">=", operand, low), _comparison("<=", operand, high)))
+            return all_of((_comparison(">=", operand, low), _comparison("<=", operand, high)))
         case InList(operand=operand, choices=choices):
             return _in_list(term(operand), tuple(choice.value for choice in choices))
         case Like(operand=operand, pattern=pattern, escape=escape):
@@ -77,7 +77,7 @@ def condition(node: Expression) -> ConditionFunction:
         case Not(operand=operand):
             return _not(condition(operand))
         case And(operands=operands):
-            return _all(tuple(condition(operand) for operand in operands))
+            return all_of(tuple(condition(operand) for operand in operands))
         case Or(operands=operands):
             return _any(tuple(condition(operand) for operand in operands))
         case _:
@@ -170,7 +170,9 @@ def _not(inner: ConditionFunction) -> ConditionFunction:
     return verdict
 
 
-def _all(parts: tuple[ConditionFunction, ...]) -> ConditionFunction:
+def all_of(parts: tuple[ConditionFunction, ...]) -> ConditionFunction:
+    """The AND of functions; of none it is always true."""
+
     def verdict(attributes: Attributes) -> Verdict:
         result: Verdict = True
         for part in parts:

@@ -15,8 +15,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from matching.conjunction import Conjunction
-from matching.evaluate import ConditionFunction, condition
-from matching.expression import Expression, conjoin
+from matching.evaluate import ConditionFunction
 from matching.predicate import Predicate
 from matching.ranges import Ranges
 from matching.values import EVERYTHING, RANKS, Attributes, Interval, Value
@@ -36,18 +35,11 @@ class _Slot(Generic[Key]):
         pivots = conjunction.pivots()
         self.attribute: str | None = pivots[0][0] if pivots else None
         self.intervals: tuple[Interval, ...] = ()
-        # What is left to check once the pivot's value lies in an interval; None if nothing is.
-        self.check: ConditionFunction | None = None
-        rest: list[Expression] = [] if conjunction.residual is None else [conjunction.residual]
-        for name, constraint in conjunction.constraints.items():
-            if name == self.attribute:
-                self.intervals = constraint.intervals
-            if name != self.attribute or not constraint.exact:
-                rest += constraint.terms
-        if self.attribute is not None and self.attribute not in conjunction.constraints:
-            self.intervals = (EVERYTHING,)
-        if rest:
-            self.check = condition(conjoin(rest))
+        if self.attribute is not None:
+            constraint = conjunction.constraints.get(self.attribute)
+            self.intervals = (EVERYTHING,) if constraint is None else constraint.intervals
+        # What is left to check once the pivot's value lies in an interval.
+        self.check: ConditionFunction = conjunction.check_except(self.attribute)
 
 
 class _Table(Generic[Key]):
@@ -155,5 +147,5 @@ class Index(Generic[Key]):
 def _check(slots: Iterable[_Slot[Key]], attributes: Attributes, hits: dict[int, Key]) -> None:
     """Add those slots to the hits that hold for the whole event."""
     for slot in slots:
-        if slot.sequence not in hits and (slot.check is None or slot.check(attributes) is True):
+        if slot.sequence not in hits and slot.check(attributes) is True:
             hits[slot.sequence] = slot.key

@@ -41,10 +41,9 @@ class Draft(NamedTuple):
     constraints: dict[str, Constraint]
     residual: tuple[Expression, ...]
 
-    def expression(self) -> Expression:
-        """All of it as one tree; TRUE if it asks for nothing."""
-        terms = [term for c in self.constraints.values() for term in c.terms]
-        return conjoin((*terms, *self.residual)) if terms or self.residual else TRUE
+    def atoms(self) -> list[Expression]:
+        """All the tests, those of the constraints first."""
+        return [*(term for c in self.constraints.values() for term in c.terms), *self.residual]
 
 
 def negation_normal(node: Expression, positive: bool = True) -> Expression:
@@ -117,22 +116,25 @@ def drafts(node: Expression) -> list[Draft]:
 
     The caller has made sure that `count` is within MAX_CONJUNCTIONS.
     """
-    unique = {draft.expression(): draft for draft in _drafts(node)}
-    if TRUE in unique:
-        return [unique[TRUE]]
-    return list(unique.values())
+    known: dict[Expression, list[Draft]] = {}
+    # Equal atoms are one object, so drafts are compared by identities, which is cheap.
+    unique = {tuple(map(id, draft.atoms())): draft for draft in _drafts(node, known)}
+    # One that asks for nothing is always true, and so is the whole.
+    return [unique[()]] if () in unique else list(unique.values())
 
 
-def _drafts(node: Expression) -> list[Draft]:
+def _drafts(node: Expression, known: dict[Expression, list[Draft]]) -> list[Draft]:
     if isinstance(node, Or):
-        return [draft for operand in node.operands for draft in _drafts(operand)]
+        return [draft for operand in node.operands for draft in _drafts(operand, known)]
     if not isinstance(node, And):
-        return _atom(node)
+        if node not in known:
+            known[node] = _atom(node)
+        return known[node]
     # What is common to all goes first and is merged once; then each OR multiplies.
     atoms: list[Draft] = []
     for operand in node.operands:
         if not isinstance(operand, Or):
-            atom = _drafts(operand)
+            atom = _drafts(operand, known)
             if not atom:
                 return []
             atoms += atom
@@ -140,7 +142,7 @@ def _drafts(node: Expression) -> list[Draft]:
     out = [] if common is None else [common]
     for operand in node.operands:
         if isinstance(operand, Or):
-            branches = _drafts(operand)
+            branches = _drafts(operand, known)
             products = (_merged([left, right]) for left in out for right in branches)
             out = [product for product in products if product is not None]
     return out
@@ -169,5 +171,5 @@ def _merged(parts: list[Draft]) -> Draft | None:
         }
     if any(not constraint.intervals for constraint in constraints.values()):
         return None
-    residual = dict.fromkeys(atom for part in parts for atom in part.residual)
-    return Draft(constraints, tuple(residual))
+    residual = {id(atom): atom for part in parts for atom in part.residual}
+    return Draft(constraints, tuple(residual.values()))

@@ -236,7 +236,7 @@ def verdict(tree: list[Any], event: dict[str, Any]) -> bool | None:
         return _value(rest[0], event) is None
     assert kind == "like"
     value = _value(rest[0], event)
-    return _like(value, rest[1], rest[2]) if isinstance(value, str) else None
+    return like(value, rest[1], rest[2]) if isinstance(value, str) else None
 
 
 def _type(value: Any) -> str:
@@ -284,13 +284,13 @@ def _value(tree: list[Any], event: dict[str, Any]) -> Any:
     return None if isinstance(result, float) and not math.isfinite(result) else result
 
 
-def _like(value: str, pattern: str, escape: str | None) -> bool:
+def like(value: str, pattern: str, escape: str | None) -> bool:
     """By recursion on both, one character at a time."""
     if not pattern:
         return not value
     first, rest = pattern[0], pattern[1:]
     if first == escape:
-        return bool(rest) and value[:1] == rest[0] and _like(value[1:], rest[1:], escape)
+        return bool(rest) and value[:1] == rest[0] and like(value[1:], rest[1:], escape)
     if first == "%":
-        return any(_like(value[i:], rest, escape) for i in range(len(value) + 1))
-    return bool(value) and first in ("_", value[0]) and _like(value[1:], rest, escape)
+        return any(like(value[i:], rest, escape) for i in range(len(value) + 1))
+    return bool(value) and first in ("_", value[0]) and like(value[1:], rest, escape)

@@ -99,6 +99,15 @@ def test_true_and_one_are_two_values() -> None:
     assert index.match({"x": 1.0}) == ["one"]
 
 
+def test_a_pivot_whose_intervals_are_not_exact_is_checked() -> None:
+    index: Index[str] = Index()
+    index.add("like", attr("s").like("a_c"))
+    index.add("both", attr("s").like("a_c") & (attr("s") != "abc") & (attr("x") > 1))
+    assert index.match({"s": "abd", "x": 2}) == []
+    assert index.match({"s": "abc", "x": 2}) == ["like"]
+    assert index.match({"s": "adc", "x": 2}) == ["like", "both"]
+
+
 def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
     index: Index[str] = Index()
     index.add("never", compile_selector("x = 1 AND x = 2"))

@@ -19,6 +19,7 @@ from matching import (
     compile_selector,
 )
 from matching.expression import Expression
+from matching.unparse import quote_value
 from tests.matching.matching_strategies import events, typed, wild, wild_events
 
 Event = dict[str, Any]
@@ -115,6 +116,23 @@ def test_intervals_of_single_constraints(text: str, expected: Any) -> None:
 )
 def test_exactness_is_told(text: str, exact: bool) -> None:
     assert only(text).constraints["x"].exact is exact
+
+
+@pytest.mark.parametrize("op", ["=", "<>", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("values", [(0, 1, 1.5, "1"), ("", "k", "k\0", 1), (False, True, 1, "k")])
+def test_comparisons_at_their_bound(op: str, values: tuple[Any, ...]) -> None:
+    """Each operator, plain, negated and mirrored, around the bound and beside its type."""
+    bound = values[1]
+    written = quote_value(bound)
+    for text in (f"x {op} {written}", f"NOT x {op} {written}", f"{written} {op} x"):
+        for value in (*values, None):
+            check(compile_selector(text), {"x": value})
+
+
+def test_inexact_stays_inexact_when_merged() -> None:
+    conjunction = only("x LIKE 'a_' AND x <> 'ab'")
+    assert not conjunction.constraints["x"].exact
+    check(compile_selector("x LIKE 'a_' AND x <> 'ab'"), {"x": "abc"})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import BOTTOM, EVERYTHING, NUMBERS, STRINGS, TOP, Interval, check_value, place
+from matching import BOTTOM, EVERYTHING, NUMBERS, STRINGS, TOP, Cut, Interval, check_value, place
 from matching.values import complement, intersection, is_utf8, point, prefix_interval, union
 
 values: st.SearchStrategy[Any] = st.one_of(
@@ -21,16 +21,23 @@ values: st.SearchStrategy[Any] = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=3).filter(is_utf8),
 )
+
+
+def cut_beside(value: Any, side: int) -> Cut:
+    rank, same, _ = place(value)
+    return (rank, same, side)
+
+
 cuts = st.one_of(
     st.sampled_from([BOTTOM, NUMBERS, STRINGS, TOP]),
-    st.builds(lambda v, side: (*place(v)[:2], side), values, st.integers(0, 1)),
+    st.builds(cut_beside, values, st.integers(0, 1)),
 )
 intervals = st.builds(Interval, cuts, cuts)
 sequences = st.lists(intervals, max_size=5).map(union)
 
 
 def test_booleans_come_before_numbers_before_strings() -> None:
-    ordered = [
+    ordered: list[Any] = [
         False,
         True,
         -math.inf,
