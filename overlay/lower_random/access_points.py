@@ -92,12 +92,18 @@ class AccessPoints(Machine):
             del self._table[next(iter(self._table))]
         return any(each[0] is point for each in entries)
 
-    def drop(self, attribute: str, peer_id: NodeId, version: Version) -> None:
-        """This node no longer has the attribute, as of `version`: forget it, tell who named it."""
+    def drop(self, attribute: str, peer_id: NodeId, version: Version | None = None) -> None:
+        """This node no longer has the attribute, as of `version` (None: of the version that is
+        in the table): forget it, tell who named it."""
         for point, named_by in self._table.get(attribute, []):
-            if point.peer.id == peer_id and named_by is not None and point.version <= version:
+            if point.peer.id != peer_id:
+                continue
+            if version is None:
+                version = point.version
+            if named_by is not None and point.version <= version:
                 self.port.send(named_by, StalePoint(attribute, peer_id, version))
-        self._forget(attribute, peer_id, version)
+        if version is not None:
+            self._forget(attribute, peer_id, version)
 
     def own(self, points: Sequence[AccessPoint]) -> None:
         """All trees that this node serves now; replaces what was said before."""

@@ -21,7 +21,7 @@ from overlay.links.events import LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.buried import Buried
 from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHeard
-from overlay.lower_random.messages import Neighbour, RingHint, Shuffle, ShuffleReply
+from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import ViewSettings
 
@@ -142,7 +142,7 @@ class View(Machine):
         _check(message)
         self._buried.revive(sender.id)
         mine = self._choose(sender.id)
-        self.port.send(sender, ShuffleReply(*self._told(mine, sender.id)))
+        self.port.send(sender, ShuffleReply(*self._told(mine)))
         self._hear(sender, message, [entry.peer.id for entry in mine])
 
     def on_shuffle_reply(self, sender: Peer, message: ShuffleReply) -> None:
@@ -156,7 +156,7 @@ class View(Machine):
     def _shuffle_with(self, peer: Peer) -> None:
         mine = self._choose(peer.id)
         self._asked[peer.id] = (self._shuffles, tuple(entry.peer.id for entry in mine))
-        self.port.send(peer, Shuffle(*self._told(mine, peer.id)))
+        self.port.send(peer, Shuffle(*self._told(mine)))
 
     def _choose(self, partner: NodeId) -> list[Neighbour]:
         """Some entries for the partner, at random; itself it knows."""
@@ -165,10 +165,9 @@ class View(Machine):
         return self.port.rng.sample(others, max(count, 0))
 
     def _told(
-        self, mine: list[Neighbour], partner: NodeId
-    ) -> tuple[tuple[Neighbour, ...], tuple[object, ...], tuple[RingHint, ...]]:
+        self, mine: list[Neighbour]
+    ) -> tuple[tuple[Neighbour, ...], tuple[AccessPoint, ...], tuple[RingHint, ...]]:
         """The three parts of a Shuffle or ShuffleReply."""
-        del partner
         myself = Neighbour(self.port.me, 0, self._is_idle)
         points = self._access_points.sample(self._settings.gossiped)
         return (myself, *mine), points, self._tell_rings()
