@@ -358,3 +358,81 @@ class MiniWorld:
 
     def node(self, node: NodeId) -> MiniNode:
         return self.nodes[node]
+
+    def ring_is_whole(self) -> None:
+        """At rest: arcs fit together, pointers are right, lists are as long as they can be."""
+        arcs = self.arcs()
+        for at, node in enumerate(self.primaries()):
+            own, pointers = arcs[at], node.ring.place.pointers
+            before = arcs[at - 1]
+            assert own.start == before.key, "a gap or an overlap between two arcs"
+            following = [arcs[(at + 1 + i) % len(arcs)] for i in range(len(arcs) - 1)]
+            following = following[: self.ring.successors]
+            assert [(c.key, c.primary.id) for c in pointers.successors] == [
+                (c.key, c.primary.id) for c in following
+            ]
+            if len(arcs) > 1:
+                assert pointers.predecessor is not None
+                assert pointers.predecessor.key == before.key
+                assert pointers.predecessor.primary.id == before.primary.id
+
+    def members_agree(self) -> None:
+        """At rest: everybody is what the description of its cluster says."""
+        described: dict[NodeId, Key] = {}
+        for cluster in self.arcs():
+            for member in cluster.members():
+                assert member.id not in described, "a node serves in two clusters"
+                described[member.id] = cluster.key
+        for node in self.nodes.values():
+            own = node.clusters.cluster
+            assert described.get(node.peer.id) == (None if own is None else own.key)
+            if own is not None:
+                assert own == self.nodes[own.primary.id].clusters.cluster
+
+    def copies_agree(self) -> None:
+        """At rest: the standby holds what the primary holds, and all of it is committed."""
+        for node in self.primaries():
+            cluster = node.clusters.cluster
+            assert cluster is not None
+            assert not node.registry.written, "an entry waits for ever"
+            if cluster.standby is not None:
+                copy = self.nodes[cluster.standby.id].registry.entries
+                assert copy == node.registry.entries
+
+    def write(self, key: Key, text: str) -> bool:
+        """Write where the key is served, if it is."""
+        return any(node.registry.write(key, text) for node in self.owners(key))
+
+
+def middle_of(cluster: Cluster) -> Key:
+    """The key halfway along the arc."""
+    start, end, ring = int(cluster.start, 16), int(cluster.key, 16), 1 << 160
+    length = (end - start) % ring or ring
+    return f"{(start + length // 2) % ring:040x}"
+
+
+def grown(seed: int, nodes: int, clusters: int, size: int = 3, degree: int = 12) -> MiniWorld:
+    """A world at rest with that many clusters, or as many as the nodes allow."""
+    world = MiniWorld(seed, cluster=ClusterSettings(size=size))
+    world.add(founder=True)
+    for _ in range(nodes - 1):
+        world.add(degree=degree)
+    world.run(5)
+    for _ in range(40):
+        leading = world.primaries()
+        if len(leading) >= clusters:
+            break
+        room = clusters - len(leading)
+        widest = sorted(leading, key=lambda n: -width(n.clusters.cluster))[:room]
+        for node in widest:
+            assert node.clusters.cluster is not None
+            node.clusters.request_split(middle_of(node.clusters.cluster))
+        world.run(6)
+    world.run(4)
+    return world
+
+
+def width(cluster: Cluster | None) -> int:
+    """Keys in the arc."""
+    assert cluster is not None
+    return (int(cluster.key, 16) - int(cluster.start, 16)) % (1 << 160) or 1 << 160
