@@ -132,7 +132,8 @@ def _tell(tally: Tally, as_json: bool) -> None:
         counts = {"published": tally.published, "refused": tally.refused}
         print_json({**counts, "refused_lines": reasons})
     refused = f", refused {tally.refused}" if tally.refused else ""
-    click.echo(f"published {tally.published} events{refused}", err=True)
+    events = "event" if tally.published == 1 else "events"
+    click.echo(f"published {tally.published} {events}{refused}", err=True)
 
 
 def _batches(file: BinaryIO, format_: str, rate: float, tally: Tally) -> Iterator[list[Entry]]:

@@ -46,7 +46,9 @@ def _show_status(found: Status) -> None:
     name = f" ({label(found.name)})" if found.name else ""
     rows.add_row("node", f"[bold]{found.node}[/]{name}")
     rows.add_row("address", f"{label(found.address)}, process {found.pid}")
-    rows.add_row("state", f"{state}, up for {duration(found.uptime)}, start {found.incarnation}")
+    rows.add_row(
+        "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
+    )
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
     rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
     rows.add_row("neighbours", f"{found.neighbours}, {found.links} links")

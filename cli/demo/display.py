@@ -61,7 +61,7 @@ class Display:
         """How far the step is; `count` says it in words."""
         if self.fancy and self._task is not None:
             self._bars.update(self._task, completed=done, total=total, count=escape(count))
-        elif not self.fancy and time.monotonic() - self._said >= PLAIN_EVERY:
+        elif not self.fancy and done != total and time.monotonic() - self._said >= PLAIN_EVERY:
             self._said = time.monotonic()
             self._line(f"  {count or f'{done:g} of {total:g}' if total else f'{done:g}'}")
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, NoReturn
 
 from cli.demo.errors import DemoError
 from overlay.client import GetStatus, Status
@@ -33,6 +33,8 @@ STOP_TIMEOUT: Final = 30.0
 LOG_TAIL: Final = 12
 """Lines of a dead node's log that are shown."""
 POLL: Final = 0.05
+DYING: Final = 3.0
+"""Seconds from a node's last answer to its end. Wild guess."""
 
 OnCount = Callable[[int], None]
 
@@ -193,6 +195,14 @@ class Overlay:
         """Raise DemoError if a node has died."""
         for node in self.nodes:
             node.check()
+
+    def blame(self, what: str) -> NoReturn:
+        """Something failed: raise DemoError with the log of the node that died, or else `what`."""
+        until = time.monotonic() + DYING
+        while time.monotonic() < until:
+            self.check()
+            time.sleep(POLL)
+        raise DemoError(what)
 
     def stop(self, left: OnCount) -> list[NodeProcess]:
         """Let all nodes drain and leave; those that had to be killed are returned."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cli.demo.errors import DemoError
 from cli.demo.overlay import NodeProcess, Overlay
 from cli.demo.plan import TELEMETRY, Plan
 from cli.feeds import Entry, Refusal, read_feed
@@ -42,7 +41,9 @@ class Outcome:
 def publish(
     plan: Plan, overlay: Overlay, source: Path | None, told: Callable[[float, str], None]
 ) -> Outcome:
-    """Publish the plan's feed; `told` hears how far it is, and in words. Raises DemoError."""
+    """Publish the plan's feed; `told` hears how far it is, and in words.
+
+    Raises DemoError."""
     with ExitStack() as stack:
         try:
             clients = [stack.enter_context(ControlClient.connect(n.data)) for n in overlay.nodes]
@@ -50,8 +51,7 @@ def publish(
                 return _telemetry(plan, overlay, clients, told)
             return _file(plan, overlay.nodes, clients, source, told)
         except ControlError as error:
-            overlay.check()
-            raise DemoError(f"publishing failed: {error}") from None
+            overlay.blame(f"publishing failed: {error}")
 
 
 def _file(

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from cli.demo.errors import DemoError
 from cli.demo.overlay import Overlay
 from overlay.client import GetStatus, Status
 from wire.client import ControlClient, ControlError
@@ -55,5 +54,4 @@ def await_quiet(
                     return found
                 time.sleep(PAUSE)
         except ControlError as error:
-            overlay.check()
-            raise DemoError(f"a node does not answer: {error}") from None
+            overlay.blame(f"a node does not answer: {error}")

@@ -29,7 +29,7 @@ def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any
     deliveries = plan.out / "deliveries.jsonl"
     with (
         Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,
-        Subscribers(overlay.nodes, deliveries) as subscribers,
+        Subscribers(overlay, deliveries) as subscribers,
     ):
         outcome = _live(plan, source, overlay, subscribers, display)
         display.step("Stopping the nodes", plan.nodes)

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from cli.demo.errors import DemoError
-from cli.demo.overlay import NodeProcess
+from cli.demo.overlay import Overlay
 from cli.demo.plan import Wanted
 from cli.feeds import id_text
 from overlay.client import Delivery, Subscribe, Subscribed
@@ -30,10 +29,11 @@ WAIT: Final = 0.5
 class Subscribers:
     """All subscriptions of a plan. A context manager."""
 
-    def __init__(self, nodes: Sequence[NodeProcess], file: Path) -> None:
+    def __init__(self, overlay: Overlay, file: Path) -> None:
         self.delivered: Counter[str] = Counter()  # by the subscription's name
         self.notices: list[str] = []
-        self._nodes = nodes
+        self._overlay = overlay
+        self._nodes = overlay.nodes
         self._out = file.open("w", encoding="utf-8")
         self._lock = threading.Lock()
         self._clients: dict[int, ControlClient] = {}
@@ -87,9 +87,9 @@ class Subscribers:
                 command = Subscribe(0, each.where, each.name)
                 reply = client.ask(command, Subscribed, timeout=SUBACK_TIMEOUT)
             except ControlError as error:
-                raise DemoError(
+                self._overlay.blame(
                     f"the subscription {each.name!r} at node {number} was not acknowledged: {error}"
-                ) from None
+                )
             with self._lock:
                 self._names[reply.subscription] = each.name
         return len(wanted)
