@@ -56,6 +56,8 @@ def attributes_of(tree: Any) -> Iterator[str]:
         if isinstance(node, list) and node:
             if node[0] == "attr" and len(node) == 2 and isinstance(node[1], str):
                 yield node[1]
+            elif node[0] == "in":
+                todo.append(node[1])  # the choices are plain values
             elif node[0] != "lit":
                 todo.extend(reversed(node[1:]))
 

@@ -11,8 +11,7 @@ A comparison compares only what has one type, so that everything else is NULL, w
 compare by their UTF-8 bytes, which is the order of code points. LIKE becomes a regular expression
 of atomic groups, without default escape, that cannot backtrack exponentially.
 
-Exact within these bounds: integers that are *computed* have at most 38 digits (beyond: NULL), and
-one that is computed beyond 64 bits is rounded to a double before it is compared with one.
+Exact, with one bound: an integer that is *computed* has at most 38 digits (beyond: NULL).
 """
 
 from __future__ import annotations
@@ -166,15 +165,28 @@ def _whole_with_real(op: str, whole: str, real: str, value: float | None, comput
         within = within if op == "=" else f"(NOT {within})"
     else:
         within = f"({whole} {op} {'floor' if op in ('<=', '>') else 'ceil'}({real}))"
-    wide = (
-        f"WHEN abs({whole}) > {INT_MAX}BD THEN CAST({whole} AS DOUBLE) {op} {real} "
-        if computed
-        else ""
-    )
+    wide = f"WHEN abs({whole}) > {INT_MAX}BD THEN {_wide(op, whole, real)} " if computed else ""
     return (
         f"CASE WHEN {whole} IS NULL OR {real} IS NULL THEN NULL {wide}"
         f"WHEN {real} >= 9.223372036854775808E18D THEN {above} "
         f"WHEN {real} < -9.223372036854775808E18D THEN {below} ELSE {within} END"
+    )
+
+
+def _wide(op: str, whole: str, real: str) -> str:
+    """SQL: an integer beyond 64 bits op double, exactly.
+
+    A double from 2^63 up is a multiple of 2048, so that high * 2^64 + low * 2048 is its value as
+    a decimal, without Spark's own cast, which goes through the double's shortest text. Elsewhere
+    the two numbers are too far apart for the rounding of the integer to matter.
+    """
+    high = f"floor({real} / 1.8446744073709551616E19D)"
+    low = f"({real} - CAST({high} AS DOUBLE) * 1.8446744073709551616E19D) / 2048.0D"
+    value = f"{high} * 18446744073709551616BD + CAST({low} AS BIGINT) * 2048BD"
+    return (
+        f"CASE WHEN abs({real}) BETWEEN 9.223372036854775808E18D AND 1.0E38D "
+        f"THEN {whole} {op} CAST({value} AS DECIMAL(38,0)) "
+        f"ELSE CAST({whole} AS DOUBLE) {op} {real} END"
     )
 
 
