@@ -163,6 +163,7 @@ class Clients(Machine):
 
     def end_all(self) -> None:
         """The node leaves."""
+        self.registrar.leave()
         for mine in list(self.subscriptions.values()):
             self._end(mine)
 

@@ -73,6 +73,7 @@ class Registrar(Machine):
         self.ring = ring
         self.placed: dict[tuple[str, str], Placed] = {}  # (attribute, registration id)
         self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
+        self._leaving = False
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -134,6 +135,10 @@ class Registrar(Machine):
                 self.ending[key] = self.port.now
         self._end()
 
+    def leave(self) -> None:
+        """The node leaves: what an owner does not end at the first word ends with its lease."""
+        self._leaving = True
+
     @property
     def settled(self) -> bool:
         """Whether no registration or end of one waits for an answer."""
@@ -193,12 +198,17 @@ class Registrar(Machine):
         for (attribute, _), placed in self.placed.items():
             if attribute in event.attributes and not placed.acknowledged:
                 placed.again_at = self.port.now + PAUSE
+        if self._leaving:
+            for key in [key for key in self.ending if key[0] in event.attributes]:
+                del self.ending[key]
 
     def on_link_down(self, event: LinkDown) -> None:
         """What an owner has not acknowledged goes to whoever owns it then."""
         for placed in self.placed.values():
             if not placed.acknowledged and placed.asked == event.peer.id:
                 placed.again_at = self.port.now + PAUSE
+        if self._leaving:
+            self.ending.clear()
 
     def on_register_due(self, timer: RegisterDue) -> None:
         """What has waited long enough is sent again, after a fresh lookup."""
@@ -220,7 +230,9 @@ class Registrar(Machine):
             if again_at <= now:
                 self.ending[attribute, id_] = now + self.settings.retry
                 owner = self.ring.owner(attribute_key(attribute))
-                if owner is None:
+                if owner is None and self._leaving:
+                    del self.ending[attribute, id_]
+                elif owner is None:
                     self.ring.find(attribute_key(attribute))
                 else:
                     group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
