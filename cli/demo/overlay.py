@@ -28,8 +28,10 @@ START_TIMEOUT: Final = 60.0
 """Seconds for one process to listen, on a machine that is busy with the others. Wild guess."""
 READY_TIMEOUT: Final = 60.0
 """Seconds for all to be ready, and as much again for every thirty nodes. Wild guess."""
+DRAIN_TIMEOUT: Final = "3"
+"""Seconds for a node to hand over what it hosts: nobody stays who could take it. Wild guess."""
 STOP_TIMEOUT: Final = 30.0
-"""Seconds to drain after SIGTERM, before SIGKILL. Wild guess."""
+"""Seconds to leave after SIGTERM, before SIGKILL. Wild guess."""
 LOG_TAIL: Final = 12
 """Lines of a dead node's log that are shown."""
 POLL: Final = 0.05
@@ -89,7 +91,8 @@ def canopy_command() -> list[str]:
 def environment() -> dict[str, str]:
     """Ours, without what would make a node of the demo somebody else's."""
     mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
-    return {name: value for name, value in os.environ.items() if name not in mine}
+    kept = {name: value for name, value in os.environ.items() if name not in mine}
+    return {**kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
 
 
 class Overlay:
