@@ -51,6 +51,7 @@ class Handshake(Connections):
             wire.session.dials += 1
         wire.pause = self._settings.retry_first
         wire.again = now + wire.pause
+        wire.give_up = now + self._settings.connect_timeout
         self._say_hello(wire)
         self._alarms.set(wire, min(wire.again, wire.give_up))
 
@@ -180,6 +181,8 @@ class Handshake(Connections):
 
     def _on_late_greeting(self, wire: Wire, session: Session, greeting: Hello | Welcome) -> None:
         """A greeting on a live connection: the repetition of one whose answer was lost."""
+        if isinstance(greeting, Welcome) and greeting.session == 0:
+            return  # a second answer to a repeated question for a name
         if not session.is_known_as(greeting.incarnation, greeting.session):
             raise ProtocolError(f"{type(greeting).__name__} in the middle of a session")
         if isinstance(greeting, Hello):
@@ -230,11 +233,10 @@ class Handshake(Connections):
     def _on_name(self, wire: Wire, peer: Peer) -> None:
         """Somebody else than expected, or than nobody in particular, is at the address."""
         seed, expected = wire.seed, wire.session
+        if expected is not None and expected.peer.id == peer.id:
+            return  # asked twice because the first answer took long; the Hello to it is out
         wire.seed = wire.session = None
         if expected is not None:
-            if expected.peer.id == peer.id:
-                wire.session = expected
-                raise ProtocolError("does not know its own name")
             expected.wire = None
             there = f"{peer.id} is at {expected.peer.address}"
             self._close_session(expected, there, left=False)
