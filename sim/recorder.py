@@ -71,12 +71,16 @@ class Recorder:
         """32 hex digits over all records so far."""
         return self._hash.hexdigest()
 
-    def story(self, *needles: str, most: int = 60) -> list[str]:
-        """The kept records that mention one of `needles` (identities, ids), as lines."""
+    def story(self, event: str, subscription: str = "", most: int = 60) -> list[str]:
+        """The kept records about an event, and those of a subscription's life, as lines."""
         found = [
             str(record)
             for record in self.records
-            if any(needle in record.fields.values() for needle in needles)
+            if record.fields.get("event") == event
+            or (
+                record.fields.get("subscription") == subscription != ""
+                and record.kind in ("subscribe", "suback", "unsubscribe")
+            )
         ]
         return found if len(found) <= most else [*found[:most], f"… {len(found) - most} more"]
 

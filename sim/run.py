@@ -209,7 +209,10 @@ class Run:
             records=dict(sorted(world.recorder.counted.items())),
             violations=tuple(violations),
             stories=tuple(
-                (violation.text, *world.recorder.story(*violation.about))
+                (
+                    violation.text,
+                    *(world.recorder.story(*violation.about) if violation.about else ()),
+                )
                 for violation in violations[:MOST_STORIES]
             ),
         )
