@@ -119,8 +119,7 @@ def drafts(node: Expression) -> list[Draft]:
     known: dict[Expression, list[Draft]] = {}
     # Equal atoms are one object, so drafts are compared by identities, which is cheap.
     unique = {tuple(map(id, draft.atoms())): draft for draft in _drafts(node, known)}
-    # One that asks for nothing is always true, and so is the whole.
-    return [unique[()]] if () in unique else list(unique.values())
+    return list(unique.values())
 
 
 def _drafts(node: Expression, known: dict[Expression, list[Draft]]) -> list[Draft]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 import matching
 from matching import Explanation, Predicate, compile_selector
 from matching.expression import Expression
-from tests.matching.matching_strategies import wild, wild_events
+from tests.matching.matching_strategies import PATIENT, PATIENT, wild, wild_events
 
 Event = dict[str, Any]
 
@@ -22,7 +22,7 @@ def test_the_manual_tells_the_truth() -> None:
     assert results.failed == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(PATIENT, max_examples=150)
 @given(tree=wild, event=wild_events)
 def test_every_verdict_is_that_of_its_own_text(tree: Expression, event: Event) -> None:
     def check(explanation: Explanation) -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from matching import Index, Interval, Predicate, attr, compile_selector
 from matching.expression import Expression
 from matching.ranges import BLOCK, Ranges
-from tests.matching.matching_strategies import events, typed, wild, wild_events
+from tests.matching.matching_strategies import PATIENT, PATIENT, events, typed, wild, wild_events
 
 Event = dict[str, Any]
 keys = st.integers(0, 7)
 steps = st.lists(st.tuples(keys, st.one_of(st.none(), typed, wild)), min_size=1, max_size=20)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(PATIENT, max_examples=120)
 @given(steps=steps, batch=st.lists(st.one_of(events, wild_events), min_size=1, max_size=4))
 def test_index_is_brute_force_through_any_churn(
     steps: list[tuple[int, Expression | None]], batch: list[Event]
@@ -91,6 +91,15 @@ def test_a_single_conjunction_can_be_registered() -> None:
     assert index.match({"x": 0, "y": 1}) == [("s", 1)]
 
 
+@pytest.mark.parametrize("value", [False, True, -(2**63), 0, 1e308, "", "\U0010ffff"])
+def test_the_ends_of_the_space_are_found(value: Any) -> None:
+    index: Index[str] = Index()
+    index.add("there", attr("x").is_not_null())
+    index.add("typed", attr("x") >= value)
+    index.add("both", attr("x").between(value, value) & attr("x").is_not_null())
+    assert index.match({"x": value}) == ["there", "typed", "both"]
+
+
 def test_true_and_one_are_two_values() -> None:
     index: Index[str] = Index()
     index.add("one", attr("x") == 1)
@@ -117,7 +126,7 @@ def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
     assert len(index) == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(PATIENT, max_examples=25)
 @given(data=st.data())
 def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
     """More entries than a block holds, so that blocks are split, emptied and skipped."""

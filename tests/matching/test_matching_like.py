@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching.like import cover, matcher
-from tests.matching.matching_strategies import like
+from tests.matching.matching_strategies import PATIENT, PATIENT, like
 
 few = st.text(alphabet="ab", max_size=6)
 patterns = st.text(alphabet="ab%%_!", max_size=6)
 escapes = st.sampled_from([None, "!", "a", "%", "_"])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(PATIENT, max_examples=400)
 @given(value=few, pattern=patterns, escape=escapes)
 def test_matcher_and_cover_agree_with_the_naive_reading(
     value: str, pattern: str, escape: str | None

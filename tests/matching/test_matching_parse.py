@@ -14,7 +14,7 @@ from matching.parser import MAX_TEXT, parse
 from matching.predicate import CACHED_SELECTORS, built
 from matching.unparse import quote_name, unparse
 from matching.values import is_utf8
-from tests.matching.matching_strategies import wild
+from tests.matching.matching_strategies import PATIENT, PATIENT, wild
 
 FRAGMENTS = [
     *("AND", "or", "NOT", "BETWEEN", "in", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "false"),
@@ -46,7 +46,7 @@ def refusal(text: str) -> SelectorError | None:
     return None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(PATIENT, max_examples=500)
 @given(
     st.one_of(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join), st.text(max_size=40))
 )
@@ -64,7 +64,7 @@ def test_no_text_raises_anything_but_selector_error(text: str) -> None:
     assert not any(name in str(error) for name in ("$END", "LPAR", "QUOTED_NAME", "COMPARISON"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(PATIENT, max_examples=200)
 @given(tree=wild)
 def test_canonical_text_compiles_back_to_an_equal_tree(tree: Expression) -> None:
     text = built(tree).text
@@ -72,7 +72,7 @@ def test_canonical_text_compiles_back_to_an_equal_tree(tree: Expression) -> None
     assert compile_selector(text) == built(tree)
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(
     value=st.one_of(
         st.integers(-(2**63), 2**63 - 1),
@@ -89,7 +89,7 @@ def test_every_value_can_be_written(value: Any) -> None:
     assert type(tree[3][1]) is type(value)  # type: ignore[index]
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(name=st.text(min_size=1).filter(lambda n: is_utf8(n) and not n.startswith("$")))
 @example("and")
 @example('a"b')
@@ -97,6 +97,20 @@ def test_every_value_can_be_written(value: Any) -> None:
 @example("été.2")
 def test_every_name_can_be_written(name: str) -> None:
     assert compile_selector(f"{quote_name(name)} = 1").attributes == (name,)
+
+
+def test_only_ascii_spells_a_keyword() -> None:
+    # A dotless i, and a long s: in upper case both look like letters of IS.
+    for name in ("\u0131s", "i\u017f"):
+        assert name.upper() == "IS"
+        assert compile_selector(f"{name} = 1").attributes == (name,)
+
+
+def test_only_ascii_spells_a_keyword() -> None:
+    # A dotless i, and a long s: in upper case both look like letters of IS.
+    for name in ("\u0131s", "i\u017f"):
+        assert name.upper() == "IS"
+        assert compile_selector(f"{name} = 1").attributes == (name,)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from matching import compile_selector
 from matching.expression import Expression
 from matching.unparse import unparse
 from tests.matching.matching_strategies import (
+    PATIENT,
     COLUMNS,
+    PATIENT,
     events,
     texts,
     typed,
@@ -56,7 +58,7 @@ def oracle() -> Iterator[Oracle]:
 rows = st.lists(events, min_size=1, max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(PATIENT, max_examples=200)
 @given(tree=typed, rows=rows)
 def test_trees_mean_what_sqlite_says(oracle: Oracle, tree: Expression, rows: list[Event]) -> None:
     text = unparse(tree)
@@ -64,14 +66,14 @@ def test_trees_mean_what_sqlite_says(oracle: Oracle, tree: Expression, rows: lis
     assert [predicate.evaluate(row) for row in rows] == oracle.verdicts(text, rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(PATIENT, max_examples=200)
 @given(text=texts(), rows=rows)
 def test_texts_mean_what_sqlite_says(oracle: Oracle, text: str, rows: list[Event]) -> None:
     predicate = compile_selector(text)
     assert [predicate.evaluate(row) for row in rows] == oracle.verdicts(text, rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(PATIENT, max_examples=200)
 @given(tree=wild, event=wild_events)
 def test_mixed_types_mean_what_the_naive_evaluator_says(tree: Expression, event: Event) -> None:
     predicate = compile_selector(unparse(tree))

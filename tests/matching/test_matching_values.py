@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, NUMBERS, STRINGS, TOP, Cut, Interval, check_value, place
 from matching.values import complement, intersection, is_utf8, point, prefix_interval, union
+from tests.matching.matching_strategies import PATIENT, PATIENT
 
 values: st.SearchStrategy[Any] = st.one_of(
     st.booleans(),
@@ -60,7 +61,7 @@ def test_booleans_come_before_numbers_before_strings() -> None:
     assert place(1e308) < STRINGS <= place("") < place("\U0010ffff") < TOP
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(a=values, b=values)
 def test_places_order_values_exactly_within_a_type(a: Any, b: Any) -> None:
     if isinstance(a, bool) == isinstance(b, bool) and isinstance(a, str) == isinstance(b, str):
@@ -68,7 +69,7 @@ def test_places_order_values_exactly_within_a_type(a: Any, b: Any) -> None:
         assert (place(a) == place(b)) == (a == b)
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(interval=intervals, other=intervals, value=values)
 def test_interval_algebra_agrees_with_membership(
     interval: Interval, other: Interval, value: Any
@@ -82,7 +83,7 @@ def test_interval_algebra_agrees_with_membership(
     assert point(value).is_point()
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(left=sequences, right=sequences, value=values)
 def test_sequences_of_intervals_agree_with_membership(
     left: tuple[Interval, ...], right: tuple[Interval, ...], value: Any
@@ -97,7 +98,7 @@ def test_sequences_of_intervals_agree_with_membership(
     assert holds(complement(left, EVERYTHING)) == (not holds(left))
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(prefix=st.text(max_size=3).filter(is_utf8), value=st.text(max_size=5).filter(is_utf8))
 def test_prefix_interval_holds_exactly_the_strings_with_the_prefix(prefix: str, value: str) -> None:
     interval = prefix_interval(prefix)
@@ -114,7 +115,7 @@ def test_prefix_interval_at_the_edges_of_unicode(prefix: str) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(interval), type=Interval) == interval
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(interval=intervals)
 def test_intervals_survive_the_wire(interval: Interval) -> None:
     decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(interval), type=Interval)
