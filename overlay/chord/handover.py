@@ -291,6 +291,7 @@ class HandOvers:
         self.seat.ring.split_off(arc)
         self.port.count("splits")
         self.port.emit(ArcGone(arc))
+        self.log.copy_again()  # the standby's copy still has what has gone
 
     # -- at the coming primary -------------------------------------------------------------------
 

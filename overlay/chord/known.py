@@ -54,10 +54,18 @@ class KnownClusters:
         return self._clusters.get(key)
 
     def learn(self, cluster: Cluster) -> bool:
-        """Keep `cluster` unless a description at least as new is known. True if it was news."""
+        """Keep `cluster` unless a description at least as new is known. True if it was news.
+
+        A cluster always owns its own key, so one whose key another owns under a higher epoch is
+        no more.
+        """
         old = self._clusters.get(cluster.key)
         if old is not None and old.version >= cluster.version:
             return False
+        if any(_ended(cluster, other) for other in self._clusters.values()):
+            return False
+        for other in [c for c in self._clusters.values() if _ended(c, cluster)]:
+            self._drop(other.key)
         if old is None:
             insort(self._keys, cluster.key)
         else:
@@ -76,6 +84,13 @@ class KnownClusters:
         if hint is not None and hint.version <= version:
             del self._hints[key]
 
+    def forget_primary(self, node: NodeId) -> None:
+        """`node` leads no cluster, by its own word."""
+        for cluster in [c for c in self._clusters.values() if c.primary.id == node]:
+            self._drop(cluster.key)
+        for hint in [h for h in self._hints.values() if h.primary.id == node]:
+            del self._hints[hint.key]
+
     def clear(self) -> None:
         """Forget everything about the ring (but not who is unreachable)."""
         self._clusters.clear()
@@ -85,6 +100,10 @@ class KnownClusters:
     def hear(self, hint: RingHint) -> None:
         """Keep a way in. Where a hint's epoch is newer than a description, that one is wrong about
         the primary and leaves."""
+        if any(
+            c.key != hint.key and c.version[0] > hint.version[0] and c.owns(hint.key) for c in self
+        ):
+            return  # a cluster that is no more, see `learn`
         old = self._hints.pop(hint.key, None)
         if old is not None and old.version > hint.version:
             hint = old
@@ -142,6 +161,16 @@ class KnownClusters:
     def _drop(self, key: Key) -> None:
         del self._clusters[key]
         del self._keys[bisect_left(self._keys, key)]
+
+
+def _ended(cluster: Cluster, by: Cluster) -> bool:
+    """Whether `by` has taken the place of `cluster`."""
+    return (
+        by.version[0] > cluster.version[0]
+        and by.key != cluster.key
+        and by.ring == cluster.ring
+        and by.owns(cluster.key)
+    )
 
 
 def overlaps(one: Cluster, other: Cluster) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 
 from overlay.chord.events import BetterRing, Fenced, RingKnown
 from overlay.chord.known import KnownClusters, overlaps
-from overlay.chord.messages import Cluster
+from overlay.chord.messages import Cluster, Contact
 from overlay.chord.pointers import Pointers, between
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
@@ -60,8 +60,12 @@ class Place:
 
     def hear(self, hint: RingHint) -> None:
         """Take a way in from gossip."""
-        if hint.primary.id != self.port.me.id and self._same_ring(hint.ring, hint.primary):
-            self.known.hear(hint)
+        if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
+            return
+        self.known.hear(hint)
+        own = self.own if self.serving else None
+        if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
+            self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced?
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""

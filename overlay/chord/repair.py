@@ -16,6 +16,7 @@ from overlay.chord.lookups import Lookups
 from overlay.chord.messages import (
     AskNeighbourhood,
     Cluster,
+    Contact,
     Moved,
     Neighbourhood,
     Rectify,
@@ -151,6 +152,9 @@ class Repair:
             first = next((c for c in place.known.after(place.own.key)), None)
         if first is not None and first.primary.id != self.port.me.id:
             self.port.send(first.primary, Stabilise(place.own))
+        elif first is None:  # gossip may know of somebody, who then introduces itself
+            for hint in place.known.hints()[:1]:
+                self.port.send(hint.primary, Contact(self.port.me.id))
 
     def _answer(self, sender: Peer) -> None:
         if self.place.serving and self.place.own is not None:

@@ -134,7 +134,7 @@ class Ring(Machine):
         if place.serving:
             self.repair.end()
         if place.own is not None:
-            place.former = place.own
+            place.former = None if place.serving else place.own
         place.serving, place.own = False, cluster
         if cluster is not None:
             place.learn(cluster)
@@ -166,7 +166,8 @@ class Ring(Machine):
         """Somebody whom we took for a primary knows better."""
         self.place.learn(message.cluster)
         if message.cluster.primary.id != sender.id:
-            self.repair.lose(sender.id)  # whatever else we took it for the primary of, too
+            self.place.known.forget_primary(sender.id)  # whatever we took it for the primary of
+            self.repair.lose(sender.id)
         self.port.emit(ClusterMoved(message.cluster, sender))
         self.collecting.on_moved(sender, message.cluster)
 

@@ -32,8 +32,8 @@ class RecruitingView(Protocol):
     def set_idle(self, idle: bool) -> None:
         """Whether this node may be recruited."""
 
-    def tell_ring(self, hint: RingHint) -> None:
-        """Gossip this way into the ring."""
+    def tell_ring(self, hint: RingHint | None) -> None:
+        """Gossip this way into the ring; None: there is nothing to tell any more."""
 
 
 class Seat:
@@ -83,6 +83,7 @@ class Seat:
         if self.cluster is None:
             return
         self.cluster = None
+        self.view.tell_ring(None)
         if successor is None:
             self.ring.belong(None)
         else:

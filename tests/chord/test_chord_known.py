@@ -100,7 +100,7 @@ def test_the_cache_is_bounded_and_forgets_what_was_not_heard_of_for_longest() ->
     known = KnownClusters(3)
     for digit in "1234":
         known.learn(cluster(digit * 40, digit * 40))
-        known.learn(cluster("1" * 40, "1" * 40, (2, int(digit))))
+        known.learn(cluster("1" * 40, "1" * 40, (1, int(digit))))
     assert [c.key[0] for c in known] == ["1", "3", "4"]
 
 
@@ -141,3 +141,26 @@ def test_who_did_not_answer_is_shunned_for_a_while() -> None:
     known.shun("p", 200.0)
     known.trust("p")
     assert known.reachable(peer("p"), 200.0)
+
+
+def test_a_cluster_whose_key_another_owns_under_a_higher_epoch_is_no_more() -> None:
+    known = KnownClusters(8)
+    part = cluster("4" * 40, "0" * 40, (2, 0), "q")
+    assert known.learn(cluster("8" * 40, "4" * 40, (1, 7)))
+    assert known.learn(part)
+    assert known.learn(cluster("8" * 40, "0" * 40, (3, 0)))  # it took the part back
+    assert [c.key[0] for c in known] == ["8"]
+    assert not known.learn(part)
+    known.hear(RingHint("ring", part.key, part.version, part.primary))
+    assert known.hints() == ()
+    assert known.learn(cluster("4" * 40, "0" * 40, (4, 0), "q"))  # and split anew
+
+
+def test_who_leads_nothing_is_forgotten() -> None:
+    known = KnownClusters(8)
+    known.learn(cluster("8" * 40, "4" * 40, by="p"))
+    known.learn(cluster("4" * 40, "8" * 40, by="q"))
+    known.hear(RingHint("ring", "8" * 40, (1, 0), peer("p")))
+    known.forget_primary("p")
+    assert [c.primary.id for c in known] == ["q"]
+    assert known.hints() == ()

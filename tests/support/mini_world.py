@@ -169,7 +169,7 @@ class FakeView:
     def set_idle(self, idle: bool) -> None:
         self.idle = idle
 
-    def tell_ring(self, hint: RingHint) -> None:
+    def tell_ring(self, hint: RingHint | None) -> None:
         self.hint = hint
 
 

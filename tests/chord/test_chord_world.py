@@ -1,0 +1,103 @@
+"""Everything at once, by seed: splits, lost and leaving members, leaving primaries (P1, P2).
+
+What must hold at every moment: no key is served twice. What must hold when it is quiet again: the
+arcs cover the ring, the pointers are those of an ideal ring, lookups find the one true owner, every
+standby has its primary's log, and what was committed is still there. (Primaries do not crash here:
+election is another mechanism, P4.)
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.events import OwnerFound
+from overlay.chord.keys import key_of
+from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+
+KEYS = [key_of(f"attr:{n}") for n in range(40)]
+
+
+def churn(world: MiniWorld, node: MiniNode) -> None:
+    """Something happens to `node`."""
+    what = world.rng.randrange(10)
+    if what < 3 and not node.clusters.is_primary:
+        world.crash(node)
+    elif what < 6:
+        node.clusters.leave()
+    elif what < 8 and node.clusters.cluster is not None:
+        node.clusters.request_split(middle_of(node.clusters.cluster))
+    if node.peer.id in world.nodes:
+        node.settle()
+
+
+def reap(world: MiniWorld) -> None:
+    for node in list(world.nodes.values()):
+        if node.clusters.left:
+            world.crash(node, left=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is_lost(
+    seed: int,
+) -> None:
+    world = grown(seed, nodes=24, clusters=2, size=4)
+    durable: dict[bytes, None] = {}
+
+    def served_once() -> None:
+        for key in KEYS[:8]:
+            assert len(world.owners(key)) <= 1
+        for node in world.nodes.values():
+            while node.registry.durable:
+                durable[node.registry.durable.pop()] = None
+
+    world.watchers.append(served_once)
+    for step in range(40):
+        churn(world, world.rng.choice(list(world.nodes.values())))
+        for key in KEYS:
+            if world.rng.random() < 0.3:
+                world.write(key, str(step))
+        for node in world.nodes.values():
+            node.settle()
+        while len(world.nodes) < 20:
+            world.add(degree=12)
+        world.run(world.rng.random())
+        reap(world)
+    world.run(30)
+    reap(world)
+    world.run(15)
+    world.ring_is_whole()
+    world.members_agree()
+    world.copies_agree()
+    assert len(durable) > 100
+    kept = {entry: None for node in world.primaries() for entry in node.registry.entries}
+    assert not [entry for entry in durable if entry not in kept]
+    for node in world.nodes.values():
+        for key in KEYS[:10]:
+            node.ring.find(key)
+        node.events.clear()
+        node.settle()
+    world.run(5)
+    for key in KEYS[:10]:
+        (owner,) = world.owners(key)
+        for node in world.nodes.values():
+            (answer,) = node.answers(key)
+            assert isinstance(answer, OwnerFound)
+            assert answer.cluster.primary.id == owner.peer.id
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_seed_gives_the_same_world(seed: int) -> None:
+    def run() -> list[str]:
+        world = grown(seed, nodes=16, clusters=3)
+        return [f"{sender} {to} {message}" for sender, to, message in world.sent]
+
+    assert run() == run()
+
+
+def test_a_quiet_ring_costs_few_messages() -> None:
+    world = grown(1, nodes=30, clusters=5)
+    world.run(10)
+    world.sent.clear()
+    world.run(60)
+    # One question and one answer per primary and round, and fingers once per five.
+    assert len(world.sent) <= 5 * 60 * 2 * 1.4
