@@ -120,8 +120,12 @@ class Links(Handshake):
         )
 
     def idle(self) -> bool:
-        """Whether nothing is queued or unacknowledged, with any peer."""
-        return all(session.outbox.is_empty for session in self._sessions.values())
+        """Whether no data-plane message is queued or unacknowledged, with any peer.
+
+        The rest does not count: machines gossip for ever, so that in a large overlay, or one that
+        loses frames, hardly a moment would be idle.
+        """
+        return not any(session.outbox.has_data() for session in self._sessions.values())
 
     # From the driver
 
@@ -268,7 +272,7 @@ class Links(Handshake):
     def _on_session_alarm(self, session: Session, now: float) -> None:
         settings = self._settings
         if session.state is State.CONNECTING:
-            if now >= session.since + settings.dead_after:
+            if now >= session.given_up_at():
                 self._close_session(session, session.reason, left=False)
                 return
             if session.wire is None and now >= session.dial_at:

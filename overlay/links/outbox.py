@@ -180,6 +180,10 @@ class Outbox:
             count -= 1
             yield sent
 
+    def has_data(self) -> bool:
+        """Whether a data-plane message is among what waits or is under way."""
+        return any(message.data_units() for message in self.lost())
+
     def lost(self) -> tuple[Message, ...]:
         """Every message that may not have arrived, in the order of sending."""
         sent = [message for batch in self.under_way for message in batch.messages]

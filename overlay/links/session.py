@@ -153,12 +153,19 @@ class Session(Alarmed):
         self.retransmit_after = min(self.retransmit_after * 2.0, self._settings.retry_most * 2.0)
         self.retransmit_at = now + self.retransmit_after
 
+    def given_up_at(self) -> float:
+        """CONNECTING: when it ends. Where somebody has opened, its handshake gets its time."""
+        until = self.since + self._settings.dead_after
+        if self.wire is not None and self.wire.stage is Stage.GREETED:
+            until = max(until, self.wire.give_up)
+        return until
+
     def next_alarm(self, is_pinned: bool) -> float:
         """When something of this session falls due next."""
         settings = self._settings
         if self.state is State.CONNECTING:
             dial = self.dial_at if self.wire is None else NEVER
-            return min(dial, self.since + settings.dead_after)
+            return min(dial, self.given_up_at())
         if self.state is not State.CONNECTED:
             return NEVER
         idle = NEVER if is_pinned or not self.outbox.is_empty else self.used + settings.idle_close
