@@ -12,14 +12,10 @@ import math
 from typing import Any
 
 from hypothesis import HealthCheck, settings
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from matching import expression as nodes
 from matching.expression import Expression
-
-# No test may depend on how busy the machine is.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # No test may depend on how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

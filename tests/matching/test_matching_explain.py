@@ -11,7 +11,7 @@ from hypothesis import given, settings
 import matching
 from matching import Explanation, Predicate, compile_selector
 from matching.expression import Expression
-from tests.matching.matching_strategies import PATIENT, PATIENT, wild, wild_events
+from tests.matching.matching_strategies import PATIENT, wild, wild_events
 
 Event = dict[str, Any]
 

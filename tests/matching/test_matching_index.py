@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matching import Index, Interval, Predicate, attr, compile_selector
 from matching.expression import Expression
 from matching.ranges import BLOCK, Ranges
-from tests.matching.matching_strategies import PATIENT, PATIENT, events, typed, wild, wild_events
+from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 Event = dict[str, Any]
 keys = st.integers(0, 7)

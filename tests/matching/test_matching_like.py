@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching.like import cover, matcher
-from tests.matching.matching_strategies import PATIENT, PATIENT, like
+from tests.matching.matching_strategies import PATIENT, like
 
 few = st.text(alphabet="ab", max_size=6)
 patterns = st.text(alphabet="ab%%_!", max_size=6)

@@ -14,7 +14,7 @@ from matching.parser import MAX_TEXT, parse
 from matching.predicate import CACHED_SELECTORS, built
 from matching.unparse import quote_name, unparse
 from matching.values import is_utf8
-from tests.matching.matching_strategies import PATIENT, PATIENT, wild
+from tests.matching.matching_strategies import PATIENT, wild
 
 FRAGMENTS = [
     *("AND", "or", "NOT", "BETWEEN", "in", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "false"),
@@ -97,13 +97,6 @@ def test_every_value_can_be_written(value: Any) -> None:
 @example("été.2")
 def test_every_name_can_be_written(name: str) -> None:
     assert compile_selector(f"{quote_name(name)} = 1").attributes == (name,)
-
-
-def test_only_ascii_spells_a_keyword() -> None:
-    # A dotless i, and a long s: in upper case both look like letters of IS.
-    for name in ("\u0131s", "i\u017f"):
-        assert name.upper() == "IS"
-        assert compile_selector(f"{name} = 1").attributes == (name,)
 
 
 def test_only_ascii_spells_a_keyword() -> None:

@@ -14,7 +14,6 @@ from matching import compile_selector
 from matching.expression import Expression
 from matching.unparse import unparse
 from tests.matching.matching_strategies import (
-    PATIENT,
     COLUMNS,
     PATIENT,
     events,

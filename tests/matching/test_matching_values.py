@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, NUMBERS, STRINGS, TOP, Cut, Interval, check_value, place
 from matching.values import complement, intersection, is_utf8, point, prefix_interval, union
-from tests.matching.matching_strategies import PATIENT, PATIENT
+from tests.matching.matching_strategies import PATIENT
 
 values: st.SearchStrategy[Any] = st.one_of(
     st.booleans(),
