@@ -1,0 +1,160 @@
+"""The report's pictures: small SVG and HTML made by hand.
+
+By hand and not with matplotlib, because these have to follow the reader's light or dark mode, carry
+tooltips, stay sharp and legible on a phone and weigh a few kilobytes: their colours are the page's
+CSS variables and their text is text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH = 480
+"""Of a picture's coordinates; at a phone's 360 points its 13-point text is still 10 points high."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A column: its label (may be empty), its height, and what a pointer over it says."""
+
+    label: str
+    value: float
+    tip: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A dashed line across the columns at `place` (counted in columns)."""
+
+    place: float
+    label: str
+
+
+def columns(
+    bars: Sequence[Bar], title: str, unit: str, marks: Sequence[Mark] = (), height: int = 210
+) -> str:
+    """A column chart as SVG. `title` is read to those who do not see it."""
+    top, bottom = 22 + 16 * bool(marks), 26
+    most = max((bar.value for bar in bars), default=0) or 1
+    step = WIDTH / max(len(bars), 1)
+    inner = height - top - bottom
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
+        f'<text class="axis" x="0" y="12">{escape(unit)}, at most {most:,.0f}</text>',
+        f'<line class="ground" x1="0" x2="{WIDTH}" y1="{height - bottom}" y2="{height - bottom}"/>',
+    ]
+    width = min(step * 0.82, 46)
+    for place, bar in enumerate(bars):
+        tall = max(inner * bar.value / most, 1.5 if bar.value else 0)
+        x = place * step + (step - width) / 2
+        parts.append(
+            f"<g><title>{escape(bar.tip)}</title>"
+            f'<rect class="hit" x="{place * step:.1f}" y="{top}" width="{step:.1f}" '
+            f'height="{inner}"/>'
+            f'<rect class="bar" x="{x:.1f}" y="{height - bottom - tall:.1f}" '
+            f'width="{width:.1f}" height="{tall:.1f}" rx="2"/></g>'
+        )
+        if bar.label:
+            parts.append(
+                f'<text class="axis" text-anchor="middle" x="{place * step + step / 2:.1f}" '
+                f'y="{height - 9}">{escape(bar.label)}</text>'
+            )
+    for row, mark in enumerate(marks):
+        x = min(max(mark.place * step, 1), WIDTH - 1)
+        side = "end" if x > WIDTH * 0.7 else "start"
+        parts.append(
+            f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 14 + row * 15}" '
+            f'y2="{height - bottom}"/>'
+            f'<text class="marklabel" text-anchor="{side}" '
+            f'x="{x + (-5 if side == "end" else 5):.1f}" y="{top - 4 + row * 15}">'
+            f"{escape(mark.label)}</text>"
+        )
+    return "".join(parts) + "</svg>"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of a bar: its name, its size, and the CSS class that colours it."""
+
+    name: str
+    value: float
+    colour: str
+
+
+def stacked(parts: Sequence[Part], of: str) -> str:
+    """One thick bar cut into shares, with a legend that gives the numbers."""
+    total = sum(part.value for part in parts)
+    if not total:
+        return f'<p class="quiet">No {escape(of)}.</p>'
+    cuts = "".join(
+        f'<span class="{part.colour}" style="flex-grow:{part.value}" '
+        f'title="{escape(part.name)}: {part.value:,.0f}"></span>'
+        for part in parts
+        if part.value
+    )
+    legend = "".join(
+        f'<li><i class="{part.colour}"></i><b>{part.value:,.0f}</b> {escape(part.name)}</li>'
+        for part in parts
+    )
+    return f'<div class="stack" aria-hidden="true">{cuts}</div><ul class="legend">{legend}</ul>'
+
+
+def meter(value: float, most: float, colour: str = "leaf") -> str:
+    """A thin horizontal bar, as long as `value` is of `most`."""
+    share = 100 * value / most if most else 0
+    return (
+        f'<span class="meter" aria-hidden="true"><span class="{colour}" '
+        f'style="width:{min(max(share, 0.6 if value else 0), 100):.1f}%"></span></span>'
+    )
+
+
+def waterfall_row(label: str, detail: str, begin: float, end: float, text: str, phase: str) -> str:
+    """One step of a way: a bar from `begin` to `end` (shares of the whole), and its time."""
+    left = min(max(begin, 0.0), 1.0) * 100
+    wide = max(min(max(end, 0.0), 1.0) * 100 - left, 0.0)
+    return (
+        f'<li><span class="what"><b>{escape(label)}</b> <span>{escape(detail)}</span></span>'
+        f'<span class="track" aria-hidden="true"><span class="{phase}" '
+        f'style="left:{left:.2f}%;width:max(3px,{wide:.2f}%)"></span></span>'
+        f'<span class="when">{escape(text)}</span></li>'
+    )
+
+
+def run_over_time(
+    published: Sequence[int], delivered: Sequence[int], bin_seconds: float, title: str
+) -> str:
+    """Deliveries as columns, publications as a line above them, over the time of the run."""
+    height, top, bottom = 190, 22, 24
+    most = max([*published, *delivered, 1])
+    step = WIDTH / max(len(published), 1)
+    inner = height - top - bottom
+    ground = height - bottom
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
+        f'<text class="axis" x="0" y="12">per {bin_seconds:.2g} s, at most {most:,}</text>',
+        f'<line class="ground" x1="0" x2="{WIDTH}" y1="{ground}" y2="{ground}"/>',
+    ]
+    points = []
+    for place, (events, made) in enumerate(zip(published, delivered, strict=True)):
+        tall = inner * made / most
+        x = place * step
+        tip = f"{place * bin_seconds:.1f} s: {events:,} published, {made:,} delivered"
+        parts.append(
+            f"<g><title>{escape(tip)}</title>"
+            f'<rect class="hit" x="{x:.1f}" y="{top}" width="{step:.1f}" height="{inner}"/>'
+            f'<rect class="bar" x="{x + step * 0.1:.1f}" y="{ground - tall:.1f}" '
+            f'width="{step * 0.8:.1f}" height="{tall:.1f}" rx="1"/></g>'
+        )
+        points.append(f"{x + step / 2:.1f},{ground - inner * events / most:.1f}")
+    parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
+    length = bin_seconds * len(published)
+    for share, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        parts.append(
+            f'<text class="axis" text-anchor="{side}" x="{share * WIDTH:.0f}" y="{height - 7}">'
+            f"{share * length:.3g} s</text>"
+        )
+    return "".join(parts) + "</svg>"
