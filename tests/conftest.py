@@ -1,1 +1,1 @@
-"""Beside this file lies `support`, which every test folder may import."""
+"""Shared by all tests. Helpers live in ``tests.support``; the project's root is on the path."""

@@ -1,0 +1,129 @@
+"""C6, C7: the partition map, and the midpoint tree that follows from it."""
+
+from __future__ import annotations
+
+import itertools
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matching import BOTTOM, EVERYTHING, TOP, Cut, Interval, place
+from overlay.machine import Peer
+from overlay.upper_tree.messages import Entry
+from overlay.upper_tree.partition import (
+    PartitionMap,
+    Slice,
+    best_cut,
+    describe,
+    overlap_count,
+    tree_children,
+    tree_path,
+)
+
+VALUES = st.one_of(
+    st.booleans(), st.integers(-50, 50), st.floats(-50, 50, allow_nan=False), st.text(max_size=3)
+)
+CUTS = st.builds(lambda v, side: (*place(v)[:2], side), VALUES, st.integers(0, 1))
+
+
+def peer(number: int) -> Peer:
+    return Peer(f"n{number}", f"host:{number}")
+
+
+def map_of(cuts: list[Cut], hosts: int) -> PartitionMap:
+    inner = sorted({cut for cut in cuts if BOTTOM < cut < TOP})
+    bounds = [BOTTOM, *inner, TOP]
+    entries = tuple(
+        Entry(Interval(lo, hi), peer(number % hosts))
+        for number, (lo, hi) in enumerate(itertools.pairwise(bounds))
+    )
+    return PartitionMap((1, 1), entries)
+
+
+@given(st.integers(1, 200))
+def test_the_midpoint_tree_has_one_root_reaches_every_node_and_is_balanced(size: int) -> None:
+    roots = {next(tree_path(size, index)) for index in range(size)}
+    assert len(roots) == 1
+    height = ceil(log2(size + 1))
+    children: dict[int, int] = {}
+    for index in range(size):
+        path = list(tree_path(size, index))
+        assert path[-1] == index
+        assert len(path) <= height
+        for parent, child in itertools.pairwise(path):
+            assert child in tree_children(size, parent)
+            assert children.setdefault(child, parent) == parent
+    assert len(children) == size - 1
+
+
+@given(st.lists(CUTS, max_size=40), VALUES, st.integers(1, 5))
+def test_every_value_lies_in_exactly_one_virtual_node(
+    cuts: list[Cut], value: bool | int | float | str, hosts: int
+) -> None:
+    map_ = map_of(cuts, hosts)
+    holding = [i for i, entry in enumerate(map_.entries) if entry.interval.contains(value)]
+    assert holding == [map_.find(place(value))]
+
+
+@given(st.lists(CUTS, max_size=60), VALUES, st.integers(1, 8), st.integers(0, 7))
+def test_an_event_reaches_its_virtual_node_within_the_height_of_the_tree(
+    cuts: list[Cut], value: bool | int | float | str, hosts: int, start: int
+) -> None:
+    """C7: from any member, with slices only, in at most the tree's height."""
+    map_ = map_of(cuts, hosts)
+    members = list(map_.hosts().values())
+    at = members[start % len(members)]
+    spot = place(value)
+    for _ in range(ceil(log2(len(map_.entries) + 1)) + 1):
+        entry = Slice(len(map_.entries), dict(map_.slice_for(at.id))).route(spot)
+        assert entry is not None
+        if entry.interval.contains(value):
+            break
+        assert entry.host.id != at.id, "a host must know the way on from its own virtual nodes"
+        at = entry.host
+    else:
+        pytest.fail("more hops than the tree is high")
+
+
+@given(st.lists(CUTS, min_size=1, max_size=20), st.data())
+def test_changes_keep_the_map_total_and_disjoint(cuts: list[Cut], data: st.DataObject) -> None:
+    map_ = PartitionMap.single((1, 1), peer(0))
+    for number, cut in enumerate(cuts):
+        version = (1, number + 2)
+        index = map_.find(cut)
+        interval = map_.entries[index].interval
+        if interval.lo < cut < interval.hi:
+            map_ = map_.split(version, index, cut, peer(number % 3))
+        elif len(map_.entries) > 1 and data.draw(st.booleans()):
+            map_ = map_.merged(version, data.draw(st.integers(0, len(map_.entries) - 2)))
+        else:
+            map_ = map_.moved(version, index, peer(7))
+        assert map_.version == version
+        assert map_.entries[0].interval.lo == BOTTOM
+        assert map_.entries[-1].interval.hi == TOP  # adjacency is asserted by the map itself
+
+
+@given(st.lists(st.tuples(CUTS, CUTS), min_size=1, max_size=30))
+def test_a_cut_spreads_the_registrations_or_there_is_none(pairs: list[tuple[Cut, Cut]]) -> None:
+    intervals = [Interval(min(a, b), max(a, b)) for a, b in pairs if a != b]
+    if not intervals:
+        return
+    cut = best_cut(EVERYTHING, intervals)
+    if cut is not None:
+        left = overlap_count(Interval(BOTTOM, cut), intervals)
+        right = overlap_count(Interval(cut, TOP), intervals)
+        assert max(left, right) < len(intervals)
+
+
+def test_a_hot_value_is_not_cut() -> None:
+    same = [Interval(place("hot"), (2, "hot", 1))] * 10
+    assert best_cut(Interval(place("hot"), (2, "hot", 1)), same) is None
+
+
+def test_bounds_are_told_in_words() -> None:
+    assert describe(BOTTOM) == "-∞"
+    assert describe(TOP) == "+∞"
+    assert describe(place(3)) == "3"
+    assert describe(place("a")) == "'a'"
