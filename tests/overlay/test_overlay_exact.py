@@ -1,0 +1,107 @@
+"""In a quiet overlay without failures: delivered = expected, exactly (DESIGN.md, section 5)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sim.network import Conditions
+from sim.scenario import Scenario
+from sim.workload import Shape
+from tests.support.overlays import run_green, settings
+
+ROUTINGS = ["pivot", "counting"]
+
+
+def scenario(nodes: int, routing: str, seed: int, **more: object) -> Scenario:
+    return Scenario(nodes=nodes, seed=seed, settings=settings(tree={"routing": routing}), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(
+    ("nodes", "seed"), [(1, 1), (2, 1), (3, 1), (3, 2), (12, 1), (12, 2), (12, 3), (30, 1)]
+)
+def test_everything_expected_is_delivered_once_and_nothing_else(
+    nodes: int, seed: int, routing: str
+) -> None:
+    result = run_green(scenario(nodes, routing, seed))
+    assert result.published == 300
+    assert result.delivered == result.expected > 300
+    assert (result.messages > 0) == (nodes > 1)
+    assert result.clusters >= 1
+    assert result.refused == 0
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("loss", [0.01, 0.1])
+def test_loss_on_the_way_costs_time_and_nothing_else(routing: str, loss: float) -> None:
+    conditions = Conditions(loss=loss, latency_high=0.1)
+    result = run_green(scenario(8, routing, 5, network=conditions, events=200, subscriptions=40))
+    assert result.frames_lost > 0
+    assert result.delivered >= result.expected > 100
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_long_delays_reorder_what_different_nodes_say_and_nothing_is_lost(routing: str) -> None:
+    slow = settings(tree={"routing": routing}, ring={"found_after": 60.0})
+    conditions = Conditions(latency_low=0.01, latency_high=1.5)
+    result = run_green(
+        Scenario(nodes=8, seed=6, settings=slow, network=conditions, events=150, subscriptions=40)
+    )
+    assert result.delivered >= result.expected > 100
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_subscriptions_come_and_go_while_events_flow(routing: str, seed: int) -> None:
+    result = run_green(
+        scenario(
+            8,
+            routing,
+            seed,
+            events=600,
+            rate=20.0,
+            late_subscriptions=40,
+            late_unsubscriptions=30,
+        )
+    )
+    assert result.subscriptions == 100
+
+
+def test_pivot_routing_costs_less_than_counting() -> None:
+    costs = {
+        routing: run_green(scenario(12, routing, 4, shape=Shape(per_event=8))).messages
+        for routing in ROUTINGS
+    }
+    assert costs["pivot"] < costs["counting"]
+
+
+PROGRAM = """
+from sim.run import run_scenario
+from sim.scenario import Scenario
+from sim.network import Conditions
+from wire.codec import WireCodec
+result = run_scenario(
+    Scenario(nodes=6, seed=9, events=60, subscriptions=20, network=Conditions(loss=0.02)),
+    WireCodec(),
+)
+print(result.trace_hash, result.steps, len(result.violations))
+"""
+
+
+def test_a_seed_is_one_history_of_the_real_node_too() -> None:
+    def elsewhere(hash_seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    first = elsewhere("1")
+    assert first == elsewhere("77")
+    assert first.endswith(" 0\n")
