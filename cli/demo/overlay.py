@@ -100,8 +100,7 @@ class Overlay:
 
     def __init__(self, nodes: int, out: Path, arguments: list[str], seed: int | None) -> None:
         self.nodes = [NodeProcess(number, out) for number in range(nodes)]
-        self._arguments = [*arguments, "--trace", "--trace-sample", "1"]
-        self._arguments += ["--trace-dir", str(out / "traces")]
+        self._arguments = arguments
         self._seed = seed
         self._guard: subprocess.Popen[bytes] | None = None
 

@@ -25,7 +25,8 @@ def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any
     """
     folder.prepare(plan.out, to_json(plan))
     notes: list[str] = []
-    arguments = ["--routing", plan.routing]
+    traces = ["--trace", "--trace-sample", "1", "--trace-dir", str(plan.out / "traces")]
+    arguments = ["--routing", plan.routing, *traces]
     deliveries = plan.out / "deliveries.jsonl"
     with (
         Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,
