@@ -270,7 +270,6 @@ class Links(Handshake):
     # What falls due
 
     def _on_session_alarm(self, session: Session, now: float) -> None:
-        settings = self._settings
         if session.state is State.CONNECTING:
             if now >= session.given_up_at():
                 self._close_session(session, session.reason, left=False)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.wires import World
-
 from overlay.links.events import LinkUp
 from overlay.links.messages import Ack, Batch
+from tests.support.wires import World
 
 
 def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.wires import Host, Note, World
 
 from overlay.settings import LinkSettings
+from tests.support.wires import Host, Note, World
 
 CHANCE = st.sampled_from([0.0, 0.05, 0.3])
 ACTION = st.one_of(

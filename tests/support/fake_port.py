@@ -1,0 +1,164 @@
+"""Ports for tests of machines: one that only collects, and a small world of machines joined by
+perfect links with a delay."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from overlay.links.events import LinkDown
+from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, Timer
+
+T = TypeVar("T")
+
+
+class FakePort:
+    """Collects what a machine sends and tells; the clock goes by hand (`advance`)."""
+
+    def __init__(self, name: str = "me", seed: int = 1) -> None:
+        self.me = Peer(name, f"{name}:1")
+        self.rng = Random(f"{seed}.{name}")
+        self.now = 1_000.0
+        self.sent: list[tuple[Peer, Message]] = []
+        self.emitted: list[LocalEvent] = []
+        self.traces: list[tuple[str, dict[str, Any]]] = []
+        self.counts: Counter[str] = Counter()
+        self.timers: dict[Timer, float] = {}
+        self._table: dict[type, list[Handler]] = {}
+
+    # Port
+
+    def send(self, peer: Peer, message: Message) -> None:
+        self.sent.append((peer, message))
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        self.timers[timer] = self.now + delay
+
+    def cancel_timer(self, timer: Timer) -> None:
+        self.timers.pop(timer, None)
+
+    def emit(self, event: LocalEvent) -> None:
+        self.emitted.append(event)
+
+    def trace(self, kind: str, **fields: Any) -> None:
+        self.traces.append((kind, fields))
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.counts[name] += amount
+
+    # For tests
+
+    def add(self, *machines: Machine) -> None:
+        """Let `hear` and `advance` reach these machines."""
+        for machine in machines:
+            for kind, handler in machine.handlers().items():
+                self._table.setdefault(kind, []).append(handler)
+
+    def hear(self, what: Message | LocalEvent | Timer, sender: Peer | None = None) -> None:
+        """Hand one struct to its handlers; messages need a sender."""
+        for handler in self._table.get(type(what), []):
+            if sender is None:
+                handler(what)
+            else:
+                handler(sender, what)
+
+    def advance(self, seconds: float) -> None:
+        """Fire what falls due, in order."""
+        end = self.now + seconds
+        while self.timers:
+            timer, when = min(self.timers.items(), key=lambda each: each[1])
+            if when > end:
+                break
+            self.now = when
+            del self.timers[timer]
+            self.hear(timer)
+        self.now = end
+
+    def take(self, kind: type[T]) -> list[T]:
+        """The messages of a type sent so far, without their receivers; forgets them."""
+        found = [message for _, message in self.sent if isinstance(message, kind)]
+        self.sent = [each for each in self.sent if not isinstance(each[1], kind)]
+        return found
+
+    def of(self, kind: type[T]) -> list[T]:
+        """The events of a type emitted so far."""
+        return [event for event in self.emitted if isinstance(event, kind)]
+
+    def traced(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for what, fields in self.traces if what == kind]
+
+
+class Member(FakePort):
+    """A node of a Grove. Local events are heard by its own machines."""
+
+    def __init__(self, grove: Grove, name: str) -> None:
+        super().__init__(name, grove.seed)
+        self.grove = grove
+        self.data = 0
+
+    def send(self, peer: Peer, message: Message) -> None:
+        super().send(peer, message)
+        del self.sent[:-50]  # enough to look at
+        self.grove.carry(self, peer, message)
+
+    def set_timer(self, delay: float, timer: Timer) -> None:
+        when = self.grove.now + delay
+        self.timers[timer] = when
+
+        def fire() -> None:
+            if self.timers.get(timer) == when:
+                del self.timers[timer]
+                self.hear(timer)
+
+        self.grove.at(delay, self, fire)
+
+    def emit(self, event: LocalEvent) -> None:
+        super().emit(event)
+        self.grove.at(0.0, self, lambda: self.hear(event))
+
+
+class Grove:
+    """Members by id; messages arrive after `delay`, or LinkDown where nobody lives."""
+
+    def __init__(self, seed: int = 1, delay: float = 0.01) -> None:
+        self.seed = seed
+        self.delay = delay
+        self.now = 1_000.0
+        self.members: dict[str, Member] = {}
+        self._steps: list[tuple[float, int, Member, Callable[[], None]]] = []
+        self._sequence = itertools.count()
+
+    def member(self, name: str) -> Member:
+        member = self.members[name] = Member(self, name)
+        member.now = self.now
+        return member
+
+    def kill(self, name: str) -> None:
+        del self.members[name]
+
+    def carry(self, sender: Member, peer: Peer, message: Message) -> None:
+        def arrive() -> None:
+            receiver = self.members.get(peer.id)
+            if receiver is None:
+                self.at(0.0, sender, lambda: sender.hear(LinkDown(peer, "dead", False, (message,))))
+                return
+            receiver.now = self.now
+            receiver.hear(message, sender.me)
+
+        self.at(self.delay, sender, arrive)
+
+    def at(self, delay: float, member: Member, step: Callable[[], None]) -> None:
+        heapq.heappush(self._steps, (self.now + delay, next(self._sequence), member, step))
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._steps and self._steps[0][0] <= end:
+            self.now, _, member, step = heapq.heappop(self._steps)
+            if self.members.get(member.me.id) is member:
+                member.now = self.now
+                step()
+        self.now = end
