@@ -88,8 +88,8 @@ class CanopyApp(App[int]):
     def beat(self) -> None:
         """Take in what came, and draw it once. Waits while the last drawing is not out yet."""
         screen = self.main_screen
-        if self._painting or screen is None:
-            return
+        if self._painting or screen is None or not self.is_running:
+            return  # not running: the widgets are being taken down
         self.beats += 1
         changes = self.attachment.pump()
         if changes.connection and self.attachment.up:

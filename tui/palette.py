@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from textual.app import App, SystemCommand
@@ -15,28 +15,40 @@ _EDITORS = (Input, TextArea)
 
 
 def actions_of(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Commands for all bindings that have a description: of the screen and of all its widgets,
-    so that what needs another focus is found as well."""
+    """Commands for all bindings of the screen, of all its widgets and of the app, so that what
+    needs another focus is found as well. Only our own: Textual's keys move cursors."""
     seen: dict[str, None] = {}
     nodes: list[DOMNode] = [screen, *screen.query("*").results(), app]
     for node in nodes:
         if isinstance(node, _EDITORS) or not type(node).__module__.startswith("tui."):
             continue
-        for binding in node._bindings.key_to_bindings.values():
-            for one in binding:
-                if not one.description or one.description in seen or one.system:
+        for bindings in node._bindings.key_to_bindings.values():
+            for binding in bindings:
+                title = binding.tooltip or binding.description
+                if not title or binding.system or binding.description in seen:
                     continue
-                if ".tui" not in f".{type(node).__module__}" or one.action.startswith("command"):
-                    continue
-                seen[one.description] = None
-                yield SystemCommand(
-                    one.description,
-                    f"{one.tooltip or one.description}  ({app.get_key_display(one)})",
-                    _runner(app, one.action, node),
-                )
+                if _does(node, binding.action):
+                    seen[binding.description] = None
+                    key = app.get_key_display(binding)
+                    yield SystemCommand(
+                        title,
+                        f"{binding.description}, key {key}",
+                        _runner(app, binding.action, node),
+                    )
 
 
-def _runner(app: App[Any], action: str, node: DOMNode) -> Any:
+def _does(node: DOMNode, action: str) -> bool:
+    """Whether our own code does it, rather than the Textual class below ours."""
+    name = action.partition("(")[0]
+    if "." in name:
+        return True
+    method = getattr(type(node), f"action_{name}", None)
+    return method is not None and (
+        method.__module__.startswith("tui.") or name in ("switch_mode", "quit")
+    )
+
+
+def _runner(app: App[Any], action: str, node: DOMNode) -> Callable[[], Awaitable[None]]:
     async def run() -> None:
         await app.run_action(action, node)
 

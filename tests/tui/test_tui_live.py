@@ -151,6 +151,27 @@ def test_a_cursor_stays_on_its_event_while_others_come() -> None:
     play(scenario)
 
 
+def test_a_flood_does_not_take_the_selected_event_away() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.subscribe("magnitude >= 5")
+        seat.node.publish(*(quake(n) for n in range(ROWS)))
+        log = seat.app.attachment.log
+        await seat.until(lambda: len(log.rows) == ROWS)
+        stream(seat).focus()
+        await seat.press("up")
+        selected = stream(seat).selected
+        assert selected is not None
+        for start in range(ROWS, 2 * ROWS, 500):
+            seat.node.publish(*(quake(n) for n in range(start, start + 500)))
+            await seat.until(lambda end=start: log.paused or (len(log.view) and
+                             log.view[-1].event.attributes["id"] == f"e{end + 499}"))  # fmt: skip
+        assert log.paused
+        assert stream(seat).selected is selected
+        await seat.sees("ON HOLD", "Space goes on")
+
+    play(scenario)
+
+
 def test_why_asks_once_and_shows_path_pivot_and_verdicts() -> None:
     async def scenario(seat: Seat) -> None:
         await with_events(seat, 3)

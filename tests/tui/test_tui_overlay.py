@@ -41,7 +41,7 @@ def test_the_ring_tab_draws_every_cluster_and_tells_members(size: tuple[int, int
         await seat.sees("5 trees")
         seat.app.screen.query_one("#clusters").focus()
         await seat.press("down", "down")
-        await seat.sees("cluster e66666666666", "1 attribute trees  depth")
+        await seat.sees("cluster e66666666666", "1 attribute tree  depth")
 
     play(scenario, size=size)
 
@@ -49,7 +49,7 @@ def test_the_ring_tab_draws_every_cluster_and_tells_members(size: tuple[int, int
 def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
     async def scenario(seat: Seat) -> None:
         await tab(seat, "trees")
-        await seat.sees("magnitude", "● tree", "odd name", "○ only seen")
+        await seat.sees("magnitude", "●  magnitude", "○  odd name", "only seen")
         table = seat.app.screen.query_one("#attributes", SyncedTable)
         table.focus()
         await seat.press("down")

@@ -14,15 +14,17 @@ from collections.abc import Iterable, Sequence
 from overlay.client import Delivery, Event
 from tui.model.text import show_value
 
+SOON = 2  # the older half leaves soon; a beat of a flood brings a tenth of the ring; wild guess
 ROWS = 5_000  # of the ring; two hours at one event every other second, one second of a flood
 
 
 class Row:
     """One event with the ways it came."""
 
-    __slots__ = ("deliveries", "event", "text")
+    __slots__ = ("deliveries", "event", "number", "text")
 
-    def __init__(self, key: int, delivery: Delivery) -> None:
+    def __init__(self, number: int, key: int, delivery: Delivery) -> None:
+        self.number = number  # of all rows that there ever were
         self.event: Event = delivery.event
         self.deliveries: dict[int, Delivery] = {key: delivery}
         self.text = ""  # what the filter looks at; made when first needed
@@ -47,6 +49,7 @@ class EventLog:
         self._rows: deque[Row] = deque()
         self._by_identity: dict[str, Row] = {}
         self._held: deque[tuple[int, Delivery]] = deque(maxlen=limit)
+        self._count = 0
         self._only: int | None = None
         self._words: tuple[str, ...] = ()
 
@@ -69,6 +72,11 @@ class EventLog:
         """The view's row at `place`, None if it has left or never was."""
         index = place - self.first
         return self.view[index] if 0 <= index < len(self.view) else None
+
+    def leaves_soon(self, row: Row) -> bool:
+        """Whether younger rows are about to push `row` out."""
+        full = len(self._rows) >= self.limit
+        return full and row.number - self._rows[0].number < self.limit // SOON
 
     def add(self, deliveries: Iterable[tuple[int, Delivery]]) -> None:
         """Take deliveries in, or hold them back while paused."""
@@ -130,7 +138,8 @@ class EventLog:
             if not seen_before and self._shows(row):
                 self.view.append(row)
             return
-        row = Row(key, delivery)
+        self._count += 1
+        row = Row(self._count, key, delivery)
         self._by_identity[identity] = row
         self._rows.append(row)
         if self._shows(row):

@@ -199,6 +199,12 @@ class LiveScreen(MainScreen):
             first,
         )
 
+    def on_event_stream_overtaken(self) -> None:
+        """Hold the list, so that the selected event stays."""
+        if not self.attachment.log.paused:
+            self.action_pause()
+            self.notify("On hold, so that the selected event stays. Space goes on.", timeout=4)
+
     def on_event_stream_opened(self) -> None:
         """Show the details, also where there is little room."""
         self.add_class("-details")

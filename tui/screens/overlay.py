@@ -38,6 +38,11 @@ PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
 CLUSTER_COLUMNS = ("", "cluster", "keys", "epoch", "★", "☆", "nodes", "trees")
 
 
+def words(name: str) -> str:
+    """A counter's name as words, as `canopy status` shows it."""
+    return one_line(name.replace("_", " "))
+
+
 class OverlayScreen(MainScreen):
     """Three tabs; only the one in sight is asked for."""
 
@@ -77,7 +82,7 @@ class OverlayScreen(MainScreen):
                         yield ClusterDetail()
             with TabPane("Trees", id="trees"), Horizontal(classes="split"):
                 with Vertical(classes="box", id="attributes-box"):
-                    yield SyncedTable(("attribute", "owner", "tree"), "attributes")
+                    yield SyncedTable(("", "attribute", "owner"), "attributes")
                 with VerticalScroll(classes="box", id="tree-box"):
                     yield TreePicture()
 
@@ -94,6 +99,7 @@ class OverlayScreen(MainScreen):
             ("#tree-box", "Tree"),
         ):
             self.query_one(box).border_title = title
+        self.query_one("#attributes-box").border_subtitle = "● has a tree  ○ only seen"
         self.query_one(NodePanel).show(None)
         self.query_one(TreePicture).show("", None, "")
 
@@ -145,7 +151,7 @@ class OverlayScreen(MainScreen):
         rates = self._counter_rates.update(status.counters, self.clock())
         self.query_one("#counters", SyncedTable).sync(
             [
-                (name, (one_line(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
+                (name, (words(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
                 for name, total in sorted(status.counters.items())
             ]
         )
@@ -207,7 +213,7 @@ class OverlayScreen(MainScreen):
             f"ring {short(ring)}",
             f"{count} cluster{'' if count == 1 else 's'}",
             f"{len(nodes)} members",
-            f"{trees} trees",
+            f"{trees} tree{'' if trees == 1 else 's'}",
         )
         self.query_one(RingPicture).show(self._ring, chosen, middle)
         cluster = next((c for c in self._ring if c.key == chosen), None)
@@ -227,7 +233,7 @@ class OverlayScreen(MainScreen):
         for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
             cluster = owner.get(name)
             where = short(cluster.key, 6) if cluster else "-"
-            rows.append((name, (one_line(name), where, "● tree" if cluster else "○ only seen")))
+            rows.append((name, ("●" if cluster else "○", one_line(name), where)))
         self.query_one("#attributes", SyncedTable).sync(rows)
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:

@@ -33,6 +33,7 @@ def _text(cluster: ClusterInfo, own: str) -> Text:
         text.append(f"  {one_line(cluster.addresses.get(node, ''))}\n", "dim")
     names = [one_line(name) for name in cluster.attributes[:ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
-    text.append(f"\n{len(cluster.attributes)} attribute trees  ", "bold")
+    count = len(cluster.attributes)
+    text.append(f"\n{count} attribute tree{'' if count == 1 else 's'}  ", "bold")
     text.append(", ".join(names) + (f" and {more} more" if more else ""))
     return text

@@ -33,6 +33,14 @@ def fit_cells(text: str, width: int, right: bool = False) -> str:
     return padding + text if right else text + padding
 
 
+def fit_middle(text: str, width: int) -> str:
+    """`text` padded or cut in its middle: of an id, both ends tell something."""
+    if cell_len(text) <= width or not text.isascii() or width < 5:
+        return fit_cells(text, width)
+    tail = width // 2
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
 class Columns:
     """The present columns. `names` are attributes; the widths follow `measure`."""
 
@@ -88,7 +96,10 @@ class Columns:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             text = show_value(value) if present else "·"
             faint = i < 2 or not present
-            cell = fit_cells(text, self._widths[i], right=number and i >= 2)
+            if i == 0:
+                cell = fit_middle(text, self._widths[i])
+            else:
+                cell = fit_cells(text, self._widths[i], right=number and i >= 2)
             out += [Segment(cell, dim if faint and i != 0 else style), gap]
         if len(self.names) == 2 and self._for_width:
             out += [Segment(fit_cells(self._for(row), self._for_width), dim), gap]

@@ -54,6 +54,9 @@ class EventStream(ScrollView, can_focus=True):
             super().__init__()
             self.row = row
 
+    class Overtaken(Message):
+        """The selected event is about to be pushed out by younger ones."""
+
     class Opened(Message):
         """The person wants to see all of the event under the cursor."""
 
@@ -87,8 +90,10 @@ class EventStream(ScrollView, can_focus=True):
         """Draw what the log holds now. The only thing that makes this widget draw by itself."""
         self.updates += 1
         log = self.log_of_events
-        if self.place is not None and self.place < log.first:
-            self._select(log.first if log.view else None)
+        if self.place is not None and self.selected is None:
+            self._select(None)  # it has left, and the list follows again
+        if self.selected is not None and not log.paused and log.leaves_soon(self.selected):
+            self.post_message(self.Overtaken())
         rows = len(log.view)
         top = rows - self._page if self.place is None else self.scroll_offset.y
         self.columns.measure(islice(log.view, max(0, top), max(0, top) + self._page))

@@ -38,8 +38,6 @@ def _reason(text: Text, reason: Reason) -> None:
     mark, word = ("✓", "delivered to") if reason.delivered else ("✗", "not delivered to")
     text.append(f"{mark} {word} ", "bold green" if reason.delivered else "bold red")
     text.append(f"{one_line(reason.name or reason.subscription)}\n", "bold")
-    if reason.summary:
-        text.append(f"  {one_line(reason.summary)}\n")
     if reason.attribute:
         text.append("  pivot ").append(one_line(reason.attribute), "bold")
         if reason.lo or reason.hi:
@@ -47,6 +45,8 @@ def _reason(text: Text, reason: Reason) -> None:
         if reason.delivered:
             text.append(f"  {reason.hops} hop{'' if reason.hops == 1 else 's'}", "bold")
         text.append("\n")
+    if reason.summary:
+        text.append(f"  {one_line(reason.summary)}\n", "dim" if reason.delivered else "")
     if not reason.verdicts:
         text.append(f"  {one_line(reason.selector)}\n")
     for verdict in reason.verdicts:

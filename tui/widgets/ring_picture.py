@@ -62,7 +62,8 @@ def circle(
 ) -> Text:
     """`rows` lines, each twice as many cells wide."""
     arcs = [arc(cluster) for cluster in clusters]
-    inner = [THICK if cluster.key == chosen else THIN for cluster in clusters]
+    thick = chosen if len(clusters) > 1 else ""  # nothing to tell it from
+    inner = [THICK if cluster.key == thick else THIN for cluster in clusters]
     size = 2 * rows
     labels = _labels(arcs, size) | _middle(middle, size)
     text = Text(no_wrap=True)
