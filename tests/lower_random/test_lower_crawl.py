@@ -1,0 +1,329 @@
+"""C3, C4, C10: CRAWL's walks, their trace, blocking and recovery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overlay.links.events import LinkUp
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.crawl import ATTRIBUTES_MOST, Crawl
+from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
+from overlay.lower_random.view import View
+from overlay.machine import Message, Peer, ProtocolError
+from overlay.settings import ViewSettings, WalkSettings
+from tests.support.fake_port import FakePort, Grove, Member
+
+
+def peer(name: str) -> Peer:
+    return Peer(name, f"{name}:1")
+
+
+def walker(port: FakePort, *neighbours: str, **changed: float) -> tuple[Crawl, AccessPoints]:
+    """A node whose neighbours do not change."""
+    view_settings = ViewSettings(size=max(1, len(neighbours)))
+    points = AccessPoints(port, view_settings)
+    view = View(port, view_settings, points)
+    crawl = Crawl(port, WalkSettings(**changed), view, points)  # type: ignore[arg-type]
+    port.add(points, view, crawl)
+    for name in neighbours:
+        view.on_link_up(LinkUp(peer(name), True))
+    port.sent.clear()
+    port.emitted.clear()
+    return crawl, points
+
+
+def woods(
+    links: dict[str, str], seed: int = 1, **changed: float
+) -> tuple[Grove, dict[str, tuple[Member, Crawl, AccessPoints]]]:
+    """A fixed graph: node -> its neighbours' letters."""
+    grove = Grove(seed)
+    nodes = {}
+    for name, neighbours in links.items():
+        member = grove.member(name)
+        crawl, points = walker(member, *neighbours, **changed)
+        nodes[name] = (member, crawl, points)
+    grove._steps.clear()  # the views' first shuffles: the graph shall stay as it is
+    return grove, nodes
+
+
+def point(attribute: str, name: str, version: tuple[int, int] = (1, 1)) -> AccessPoint:
+    return AccessPoint(attribute, peer(name), version, 0)
+
+
+def a_walk(
+    *attributes: str, left: int = 5, limit: int = 10, hop: int = 5, trace: str = "o"
+) -> Walk:
+    names = tuple(peer(name) for name in trace)
+    return Walk(peer("o"), 7, attributes, hop, left, limit, names)
+
+
+def test_known_attributes_are_not_walked_at_all() -> None:
+    port = FakePort()
+    crawl, points = walker(port, "a", "b")
+    points.learn(point("x", "h"))
+    crawl.walk(["x"])
+    assert not port.sent
+    assert port.of(WalkFound) == [WalkFound(point("x", "h"), 0)]
+    assert not port.timers
+
+
+def test_step_1_puts_the_source_into_the_trace_and_asks_one_random_neighbour() -> None:
+    asked: Counter[str] = Counter()
+    for seed in range(60):
+        port = FakePort(seed=seed)
+        crawl, _ = walker(port, "a", "b", "c")
+        crawl.walk(["x", "y"])
+        [(to, walk)] = port.sent
+        asked[to.id] += 1
+        assert walk == Walk(port.me, 1, ("x", "y"), 1, 9, 10, (port.me,))
+    assert min(asked[name] for name in "abc") >= 8
+
+
+def test_step_2_a_hit_ends_that_attribute_and_the_rest_goes_on() -> None:
+    port = FakePort()
+    _, points = walker(port, "a")
+    points.learn(point("x", "h", (3, 4)))
+    port.hear(a_walk("x", "y"), peer("o"))
+    (origin, hit), (to, walk) = port.sent
+    assert (origin.id, hit) == ("o", WalkHit(7, 5, (point("x", "h", (3, 4)),)))
+    assert to.id == "a"
+    assert walk == Walk(peer("o"), 7, ("y",), 6, 4, 10, (peer("o"), port.me))
+
+
+def test_a_node_of_the_trace_is_never_visited() -> None:
+    for seed in range(30):
+        port = FakePort(seed=seed)
+        walker(port, "a", "b", "c")
+        port.hear(a_walk("x", trace="oac"), peer("c"))
+        assert [to.id for to, _ in port.sent] == ["b"]
+
+
+def test_the_hop_limit_ends_the_walk_with_a_miss() -> None:
+    port = FakePort()
+    walker(port, "a")
+    port.hear(a_walk("x", left=0, hop=10), peer("z"))
+    assert port.sent == [(peer("o"), WalkMiss(7, 10, ("x",)))]
+
+
+def test_the_trace_holds_the_last_k_nodes() -> None:
+    port = FakePort()
+    walker(port, "a", trace=3)
+    port.hear(a_walk("x", trace="obcd"), peer("d"))
+    [(_, walk)] = port.sent
+    assert isinstance(walk, Walk)
+    assert [each.id for each in walk.trace] == ["c", "d", "me"]
+
+
+def test_a_blocked_walk_restarts_at_a_random_node_of_the_trace_with_half_the_limit() -> None:
+    chosen: Counter[str] = Counter()
+    for seed in range(60):
+        port = FakePort(seed=seed)
+        walker(port, "d")  # F of the paper's figure 3: a leaf
+        port.hear(a_walk("x", left=7, limit=10, hop=3, trace="obd"), peer("d"))
+        [(to, walk)] = port.sent
+        chosen[to.id] += 1
+        assert isinstance(walk, Walk)
+        assert (walk.left, walk.limit, walk.hop) == (5, 5, 4)
+        assert [each.id for each in walk.trace] == ["o", "b", "d", "me"]
+        assert port.counts["walks_blocked"] == port.counts["walks_recovered"] == 1
+        assert port.traced("walk_blocked") == [{"walk": "o.7", "attribute": "x", "hop": 3}]
+        assert port.traced("walk_recovered") == [
+            {"walk": "o.7", "attribute": "x", "hop": 4, "peer": to.id}
+        ]
+    assert min(chosen[name] for name in "obd") >= 8
+
+
+def test_the_halving_ends_at_one() -> None:
+    port = FakePort()
+    walker(port, "d")
+    port.hear(a_walk("x", left=2, limit=2, trace="od"), peer("d"))
+    assert [walk.limit for walk in port.take(Walk)] == [1]
+    port.hear(a_walk("x", left=1, limit=1, trace="od"), peer("d"))
+    assert port.sent == [(peer("o"), WalkMiss(7, 5, ("x",)))]
+
+
+def test_a_node_without_neighbours_misses_at_once() -> None:
+    port = FakePort()
+    crawl, _ = walker(port)
+    crawl.walk(["x"])
+    [(to, miss)] = port.sent
+    assert to.id == port.me.id
+    port.hear(miss, port.me)  # type: ignore[arg-type]
+    assert port.of(WalkLost) == [WalkLost(("x",), 0)]
+
+
+def test_the_walk_of_figure_3_recovers_and_finds() -> None:
+    # A-B-C-D-E-F in a row, with G (who knows) behind C: walks into the dead end F recover.
+    links = {"A": "B", "B": "AC", "C": "BDG", "D": "CE", "E": "DF", "F": "E", "G": "C"}
+    found, recovered = 0, 0
+    for seed in range(40):
+        grove, nodes = woods(links, seed)
+        nodes["G"][2].learn(point("x", "h"))
+        member, crawl, _ = nodes["A"]
+        crawl.walk(["x"])
+        grove.run(10.0)
+        found += len(member.of(WalkFound))
+        recovered += sum(node[0].counts["walks_recovered"] > 0 for node in nodes.values())
+        assert len(member.of(WalkFound)) + len(member.of(WalkLost)) == 1
+    assert recovered >= 10
+    assert found >= 30
+
+
+def test_a_hit_is_told_upwards_once_and_learnt_with_who_named_it() -> None:
+    port = FakePort()
+    crawl, points = walker(port, "a")
+    crawl.walk(["x", "y"])
+    port.sent.clear()
+    hit = WalkHit(1, 4, (point("x", "h"),))
+    port.hear(hit, peer("n"))
+    port.hear(hit, peer("n"))
+    assert port.of(WalkFound) == [WalkFound(point("x", "h"), 4)]
+    assert points.lookup("x") == point("x", "h")
+    points.drop("x", "h", (1, 1))
+    assert [to.id for to, _ in port.sent] == ["n"]
+    assert len(port.timers) == 1  # y is still out
+    port.hear(WalkMiss(1, 10, ("y", "x", "z")), peer("n"))
+    assert port.of(WalkLost) == [WalkLost(("y",), 10)]
+    assert not port.timers
+
+
+def test_a_walk_not_heard_of_in_time_is_a_miss_and_a_late_hit_is_only_learnt() -> None:
+    port = FakePort()
+    crawl, points = walker(port, "a", timeout=3.0)
+    crawl.walk(["x"])
+    port.advance(2.9)
+    assert not port.of(WalkLost)
+    port.advance(0.2)
+    assert port.of(WalkLost) == [WalkLost(("x",), 0)]
+    port.hear(WalkHit(1, 4, (point("x", "h"),)), peer("n"))
+    assert not port.of(WalkFound)
+    assert points.lookup("x") == point("x", "h")
+
+
+def test_a_walk_after_a_stale_point_has_half_the_hops() -> None:
+    port = FakePort()
+    crawl, _ = walker(port, "a")
+    crawl.walk(["x"], hops=5)
+    [walk] = port.take(Walk)
+    assert (walk.left, walk.limit) == (4, 5)
+
+
+def test_the_origin_is_not_told_of_itself() -> None:
+    port = FakePort()
+    _, points = walker(port, "a")
+    points.learn(point("x", "o"))  # stale: the origin knows best what it serves
+    port.hear(a_walk("x"), peer("o"))
+    assert [type(message) for _, message in port.sent] == [Walk]
+
+
+def test_every_attribute_has_exactly_one_start_and_one_end_in_the_trace() -> None:
+    links = {"A": "BC", "B": "AC", "C": "ABD", "D": "C"}
+    for seed in range(20):
+        grove, nodes = woods(links, seed, hops=3)
+        nodes["D"][2].learn(point("x", "h"))
+        nodes["C"][2].learn(point("y", "h"))
+        member, crawl, _ = nodes["A"]
+        crawl.walk(["x", "y", "z"])
+        grove.run(10.0)
+        starts = [(f["walk"], f["attribute"], f["hops"]) for f in member.traced("walk_start")]
+        assert starts == [("A.1", attribute, 3) for attribute in "xyz"]
+        ends = [f["attribute"] for k in ("walk_hit", "walk_miss") for f in member.traced(k)]
+        assert sorted(ends) == ["x", "y", "z"]
+        hops = [
+            (f["attribute"], f["hop"])
+            for node, _, _ in nodes.values()
+            for kind in ("walk_hop", "walk_recovered")
+            for f in node.traced(kind)
+        ]
+        for attribute in "xyz":
+            numbers = sorted(hop for name, hop in hops if name == attribute)
+            assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_many_attributes_go_on_several_walks() -> None:
+    port = FakePort()
+    crawl, _ = walker(port, "a")
+    crawl.walk([f"x{number % 300}" for number in range(600)])
+    walks = port.take(Walk)
+    assert [len(walk.attributes) for walk in walks] == [ATTRIBUTES_MOST, 300 - ATTRIBUTES_MOST]
+    assert [walk.data_units() for walk in walks] == [256, 44]
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        a_walk(),
+        a_walk(*(f"x{number}" for number in range(ATTRIBUTES_MOST + 1))),
+        a_walk("x", left=-1),
+        a_walk("x", left=11, limit=10),
+        a_walk("x", left=5, limit=100_000),
+        a_walk("x", hop=0),
+        a_walk("x", hop=100_000),
+        a_walk("x", trace=""),
+        a_walk("x", trace="o" * 2_000),
+    ],
+)
+def test_a_walk_that_no_honest_node_sends_breaks_the_link(walk: Walk) -> None:
+    port = FakePort()
+    walker(port, "a")
+    with pytest.raises(ProtocolError):
+        port.hear(walk, peer("z"))
+    assert not port.sent
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 20),
+    edges=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=7, max_size=20),
+    hops=st.integers(1, 12),
+    trace=st.integers(1, 12),
+    known=st.lists(st.integers(0, 7), max_size=2),
+)
+def test_on_any_graph_a_walk_ends_within_its_bound_and_avoids_its_trace(
+    seed: int, edges: list[tuple[int, int]], hops: int, trace: int, known: list[int]
+) -> None:
+    letters = "ABCDEFGH"
+    links = {
+        name: "".join(
+            dict.fromkeys(
+                letters[two if one == index else one]
+                for one, two in edges
+                if one != two and index in (one, two)
+            )
+        )
+        for index, name in enumerate(letters)
+    }
+    grove, nodes = woods(links, seed, hops=hops, trace=trace)
+    for index in known:
+        nodes[letters[index]][2].learn(point("x", "h"))
+    path: list[tuple[str, Walk]] = []
+    carry = grove.carry
+
+    def watch(sender: Member, to: Peer, message: Message) -> None:
+        if isinstance(message, Walk):
+            path.append((to.id, message))
+        carry(sender, to, message)
+
+    grove.carry = watch  # type: ignore[method-assign]
+    member, crawl, _ = nodes["A"]
+    crawl.walk(["x"])
+    grove.run(10.0)
+    assert len(member.of(WalkFound)) + len(member.of(WalkLost)) == 1
+    assert not member.timers.keys() - {timer for timer in member.timers if "Shuffle" in repr(timer)}
+    bound, limit = hops, hops // 2
+    while limit >= 1:  # each recovery is a step of its own and then half as many
+        bound, limit = bound + 1 + limit, limit // 2
+    assert len(path) <= bound
+    for (_, last), (to, walk) in pairwise([("A", None), *path]):  # type: ignore[list-item]
+        assert len(walk.trace) <= trace
+        recovered = walk.left == walk.limit
+        if not recovered:
+            assert to not in [each.id for each in walk.trace]
+        if last is not None:
+            assert walk.limit == (last.limit // 2 if recovered else last.limit)
