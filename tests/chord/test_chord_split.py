@@ -1,10 +1,10 @@
-"""Splits and leaving primaries (P1): no key is ever served twice, and no entry is lost."""
+"""Splits (P1): no key is ever served twice, and no entry is lost."""
 
 from __future__ import annotations
 
 import pytest
 
-from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, RoleChanged
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving
 from overlay.chord.handover import EXHAUSTED, FEWEST, GIVE_UP
 from overlay.chord.keys import in_arc, key_of
 from overlay.chord.messages import Cluster, TakenOver, TakeOver
@@ -51,9 +51,6 @@ def everything_is_there(world: MiniWorld) -> None:
         assert owner.registry.entries.count(f"{key}:{at}".encode()) == 1
     entries = [e for n in world.primaries() for e in n.registry.entries]
     assert len(entries) == len(KEYS)
-
-
-# -- split ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -282,148 +279,33 @@ def test_only_the_own_primary_can_make_one_a_primary() -> None:
     assert [m.accepted for m in refusals] == [False, False]
 
 
-# -- a primary that leaves -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_leaving_primary_hands_over_to_its_standby(seed: int) -> None:
-    world, node = one_cluster(seed)
-    old = cluster_of(node)
-    node.clusters.leave()
-    node.settle()
-    world.run(3)
-    assert node.clusters.left
-    (new,) = world.arcs()
-    assert new.primary == old.standby
-    assert (new.key, new.start, new.version[0]) == (old.key, old.start, old.version[0] + 1)
-    world.crash(node, left=True)
-    world.run(10)
-    world.members_agree()
-    world.copies_agree()
-    everything_is_there(world)
-    assert len(world.arcs()[0].members()) == 5
-
-
-def test_the_ring_hears_of_a_new_primary_at_once() -> None:
-    world = grown(4, nodes=40, clusters=6)
-    node = world.primaries()[2]
-    node.clusters.leave()
-    node.settle()
-    world.run(2)
-    assert node.clusters.left
-    world.ring_is_whole()
-
-
-def test_a_primary_does_not_hand_over_to_who_leaves_itself() -> None:
-    world, node = one_cluster(2)
-    standby = cluster_of(node).standby
-    assert standby is not None
-    node.registry.hosts_for_long = True
-    going = world.node(standby.id)
-    going.clusters.leave()
-    going.settle()
-    world.run(0.5)
-    node.clusters.leave()
-    node.settle()
-    world.run(6)
-    assert node.clusters.left
-    assert going.clusters.left  # the new primary let it go
-    (new,) = world.arcs()
-    assert new.primary.id not in (node.peer.id, going.peer.id)
-    everything_is_there(world)
-
-
-def test_a_standby_that_starts_to_leave_meanwhile_refuses_and_another_takes_over() -> None:
-    world, node = one_cluster(2)
-    standby = cluster_of(node).standby
-    assert standby is not None
-    node.clusters.leave()
-    world.node(standby.id).clusters.leave()
-    node.settle()
-    world.node(standby.id).settle()
-    world.run(8)
-    assert node.clusters.left
-    assert world.node(standby.id).clusters.left
-    (new,) = world.arcs()
-    assert new.primary.id not in (node.peer.id, standby.id)
-    everything_is_there(world)
-
-
-def test_with_nobody_to_hand_over_to_the_primary_just_goes() -> None:
-    world = MiniWorld()
-    node = world.add(founder=True)
-    node.clusters.leave()
-    node.settle()
-    assert node.clusters.left
-    assert [e.role for e in node.events if isinstance(e, RoleChanged)] == ["primary", "none"]
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("clusters", [1, 3])
-def test_when_all_leave_at_once_all_are_gone_in_bounded_time(seed: int, clusters: int) -> None:
-    world = grown(seed, nodes=16, clusters=clusters)
-    nodes = list(world.nodes.values())
-    for node in nodes:
-        node.clusters.leave()
-        node.settle()
-    for _ in range(15):
-        world.run(1)
-        for node in list(world.nodes.values()):
-            if node.clusters.left:
-                world.crash(node, left=True)
-    assert not world.nodes
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_one_after_the_other_may_leave_and_nothing_is_lost(seed: int) -> None:
-    world, _ = one_cluster(seed, nodes=10, size=3)
-    while len(world.nodes) > 1:
-        going = world.rng.choice(list(world.nodes.values()))
-        going.clusters.leave()
-        going.settle()
-        world.run(4)
-        assert going.clusters.left
-        world.crash(going, left=True)
-    world.run(3)
-    everything_is_there(world)
-
-
-def test_a_primary_that_leaves_during_a_split_first_ends_the_split() -> None:
+def test_nobody_takes_over_with_a_part_of_the_state() -> None:
     world, node = one_cluster(1)
     node.registry.slow = True
     split(node)
     world.run(6)
-    node.clusters.leave()
-    node.settle()
-    node.registry.slow = False
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    coming = world.node(leaving.primary.id)
+    index = node.clusters.log.transfer(leaving, [b"one", b"two"])
+    world.run(1)
+    coming.clusters.handovers.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
+    coming.settle()
+    assert coming.clusters.role == "broker"
+    assert coming.registry.entries == []
+
+
+def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> None:
+    world, node = one_cluster(1, nodes=FEWEST)
+    node.registry.slow = True
+    split(node)
+    world.run(EXHAUSTED * 2)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    for member in cluster_of(node).members()[1:]:
+        if member not in leaving.members():
+            world.crash(world.node(member.id))
+    world.run(2)
+    assert cluster_of(node).standby is None
     node.registry.go_on()
-    world.run(5)
-    assert node.clusters.left
+    world.run(2)
     assert len(world.arcs()) == 2
     everything_is_there(world)
-
-
-def test_a_leaving_primary_goes_in_bounded_time_even_if_the_registry_never_settles() -> None:
-    world, node = one_cluster(1)
-    node.registry.slow = True
-    node.clusters.leave()
-    node.settle()
-    world.run(12)
-    assert node.clusters.left
-
-
-def test_a_role_that_ended_leaves_no_copy_behind() -> None:
-    world, node = one_cluster(2)
-    node.clusters.leave()
-    node.settle()
-    world.run(2)
-    assert node.registry.entries == []
-
-
-def test_after_the_hand_over_nothing_is_appended_here() -> None:
-    _, node = one_cluster(1)
-    node.clusters.leave()
-    node.port.queue.clear()
-    node.clusters.transfer([])
-    with pytest.raises(AssertionError):
-        node.clusters.append(b"too late")

@@ -1,0 +1,196 @@
+"""Primaries that leave (P1): the standby goes on, and everybody goes in bounded time."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.events import RoleChanged
+from overlay.chord.keys import key_of
+from overlay.chord.messages import Cluster
+from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+
+KEYS = [key_of(f"attr:{n}") for n in range(24)]
+
+
+def cluster_of(node: MiniNode) -> Cluster:
+    assert node.clusters.cluster is not None
+    return node.clusters.cluster
+
+
+def watch_ownership(world: MiniWorld) -> None:
+    """After every step: nobody serves a key beside somebody else."""
+
+    def served_once() -> None:
+        for key in KEYS:
+            assert len(world.owners(key)) <= 1
+
+    world.watchers.append(served_once)
+
+
+def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, MiniNode]:
+    world = grown(seed, nodes=nodes, clusters=1, size=size)
+    (node,) = world.primaries()
+    watch_ownership(world)
+    for at, key in enumerate(KEYS):
+        assert world.write(key, str(at))
+    world.run(1)
+    return world, node
+
+
+def split(node: MiniNode) -> str:
+    middle = middle_of(cluster_of(node))
+    node.clusters.request_split(middle)
+    return middle
+
+
+def everything_is_there(world: MiniWorld) -> None:
+    """Each entry is where its key is served, once."""
+    for at, key in enumerate(KEYS):
+        (owner,) = world.owners(key)
+        assert owner.registry.entries.count(f"{key}:{at}".encode()) == 1
+    entries = [e for n in world.primaries() for e in n.registry.entries]
+    assert len(entries) == len(KEYS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_leaving_primary_hands_over_to_its_standby(seed: int) -> None:
+    world, node = one_cluster(seed)
+    old = cluster_of(node)
+    node.clusters.leave()
+    node.settle()
+    world.run(3)
+    assert node.clusters.left
+    (new,) = world.arcs()
+    assert new.primary == old.standby
+    assert (new.key, new.start, new.version[0]) == (old.key, old.start, old.version[0] + 1)
+    world.crash(node, left=True)
+    world.run(10)
+    world.members_agree()
+    world.copies_agree()
+    everything_is_there(world)
+    assert len(world.arcs()[0].members()) == 5
+
+
+def test_the_ring_hears_of_a_new_primary_at_once() -> None:
+    world = grown(4, nodes=40, clusters=6)
+    node = world.primaries()[2]
+    node.clusters.leave()
+    node.settle()
+    world.run(2)
+    assert node.clusters.left
+    world.ring_is_whole()
+
+
+def test_a_primary_does_not_hand_over_to_who_leaves_itself() -> None:
+    world, node = one_cluster(2)
+    standby = cluster_of(node).standby
+    assert standby is not None
+    node.registry.hosts_for_long = True
+    going = world.node(standby.id)
+    going.clusters.leave()
+    going.settle()
+    world.run(0.5)
+    node.clusters.leave()
+    node.settle()
+    world.run(6)
+    assert node.clusters.left
+    assert going.clusters.left  # the new primary let it go
+    (new,) = world.arcs()
+    assert new.primary.id not in (node.peer.id, going.peer.id)
+    everything_is_there(world)
+
+
+def test_a_standby_that_starts_to_leave_meanwhile_refuses_and_another_takes_over() -> None:
+    world, node = one_cluster(2)
+    standby = cluster_of(node).standby
+    assert standby is not None
+    node.clusters.leave()
+    world.node(standby.id).clusters.leave()
+    node.settle()
+    world.node(standby.id).settle()
+    world.run(8)
+    assert node.clusters.left
+    assert world.node(standby.id).clusters.left
+    (new,) = world.arcs()
+    assert new.primary.id not in (node.peer.id, standby.id)
+    everything_is_there(world)
+
+
+def test_with_nobody_to_hand_over_to_the_primary_just_goes() -> None:
+    world = MiniWorld()
+    node = world.add(founder=True)
+    node.clusters.leave()
+    node.settle()
+    assert node.clusters.left
+    assert [e.role for e in node.events if isinstance(e, RoleChanged)] == ["primary", "none"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_when_all_leave_at_once_all_are_gone_in_bounded_time(seed: int, clusters: int) -> None:
+    world = grown(seed, nodes=16, clusters=clusters)
+    nodes = list(world.nodes.values())
+    for node in nodes:
+        node.clusters.leave()
+        node.settle()
+    for _ in range(15):
+        world.run(1)
+        for node in list(world.nodes.values()):
+            if node.clusters.left:
+                world.crash(node, left=True)
+    assert not world.nodes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_after_the_other_may_leave_and_nothing_is_lost(seed: int) -> None:
+    world, _ = one_cluster(seed, nodes=10, size=3)
+    while len(world.nodes) > 1:
+        going = world.rng.choice(list(world.nodes.values()))
+        going.clusters.leave()
+        going.settle()
+        world.run(4)
+        assert going.clusters.left
+        world.crash(going, left=True)
+    world.run(3)
+    everything_is_there(world)
+
+
+def test_a_primary_that_leaves_during_a_split_first_ends_the_split() -> None:
+    world, node = one_cluster(1)
+    node.registry.slow = True
+    split(node)
+    world.run(6)
+    node.clusters.leave()
+    node.settle()
+    node.registry.slow = False
+    node.registry.go_on()
+    world.run(5)
+    assert node.clusters.left
+    assert len(world.arcs()) == 2
+    everything_is_there(world)
+
+
+def test_a_leaving_primary_goes_in_bounded_time_even_if_the_registry_never_settles() -> None:
+    world, node = one_cluster(1)
+    node.registry.slow = True
+    node.clusters.leave()
+    node.settle()
+    world.run(12)
+    assert node.clusters.left
+
+
+def test_a_role_that_ended_leaves_no_copy_behind() -> None:
+    world, node = one_cluster(2)
+    node.clusters.leave()
+    node.settle()
+    world.run(2)
+    assert node.registry.entries == []
+
+
+def test_after_the_hand_over_nothing_is_appended_here() -> None:
+    _, node = one_cluster(1)
+    node.clusters.leave()
+    node.port.queue.clear()
+    node.clusters.transfer([])
+    with pytest.raises(AssertionError):
+        node.clusters.append(b"too late")

@@ -1,0 +1,99 @@
+"""What stands above a cluster in tests of the cluster alone: a registry that keeps a list of
+entries as the trees keep theirs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from overlay.chord.clusters import Clusters
+from overlay.chord.events import (
+    ArcGone,
+    ArcKept,
+    ArcLeaving,
+    Committed,
+    CopyReset,
+    EntryCopied,
+    MemberLeaving,
+    RoleChanged,
+    StateWanted,
+)
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, LocalEvent, Peer
+
+
+class HasClusters(Protocol):
+    """The node that the registry belongs to."""
+
+    clusters: Clusters
+
+
+class FakeRegistry:
+    """What the trees do at the cluster: entries are `key:text`, each belongs to the key's arc."""
+
+    def __init__(self, node: HasClusters) -> None:
+        self.node = node
+        self.entries: list[bytes] = []  # at primary, standby, coming primary
+        self.committed = 0
+        self.written: list[tuple[int, bytes]] = []  # appended here, not yet committed
+        self.durable: list[bytes] = []  # committed while we were primary
+        self.key: Key = ""
+        self.slow = False  # answers ArcLeaving only when told
+        self.departing: Cluster | None = None
+        self.hosts_for_long = False  # MemberLeaving is answered only when told
+        self.leaving: list[Peer] = []
+
+    def write(self, key: Key, text: str) -> bool:
+        """As the registry does: only where the node owns the key."""
+        if not self.node.clusters.owns(key):
+            return False
+        entry = f"{key}:{text}".encode()
+        index = self.node.clusters.append(entry)
+        self.entries.append(entry)
+        self.written.append((index, entry))
+        return True
+
+    def on_event(self, event: LocalEvent) -> None:
+        clusters = self.node.clusters
+        if isinstance(event, RoleChanged):
+            if event.role == "none":
+                self.entries.clear()
+            if event.role != "primary":
+                self.written.clear()
+        elif isinstance(event, CopyReset):
+            self.entries.clear()
+        elif isinstance(event, EntryCopied):
+            if not event.entry.startswith(b"soft"):
+                self.entries.append(event.entry)
+        elif isinstance(event, StateWanted):
+            clusters.copy_state(list(self.entries))
+        elif isinstance(event, Committed):
+            self.durable += [entry for index, entry in self.written if index < event.next]
+            self.written = [(i, entry) for i, entry in self.written if i >= event.next]
+        elif isinstance(event, ArcLeaving):
+            self.departing = event.arc
+            if not self.slow:
+                self.go_on()
+        elif isinstance(event, ArcKept):
+            self.departing = None
+        elif isinstance(event, ArcGone):
+            self.entries = [e for e in self.entries if not event.arc.owns(e[:40].decode())]
+        elif isinstance(event, MemberLeaving):
+            self.leaving.append(event.peer)
+            if not self.hosts_for_long:
+                self.let_go()
+
+    def go_on(self) -> None:
+        """Transfer what leaves."""
+        arc, own = self.departing, self.node.clusters.cluster
+        assert arc is not None
+        assert own is not None
+        self.departing = None
+        if arc.key == own.key:
+            self.node.clusters.transfer([b"soft state"])
+        else:
+            self.node.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
+
+    def let_go(self) -> None:
+        for peer in self.leaving:
+            self.node.clusters.release(peer)
+        self.leaving.clear()
