@@ -151,7 +151,7 @@ def last_seen(steps: list[Row], subscriber: str | None) -> str:
     sent = any(step["kind"] == "forward" and step["peer"] == subscriber for step in steps)
     matched = [step["recipients"] or 0 for step in steps if step["kind"] == "match"]
     if "deliver" in at_home:
-        return "delivered at this node, to this subscription or another"
+        return "arrived, and was handed to other subscriptions of this node only"
     if "recheck_failed" in at_home:
         return "arrived, but the subscriber's own check found no match"
     if "arrive" in at_home:

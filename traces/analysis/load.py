@@ -52,7 +52,8 @@ def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:
             max(other_messages) FILTER (WHERE kind = 'stop') AS other_messages,
             max(bytes) FILTER (WHERE kind = 'stop') AS bytes
           FROM runs GROUP BY node, run)
-        SELECT node, max_by(name, run) AS name, max_by(address, run) AS address,
+        SELECT node, max_by(name, run) FILTER (WHERE name IS NOT NULL) AS name,
+          max_by(address, run) FILTER (WHERE address IS NOT NULL) AS address,
           sum(published) AS published, sum(matches) AS matches, sum(deliveries) AS deliveries,
           sum(arrivals) AS arrivals, sum(drops) AS drops, sum(refused) AS refused,
           sum(coalesce(data_messages, steps)) AS data_messages,

@@ -9,6 +9,7 @@ from.
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +174,7 @@ class _Analysis:
     def _load(self, records: DataFrame) -> list[dict[str, Any]]:
         table = self.table("load", load.load_table(self.spark, records))
         rows = [row.asDict() for row in table.collect()]
-        return sorted(rows, key=lambda row: (row["name"] or "", row["node"]))
+        return sorted(rows, key=lambda row: (_natural(row["name"] or ""), row["node"]))
 
     def _summary(
         self,
@@ -239,3 +240,8 @@ class _Analysis:
         (self.out / "report.html").write_text(render(findings), encoding="utf-8")
         output.write_summary(self.out, findings.summary.to_dict())
         self._progress("done", len(STAGES), len(STAGES))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts node-2 before node-10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]

@@ -43,7 +43,7 @@ def columns(
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
-        f'<text class="axis" x="0" y="12">{escape(unit)}, at most {most:,.0f}</text>',
+        f'<text class="axis" x="0" y="12">{escape(unit)} per column, {most:,.0f} at most</text>',
         f'<line class="ground" x1="0" x2="{WIDTH}" y1="{height - bottom}" y2="{height - bottom}"/>',
     ]
     width = min(step * 0.82, 46)
@@ -135,7 +135,7 @@ def run_over_time(
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
-        f'<text class="axis" x="0" y="12">per {bin_seconds:.2g} s, at most {most:,}</text>',
+        f'<text class="axis" x="0" y="12">per {bin_seconds:.2g} s, {most:,} at most</text>',
         f'<line class="ground" x1="0" x2="{WIDTH}" y1="{ground}" y2="{ground}"/>',
     ]
     points = []

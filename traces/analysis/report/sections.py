@@ -200,9 +200,10 @@ def finding(findings: Findings) -> str:
 
 def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
     known = dict(counts)
+    # At least six columns, so that a single one does not fill the picture; at most forty.
     return [
         Bar(str(hop), known.get(hop, 0), f"{some(hop, 'hop')}: {known.get(hop, 0):,} {what}")
-        for hop in range(min(known), min(max(known), min(known) + 40) + 1)
+        for hop in range(min(max(*known, 5), 39) + 1)
     ]
 
 
@@ -263,7 +264,7 @@ def load(findings: Findings) -> str:
     mean = sum(row["data_messages"] for row in rows) / len(rows) if rows else 0
     text = (
         "<p>Every node is a peer, so the work should spread. The busiest node sent "
-        f"<strong>{number(most / mean if mean else None)} times</strong> as many data-plane "
+        f"<strong>{f'{most / mean:.1f}' if mean else '-'} times</strong> as many data-plane "
         "messages as the average one."
     )
     if any(row["counted"] for row in rows):
