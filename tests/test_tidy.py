@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,9 +104,11 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def parsed() -> Iterator[tuple[Path, str, ast.Module]]:
-    for path in python_files():
-        yield path, module_of(path), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def parsed() -> list[tuple[Path, str, ast.Module]]:
+    """(path, module, tree) of all our files."""
+    sources = ((path, path.read_text(encoding="utf-8")) for path in python_files())
+    return [(path, module_of(path), ast.parse(source)) for path, source in sources]
 
 
 def below(module: str, prefix: str) -> bool:
