@@ -241,3 +241,4 @@ def test_a_node_that_leaves_is_not_drawn_into_a_cluster_any_more() -> None:
     world.run(3)
     assert going.clusters.role == "none"
     assert going.peer not in founder.clusters.members()
+    assert not [e for e in going.events if isinstance(e, RoleChanged)]
