@@ -71,7 +71,7 @@ class Recorder:
         """32 hex digits over all records so far."""
         return self._hash.hexdigest()
 
-    def story(self, event: str, subscription: str = "", most: int = 60) -> list[str]:
+    def story(self, event: str, subscription: str = "", *, most: int = 60) -> list[str]:
         """The kept records about an event, and those of a subscription's life, as lines."""
         found = [
             str(record)

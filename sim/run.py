@@ -28,6 +28,10 @@ READY_WITHIN = 120.0
 QUIET_WITHIN = 300.0
 """Virtual seconds after the last event in which the overlay has to come to rest."""
 
+RECOVERY = 25.0
+"""Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
+dead, and some for moving what it hosted."""
+
 MOST_STORIES = 5
 """Violations that are told as a story of trace records."""
 
@@ -162,6 +166,8 @@ class Run:
     def rest(self) -> None:
         """Until nothing is under way any more."""
         self._tell("rest", 0.0)
+        if self.scenario.faults:
+            self.world.run(RECOVERY)
         if not self.world.settle(QUIET_WITHIN):
             pending = {
                 name: self.world.status(name).pending
