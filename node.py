@@ -16,10 +16,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.view import View
-
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring import Ring
@@ -36,12 +32,16 @@ from overlay.links.events import Codec, Connection, LinkDown, LinkUp, SeedFailed
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
 from overlay.links.messages import Frame
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.clients import Clients
+from overlay.upper_tree.explaining import Explaining
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.hosting import Hosting
@@ -144,13 +144,12 @@ class Node:
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
         self.reports = Reports(self.links, self.view, self.clusters, self.hosting, self.clients)
-        self.inspection = Inspection(
-            self, self.owner, self.ring, self.clients, self.reports.find_peer
-        )
+        self.inspection = Inspection(self, self.owner, self.ring)
+        self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.registry, self.balance, self.hosting, self.finder, self.publisher,
-            self.registrar, self.receiver, self.clients, self.inspection,
+            self.registrar, self.receiver, self.clients, self.inspection, self.explaining,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -162,6 +161,7 @@ class Node:
         self._commands: dict[type, Callable[..., None]] = {
             **self.clients.commands(),
             **self.inspection.commands(),
+            **self.explaining.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
             Drain: self._drain_command,

@@ -209,4 +209,5 @@ class Finder(Machine):
         search = self.searches.pop(attribute)
         self.port.count("lookups_by_walk" if by == "walk" else "lookups_by_ring")
         self.port.trace("located", attribute=attribute, by=by, hops=search.hops)
+        self.locations.found(attribute, by, search.hops)
         self.port.emit(TreeFound(attribute))

@@ -9,6 +9,9 @@ from overlay.client import Event
 from overlay.machine import Peer
 from overlay.upper_tree.partition import describe
 
+PATH_MOST = 64
+"""Steps that are remembered of one event; wild guess."""
+
 
 class Remembered:
     """One event as this node saw it."""
@@ -52,11 +55,11 @@ class History:
         """An event of ours."""
         self._remember(event).path.append(f"published here with {len(event.attributes)} attributes")
 
-    def accepted(self, event: Event, attribute: str, host: Peer) -> None:
-        """One of the trees has it."""
+    def accepted(self, event: Event, attribute: str, host: Peer, found: str) -> None:
+        """One of the trees has it. `found`: how the tree was found, in words."""
         remembered = self._events.get(event.identity)
-        if remembered is not None and len(remembered.path) < 64:
-            remembered.path.append(f"accepted by tree {attribute} at {host.id}")
+        if remembered is not None and len(remembered.path) < PATH_MOST:
+            remembered.path.append(f"tree {attribute}{found}: matched at {host.id}")
 
     def arrived(
         self,

@@ -22,6 +22,7 @@ class KnownTree:
     def __init__(self) -> None:
         self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
         self.located: list[Location] = []
+        self.found = ""  # how, in words
 
     def learn(self, location: Location) -> None:
         """A virtual node's place; what is older and overlaps it is wrong now."""
@@ -71,6 +72,16 @@ class Locations:
         """Whether there is any way into the tree."""
         tree = self._trees.get(attribute)
         return tree is not None and bool(tree.entries or tree.located)
+
+    def found(self, attribute: str, by: str, hops: int) -> None:
+        """Remember how the tree was found, for people."""
+        if (tree := self._trees.get(attribute)) is not None:
+            tree.found = f", found by {by} in {hops} messages"
+
+    def how_found(self, attribute: str) -> str:
+        """In words; "" if it is not remembered."""
+        tree = self._trees.get(attribute)
+        return "" if tree is None else tree.found
 
     def learn_entry(self, attribute: str, peer: Peer) -> None:
         """A way into the tree; the newest is used first."""

@@ -189,7 +189,8 @@ class Publisher(Machine):
                 outgoing = self.outgoing.get(sequence)
                 if outgoing is not None and attribute in outgoing.pairs:
                     ended.append((outgoing, attribute))
-                    self.history.accepted(outgoing.event, attribute, sender)
+                    found = self.locations.how_found(attribute)
+                    self.history.accepted(outgoing.event, attribute, sender, found)
         self._end(ended)
 
     def _end(self, pairs: Iterable[tuple[Outgoing, str]]) -> None:
