@@ -25,7 +25,7 @@ from overlay.links.events import (
 from overlay.links.faults import Faults
 from overlay.links.messages import Batch, Frame
 from overlay.links.outbox import Sent
-from overlay.links.session import Seed, Session, Stage, State, Wire, backoff
+from overlay.links.session import DOUBLINGS, Seed, Session, Stage, State, Wire, backoff
 from overlay.machine import LocalEvent, Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
@@ -227,6 +227,9 @@ class Connections:
         session.reason = "at rest"
         self._alarms.cancel(session)
         self._trace("link", peer=session.peer.id, reason="at rest")
+        for seed in self._seeds.values():
+            if seed.peer == session.peer.id:
+                seed.attempts = DOUBLINGS  # it lives: no hurry to look again
         self._seek_again(session.peer.id)
 
     def _close_session(self, session: Session, reason: str, left: bool) -> None:

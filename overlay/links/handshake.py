@@ -145,7 +145,9 @@ class Handshake(Connections):
         if hello.session < 1 or hello.dials < 1:
             raise ProtocolError("a Hello without a session")
         if self._faults.until(hello.peer.id) > self._clock():
-            self._refuse(wire, "too soon after a fault")
+            self._count("link_refused", 1)
+            self._write(wire, Bye("too soon after a fault"))
+            self._close_wire(wire, "too soon after a fault")
             return
         session = self._session_for(hello)
         if session is None:

@@ -15,6 +15,7 @@ ACTION = st.one_of(
     st.tuples(st.just("cut"), st.just(0), st.just(0)),
     st.tuples(st.just("split"), st.integers(0, 2), st.sampled_from([1.0, 10.0])),
     st.tuples(st.just("restart"), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("seed"), st.integers(0, 2), st.integers(0, 2)),
 )
 
 
@@ -64,9 +65,9 @@ def check(hosts: list[Host], ledger: Ledger) -> None:
     loss=CHANCE,
     repeat=CHANCE,
     damage=st.sampled_from([0.0, 0.05]),
-    jitter=st.sampled_from([0.0, 0.05]),
+    jitter=st.sampled_from([0.0, 0.05, 1.0]),  # 1 s: Hellos are repeated
     small=st.booleans(),
-    actions=st.lists(ACTION, min_size=1, max_size=25),
+    actions=st.lists(ACTION, min_size=8, max_size=30),
 )
 def test_in_order_once_or_reported_lost(
     seed: int,
@@ -91,6 +92,9 @@ def test_in_order_once_or_reported_lost(
             world.run(one)
         elif what == "cut":
             world.cut()
+        elif what == "seed":
+            now[one].links.add_seed(f"{'abc'[two]}:1")
+            now[one].links.flush()
         elif what == "split":
             alone = now[one]
             world.partition = lambda a, b, alone=alone: (a is alone) != (b is alone)

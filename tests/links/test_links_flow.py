@@ -1,0 +1,382 @@
+"""M3 and V3: batches, credits, cumulative acknowledgement, retransmission, digests, bounds."""
+
+from __future__ import annotations
+
+import zlib
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overlay.links.inbox import Arrival, DigestMismatchError, Inbox, unpack
+from overlay.links.messages import BODY_MOST, Ack, Batch, Bye
+from overlay.links.outbox import OVERHEAD, Outbox
+from overlay.machine import ProtocolError
+from overlay.settings import LinkSettings
+from tests.support.list_codec import ListCodec
+from tests.support.wires import Note, World
+
+CODEC = ListCodec(Note)
+
+
+def outbox(credit: int = 1 << 20, **changed: int) -> Outbox:
+    box = Outbox(LinkSettings(**changed), CODEC)  # type: ignore[arg-type]
+    box.credit = credit
+    return box
+
+
+def put(box: Outbox, *numbers: int, size: int = 10) -> None:
+    for number in numbers:
+        note = Note(number, "x" * size)
+        assert box.offer(CODEC.encode_one(note), note)
+
+
+def cut_all(box: Outbox) -> list[list[int]]:
+    batches = []
+    while (sent := box.cut()) is not None:
+        assert CODEC.decode(sent.body) == list(sent.messages)
+        batches.append([note.number for note in sent.messages if isinstance(note, Note)])
+    return batches
+
+
+def test_a_batch_is_cut_at_the_frames_size() -> None:
+    box = outbox(frame=4_096)
+    put(box, *range(10), size=1_000)
+    assert cut_all(box) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_message_larger_than_a_frame_goes_alone() -> None:
+    box = outbox(frame=4_096)
+    put(box, 0)
+    put(box, 1, size=9_000)
+    put(box, 2)
+    assert cut_all(box) == [[0], [1], [2]]
+
+
+def test_without_credit_nothing_goes() -> None:
+    box = outbox(credit=0)
+    put(box, 1)
+    assert cut_all(box) == []
+    box.acknowledge(0, 5_000)
+    assert cut_all(box) == [[1]]
+
+
+def test_a_message_larger_than_the_whole_credit_goes_when_nothing_else_is_under_way() -> None:
+    box = outbox(credit=5_000)
+    put(box, 0, size=3_000)
+    put(box, 1, size=8_000)
+    assert cut_all(box) == [[0]]
+    box.acknowledge(1, 5_000)
+    assert cut_all(box) == [[1]]
+
+
+def test_small_rests_of_credit_are_saved_up() -> None:
+    box = outbox(credit=10_000, frame=4_096)
+    put(box, *range(100), size=1_000)
+    before = sum(len(each) for each in cut_all(box))
+    box.acknowledge(1, 10_000)
+    after = cut_all(box)
+    assert before >= 7
+    assert all(len(each) >= 3 for each in after)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(1, 6_000)),
+        st.tuples(st.just("cut"), st.just(0)),
+        st.tuples(st.just("ack"), st.integers(0, 3)),
+        st.tuples(st.just("credit"), st.integers(0, 20_000)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_credit_is_never_exceeded_and_nothing_overtakes(steps: list[tuple[str, int]]) -> None:
+    box = outbox(credit=9_000, frame=4_096)
+    number = 0
+    sent: list[int] = []
+    for step, amount in steps:
+        if step == "put":
+            put(box, number, size=amount)
+            number += 1
+        elif step == "ack":
+            box.acknowledge(min(box.acknowledged + amount, box.number), box.credit)
+        elif step == "credit":
+            box.acknowledge(box.acknowledged, amount)
+        else:
+            before = box.under_way_bytes
+            batch = box.cut()
+            if batch is None:
+                continue
+            sent += [note.number for note in batch.messages if isinstance(note, Note)]
+            assert box.under_way_bytes <= box.credit or (before == 0 and len(batch.messages) == 1)
+        assert box.under_way_bytes == sum(len(one.body) + OVERHEAD for one in box.under_way)
+        assert box.waiting_bytes == sum(len(encoded) for encoded, _ in box.waiting)
+    assert sent == list(range(len(sent)))
+    waiting = [note.number for _, note in box.waiting if isinstance(note, Note)]
+    assert sent + waiting == list(range(number))
+    assert len(box.lost()) == number - sum(
+        1 for each in sent if each not in [n.number for n in box.lost() if isinstance(n, Note)]
+    )
+
+
+def test_an_acknowledgement_is_cumulative_and_old_ones_are_ignored() -> None:
+    box = outbox()
+    for number in range(5):
+        put(box, number)
+        box.cut()
+    assert box.acknowledge(3, 1_000)
+    assert [sent.number for sent in box.under_way] == [3, 4]
+    assert not box.acknowledge(2, 9)
+    assert box.credit == 1_000
+    assert not box.acknowledge(3, 2_000)
+    assert box.credit == 2_000
+
+
+@pytest.mark.parametrize(("acknowledged", "credit"), [(2, 10), (0, -1)])
+def test_impossible_acknowledgements_break_the_protocol(acknowledged: int, credit: int) -> None:
+    box = outbox()
+    put(box, 0)
+    box.cut()
+    with pytest.raises(ProtocolError):
+        box.acknowledge(acknowledged, credit)
+
+
+def test_a_gap_is_mended_once_for_the_same_number() -> None:
+    box = outbox()
+    for number in range(4):
+        put(box, number)
+        box.cut()
+    box.acknowledge(1, 1 << 20)
+    assert [sent.number for sent in box.mend_gap(1)] == [1, 2, 3]
+    assert box.mend_gap(1) == []
+    assert box.mend_gap(0) == []
+    box.acknowledge(2, 1 << 20)
+    assert [sent.number for sent in box.mend_gap(2)] == [2, 3]
+
+
+def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
+    box = outbox()
+    for number in range(10):
+        put(box, number)
+        box.cut()
+    assert [sent.number for sent in box.probe()] == [0]
+    box.acknowledge(1, 1 << 20)
+    assert [sent.number for sent in box.recover()] == [1, 2]
+    box.acknowledge(3, 1 << 20)
+    assert [sent.number for sent in box.recover()] == [3, 4, 5, 6]
+    box.acknowledge(10, 1 << 20)
+    put(box, 10)
+    box.cut()
+    assert list(box.recover()) == []
+
+
+def batch(number: int, body: bytes = b"\x90", compressed: bool = False) -> Batch:
+    return Batch(number, 0, 1 << 20, zlib.crc32(body), compressed, body)
+
+
+def test_only_the_expected_batch_is_taken_and_a_gap_is_told_once() -> None:
+    inbox = Inbox()
+    arrivals = [inbox.judge(batch(number)) for number in [0, 2, 3, 0, 1, 1, 3, 2]]
+    assert [each.name for each in arrivals] == [
+        "TAKEN", "GAP", "DROPPED", "REPEATED", "TAKEN", "REPEATED", "GAP", "TAKEN",
+    ]  # fmt: skip
+
+
+def test_a_damaged_batch_is_not_taken_and_still_expected() -> None:
+    inbox = Inbox()
+    with pytest.raises(DigestMismatchError):
+        inbox.judge(msgspec.structs.replace(batch(0), digest=1))
+    assert inbox.expected == 0
+    assert inbox.judge(batch(0)) is Arrival.TAKEN
+
+
+def test_large_bodies_are_compressed_where_it_pays() -> None:
+    box = Outbox(LinkSettings(compress=True), CODEC)
+    box.credit = 1 << 20
+    put(box, *range(50), size=100)
+    sent = box.cut()
+    assert sent is not None
+    assert sent.compressed
+    assert len(sent.body) < 1_000
+    packed = Batch(0, 0, 0, sent.digest, True, sent.body)
+    assert CODEC.decode(unpack(packed)) == list(sent.messages)
+    put(box, 1)
+    small = box.cut()
+    assert small is not None
+    assert not small.compressed
+    noise = Note(1, "".join(chr(Random(1).randrange(32, 0x10000)) for _ in range(400)))
+    assert box.offer(Random(2).randbytes(4_000), noise)
+    random = box.cut()
+    assert random is not None
+    assert not random.compressed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        zlib.compress(b"\0" * (BODY_MOST + 1)),
+        zlib.compress(b"\0" * 100 * BODY_MOST, 9),
+        zlib.compress(b"hello hello hello")[:-3],
+        zlib.compress(b"hello") + b"more",
+        b"no zlib",
+        b"",
+    ],
+)
+def test_compressed_bodies_that_are_broken_or_bombs_break_the_protocol(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        unpack(batch(0, body, compressed=True))
+
+
+def test_the_largest_body_is_unpacked() -> None:
+    assert len(unpack(batch(0, zlib.compress(b"\0" * BODY_MOST), compressed=True))) == BODY_MOST
+
+
+def test_a_full_queue_drops_the_newest_counts_and_traces() -> None:
+    world = World()
+    a = world.host("a", queue=4_096)
+    b = world.host("b")
+    a.send(b, *range(10), text="x" * 1_000)
+    assert a.counts["link_dropped"] == 6
+    kind, fields = a.traces[-1]
+    assert kind == "drop"
+    assert fields["peer"] == "b"
+    assert fields["size"] > 1_000
+    assert "queue full" in fields["reason"]
+    world.run(1.0)
+    assert b.numbers(a) == [0, 1, 2, 3]
+
+
+def test_a_message_too_large_for_any_frame_is_dropped_and_the_rest_arrives() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.send(b.peer, Note(1, "x" * (1 << 20)))
+    a.send(b, 2)
+    world.run(1.0)
+    assert b.numbers(a) == [2]
+    assert a.counts["link_dropped"] == 1
+
+
+def test_a_window_smaller_than_what_is_sent_only_costs_round_trips() -> None:
+    world = World(delay=0.05)
+    a, b = world.host("a"), world.host("b", window=8_192)
+    a.send(b, *range(200), text="x" * 500)
+    most = 0
+    for _ in range(400):
+        world.run(0.05)
+        [status] = a.links.sessions()
+        most = max(most, status.under_way_bytes)
+    assert b.numbers(a) == list(range(200))
+    assert 4_096 < most <= 8_192
+
+
+def test_acknowledgements_ride_on_batches() -> None:
+    world = World(delay=0.001)
+    a, b = world.host("a"), world.host("b")
+    b.on_message = lambda peer, note: b.links.send(peer, note)
+    a.send(b, 0)
+    world.run(0.5)
+    acks = len(b.frames(Ack))
+    for number in range(1, 50):
+        a.send(b, number)
+        world.run(0.005)
+    assert len(b.frames(Batch)) == 50
+    assert len(b.frames(Ack)) == acks
+    [status] = a.links.sessions()
+    assert status.under_way_bytes == 0
+
+
+def test_a_lost_frame_is_sent_again_after_retransmit_after() -> None:
+    world = World(delay=0.01)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.loss = 1.0
+    a.send(b, 1)
+    world.loss = 0.0
+    world.run(2.9)
+    assert b.numbers(a) == [0]
+    world.run(0.2)
+    assert b.numbers(a) == [0, 1]
+    assert a.counts["link_resent"] == 1
+
+
+def test_a_gap_is_mended_in_a_round_trip() -> None:
+    world = World(delay=0.01)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.loss = 1.0
+    a.send(b, 1)
+    world.loss = 0.0
+    a.send(b, 2)
+    world.run(0.05)
+    assert b.numbers(a) == [0, 1, 2]
+    assert len([ack for ack in b.frames(Ack) if ack.gap]) == 1
+
+
+def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
+    world = World(delay=0.01)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(2.0)
+    world.damage = 1.0
+    a.send(b, 1)
+    world.damage = 0.0
+    world.run(3.0)
+    assert b.numbers(a) == [0, 1]
+    assert b.counts["link_errors"] >= 1
+    assert not a.downs()
+    assert not b.downs()
+
+
+def test_a_body_that_does_not_decode_ends_the_session_with_a_reason() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    [connection] = b.links._wires
+    b.links.on_frame(connection, batch(1, b"\xc1"))
+    world.run(0.1)
+    assert len(b.downs()) == 1
+    assert len(b.frames(Bye)) == 1
+    assert len(a.downs()) == 1
+    assert b.counts["link_errors"] == 1
+
+
+@pytest.mark.parametrize("frame", [Ack(77, 1), Ack(0, -5), batch(0)])
+def test_what_contradicts_the_session_is_an_error_or_ignored_but_never_taken(
+    frame: Ack | Batch,
+) -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    [connection] = b.links._wires
+    b.links.on_frame(connection, frame)
+    assert len(b.downs()) == (1 if isinstance(frame, Ack) else 0)
+    assert b.numbers(a) == [0]
+
+
+def test_idle_counts_the_data_plane_only() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    assert a.links.idle()  # a Note is maintenance
+    assert a.links.sessions()[0].waiting_bytes > 0
+
+
+def test_the_deadline_is_kept_cheaply() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    for number in range(2_000):
+        a.send(b, number)
+        world.run(0.005)
+    world.run(0.1)
+    assert b.numbers(a) == list(range(2_000))
+    assert len(a.links._alarms._heap) <= 16  # not one entry per frame
+    assert len(a.links._acks) <= 1

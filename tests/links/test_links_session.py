@@ -1,0 +1,432 @@
+"""M5: states, resumption, restarts, silence, rest, good-byes; who dials whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.links.events import LinkDown, LinkUp, SeedFailed, SeedReached
+from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Hello, Welcome
+from overlay.machine import Message, Peer, ProtocolError
+from tests.support.wires import Host, Note, World
+
+
+def states(host: Host) -> list[tuple[str, str]]:
+    return [(each.peer.id, each.state) for each in host.links.sessions()]
+
+
+def test_the_states_of_m5_in_order() -> None:
+    world = World(delay=0.1)
+    a, b = world.host("a", idle_close=5.0), world.host("b")
+    assert states(a) == []
+    a.send(b, 1)
+    assert states(a) == [("b", "CONNECTING")]
+    world.run(1.0)
+    assert states(a) == [("b", "CONNECTED")]
+    world.cut()
+    world.run(0.1)
+    assert states(a) == [("b", "CONNECTING")]
+    world.run(1.0)
+    assert states(a) == [("b", "CONNECTED")]
+    world.run(5.0)
+    assert states(a) == [("b", "NOT_CONNECTED")]
+    a.send(b, 2)
+    assert states(a) == [("b", "CONNECTING")]
+    world.run(1.0)
+    world.kill(b)
+    world.run(8.0)
+    assert states(a) == []
+
+
+def test_a_lost_connection_is_resumed_and_loses_nothing() -> None:
+    world = World(delay=0.05)
+    a, b = world.host("a"), world.host("b")
+    for number in range(40):
+        a.send(b, number)
+        b.send(a, number)
+        world.run(0.15)
+        if number % 10 == 5:
+            world.cut()
+    world.run(5.0)
+    assert b.numbers(a) == a.numbers(b) == list(range(40))
+    assert not a.downs()
+    assert not b.downs()
+    assert [event.fresh for event in a.of(LinkUp)] == [True] + [False] * 4
+    assert a.counts["link_resumed"] == 4
+    assert world.live() == 1
+
+
+def test_a_restarted_peer_ends_the_session_and_names_what_may_be_lost() -> None:
+    world = World(delay=0.05)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    a.send(b, 2, 3)
+    fresh = world.host("b", incarnation=2)
+    a.send(b, 4)
+    world.run(3.0)
+    [down] = a.downs()
+    assert (down.peer.id, down.left) == ("b", False)
+    assert down.lost == (Note(2), Note(3), Note(4))
+    assert [event.fresh for event in a.of(LinkUp)] == [True, True]
+    a.send(b, 5)
+    world.run(1.0)
+    assert fresh.numbers(a) == [5]
+
+
+def test_the_restarted_side_may_be_the_one_that_dials() -> None:
+    world = World(delay=0.05)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)  # a has not noticed
+    a.send(b, 2)
+    fresh = world.host("b", incarnation=2)
+    fresh.send(a, 7)
+    world.run(1.0)
+    assert [down.lost for down in a.downs()] == [(Note(2),)]
+    assert a.numbers(fresh)[-1] == 7
+    assert a.links.connected("b")
+
+
+def test_silence_for_dead_after_is_death() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    world.run(4.0)
+    assert not a.downs()
+    a.send(b, 2)
+    world.run(3.0)
+    [down] = a.downs()
+    assert "silent" in down.reason
+    assert down.lost == (Note(2),)
+    assert states(a) == []
+
+
+def test_heartbeats_keep_a_quiet_link_alive_and_are_few() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(30.5)
+    assert a.links.connected("b")
+    assert not a.downs()
+    assert 28 <= len(a.frames(Ack)) <= 32
+
+
+def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> None:
+    world = World()
+    a = world.host("a")
+    a.send(Peer("b", "b:1"), 1, 2)
+    world.run(5.9)
+    assert not a.downs()
+    assert 4 <= len(a.dialled) <= 8
+    world.run(0.2)
+    assert a.downs() == [LinkDown(Peer("b", "b:1"), "refused", False, (Note(1), Note(2)))]
+    world.run(60.0)
+    assert len(a.dialled) <= 8
+    b = world.host("b")
+    a.send(b, 3)
+    world.run(1.0)
+    assert b.numbers(a) == [3]
+
+
+def test_two_that_dial_each_other_end_with_the_smaller_ones_connection() -> None:
+    world = World(delay=0.1)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    b.send(a, 2)
+    world.run(2.0)
+    assert world.live() == 1
+    assert len(b.frames(Welcome)) == 1  # b answered, so a's connection stayed
+    assert not a.frames(Welcome)
+    assert (a.numbers(b), b.numbers(a)) == ([2], [1])
+
+
+def test_somebody_else_at_the_address_fails_the_expected_session_only() -> None:
+    world = World()
+    a, c = world.host("a"), world.host("c")
+    a.send(c, 1)
+    world.run(1.0)
+    a.send(Peer("b", c.peer.address), 2)
+    world.run(1.0)
+    assert [(down.peer.id, down.lost) for down in a.downs()] == [("b", (Note(2),))]
+    a.send(c, 3)
+    world.run(1.0)
+    assert c.numbers(a) == [1, 3]
+    assert not c.downs()
+    assert world.live() == 1
+
+
+def test_an_unexpected_stranger_becomes_a_session_of_its_own() -> None:
+    world = World()
+    a, c = world.host("a"), world.host("c")
+    a.send(Peer("b", c.peer.address), 2)
+    world.run(1.0)
+    assert [down.peer.id for down in a.downs()] == ["b"]
+    assert states(a) == [("c", "CONNECTED")]
+    assert c.numbers(a) == []
+
+
+def test_leaving_says_goodbye_after_what_was_queued() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    a.links.send(b.peer, Note(2))
+    a.links.leave("going home")
+    world.run(1.0)
+    assert b.numbers(a) == [1, 2]
+    assert b.downs() == [LinkDown(a.peer, "going home", True, ())]
+    assert not a.downs()
+    assert a.links.sessions() == ()
+    assert a.links.deadline() is None
+    a.send(b, 3)
+    assert a.counts["link_dropped"] == 1
+    world.run(20.0)
+    assert len(b.dialled) == 0
+
+
+def test_an_unused_link_rests_without_a_word_upwards_and_wakes_for_a_message() -> None:
+    world = World(delay=0.1)
+    a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
+    a.send(b, 1)
+    world.run(11.0)
+    assert states(a) == [("b", "NOT_CONNECTED")]
+    assert world.live() == 0
+    assert [type(event) for event in a.events] == [LinkUp]
+    b.send(a, 2)
+    world.run(2.0)
+    assert a.numbers(b) == [2]
+    assert not a.downs()
+    assert not b.downs()
+    assert [event.fresh for event in b.of(LinkUp)] == [True, False]
+
+
+def test_a_message_that_meets_the_idle_goodbye_is_not_lost() -> None:
+    world = World(delay=0.1)
+    a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
+    a.send(b, 1)
+    world.run(10.0)
+    for number in range(2, 12):
+        b.send(a, number)
+        world.run(0.05)
+    world.run(3.0)
+    assert a.numbers(b) == list(range(2, 12))
+    assert not a.downs()
+    assert not b.downs()
+
+
+def test_a_pinned_link_does_not_rest_and_its_death_is_noticed() -> None:
+    world = World()
+    a, b = world.host("a", idle_close=2.0), world.host("b", idle_close=2.0)
+    for one, other in ((a, b), (b, a)):
+        one.links.pin(other.peer.id)
+        one.links.pin(other.peer.id)
+        one.links.unpin(other.peer.id)
+    a.send(b, 1)
+    world.run(20.0)
+    assert a.links.connected("b")
+    a.links.unpin("b")
+    b.links.unpin("a")
+    world.run(5.0)
+    assert states(a) == [("b", "NOT_CONNECTED")]
+
+
+def test_a_seed_is_dialled_for_ever_and_reported() -> None:
+    world = World()
+    a = world.host("a")
+    a.links.add_seed("b:1")
+    world.run(300.0)
+    assert 10 <= len(a.of(SeedFailed)) <= 25  # every 15 to 30 s in the end
+    b = world.host("b")
+    world.run(31.0)
+    assert a.of(SeedReached) == [SeedReached("b:1", b.peer)]
+    dials = len(a.dialled)
+    a.links.pin("b")
+    b.links.pin("a")
+    world.run(120.0)
+    assert len(a.dialled) == dials  # left alone while connected
+
+
+def test_a_seed_that_died_is_found_again_under_a_new_name() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.add_seed("b:1")
+    world.run(1.0)
+    world.kill(b)
+    world.run(10.0)
+    assert len(a.downs()) == 1
+    other = world.host("c")
+    world.hosts["b:1"] = other
+    world.run(40.0)
+    assert [event.peer.id for event in a.of(SeedReached)] == ["b", "c"]
+
+
+def test_a_seed_that_is_connected_under_another_address_keeps_its_session() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.hosts["alias:1"] = b
+    a.links.add_seed("alias:1")
+    world.run(1.0)
+    assert a.of(SeedReached) == [SeedReached("alias:1", b.peer)]
+    assert not a.downs()
+    assert not b.downs()
+    assert world.live() == 1
+    assert len(a.of(LinkUp)) == 1
+
+
+def test_the_own_address_in_the_peer_list_is_dropped_for_good() -> None:
+    world = World()
+    a = world.host("a")
+    world.hosts["alias:1"] = a
+    a.links.add_seed("a:1")
+    a.links.add_seed("alias:1")
+    world.run(100.0)
+    assert a.dialled == ["alias:1"]
+    assert [event.address for event in a.of(SeedFailed)] == ["alias:1"]
+    assert states(a) == []
+    assert world.live() == 0
+
+
+@pytest.mark.parametrize(("protocol", "overlay"), [(PROTOCOL + 1, "test"), (PROTOCOL, "other")])
+def test_another_protocol_or_overlay_is_refused_with_a_reason(protocol: int, overlay: str) -> None:
+    world = World()
+    b = world.host("b")
+    b.links.on_accepted(99)
+    hello = Hello(protocol, overlay, Peer("x", "x:1"), 1, 0, 0, 1, "b", 1, 0, 1)
+    b.links.on_frame(99, hello)
+    [bye] = b.frames(Bye)
+    assert str(protocol) in bye.reason or overlay in bye.reason
+    assert bye.final
+    assert b.counts["link_errors"] == 1
+    assert b.links.sessions() == ()
+
+
+def test_nodes_of_two_overlays_never_link() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b", overlay="other")
+    a.send(b, 1)
+    world.run(60.0)
+    [down] = a.downs()
+    assert "overlay 'test' is not this one" in down.reason
+    assert len(a.dialled) == 1
+    assert not b.events
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [Batch(0, 0, 1, 0, False, b""), Ack(0, 1), Welcome(1, "test", Peer("x", ""), 1, 0, 0, 1)],
+)
+def test_frames_before_the_handshake_close_the_connection(frame: Batch | Ack | Welcome) -> None:
+    world = World()
+    b = world.host("b")
+    b.links.on_accepted(99)
+    b.links.on_frame(99, frame)
+    assert len(b.frames(Bye)) == 1
+    assert b.counts["link_errors"] == 1
+    b.links.on_frame(99, frame)  # too late: nothing listens any more
+    assert b.counts["link_errors"] == 1
+
+
+def test_who_says_nothing_is_closed_after_the_handshakes_time() -> None:
+    world = World()
+    b = world.host("b")
+    for connection in range(1_100, 2_300):
+        b.links.on_accepted(connection)
+    assert len(b.links._wires) == 1_024
+    world.run(5.0)
+    assert len(b.links._wires) == 0
+    a = world.host("a")
+    a.send(b, 1)
+    world.run(1.0)
+    assert b.numbers(a) == [1]
+
+
+def test_a_protocol_error_in_a_handler_ends_the_session_not_the_node() -> None:
+    world = World()
+    a, b, c = world.host("a"), world.host("b"), world.host("c")
+
+    def refuse(peer: Peer, message: Message) -> None:
+        if isinstance(message, Note) and message.number == 13:
+            raise ProtocolError("thirteen")
+
+    b.on_message = refuse
+    a.send(b, 12)
+    world.run(1.0)
+    a.send(b, 13, 14)
+    world.run(0.1)
+    assert [down.reason for down in b.downs()] == ["thirteen"]
+    assert [(down.reason, down.lost) for down in a.downs()] == [("thirteen", (Note(13), Note(14)))]
+    assert b.counts["link_errors"] == 1
+    c.send(b, 1)
+    a.send(b, 15)
+    world.run(3.0)
+    assert b.numbers(c) == [1]
+    assert b.numbers(a)[-1] == 15
+
+
+def test_other_errors_of_a_handler_are_our_own_and_propagate() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+
+    def fail(peer: Peer, message: Message) -> None:
+        raise RuntimeError("a fault of this node")
+
+    b.on_message = fail
+    a.send(b, 1)
+    with pytest.raises(RuntimeError):
+        world.run(1.0)
+
+
+def test_who_breaks_the_protocol_again_and_again_waits_longer_and_longer() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+
+    def refuse(peer: Peer, message: Message) -> None:
+        raise ProtocolError("always")
+
+    b.on_message = refuse
+    for _ in range(600):
+        a.send(b, 1)
+        world.run(0.1)
+    assert len(b.downs()) <= 12  # in 60 s: 0.4 s, 0.8 s … 10 s
+    assert b.counts["link_errors"] == len(b.downs())
+    assert len(a.dialled) <= 90  # a's own back-off, from new each time it gives up
+
+
+def test_bytes_that_are_no_frame_cost_the_connection_only() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    [connection] = b.links._wires
+    b.links.on_garbage(connection, "not MessagePack")
+    a.send(b, 2)
+    world.run(3.0)
+    assert b.numbers(a) == [1, 2]
+    assert b.counts["link_errors"] >= 1
+    assert not a.downs()
+    assert not b.downs()
+
+
+def test_an_old_hello_that_comes_late_changes_nothing() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b", incarnation=5)
+    b.send(a, 1)
+    world.run(1.0)
+    [hello] = b.frames(Hello)
+    a.links.on_accepted(999)
+    a.links.on_frame(999, hello)  # repeated on another connection
+    older = Hello(PROTOCOL, "test", b.peer, 4, 0, 0, 1 << 20, "a", 9, 0, 9)
+    a.links.on_accepted(998)
+    a.links.on_frame(998, older)  # of an incarnation that is gone
+    b.send(a, 2)
+    world.run(1.0)
+    assert a.numbers(b) == [1, 2]
+    assert not a.downs()
+    assert world.live() == 1
+    assert 999 not in a.links._wires
+    assert 998 not in a.links._wires
