@@ -2,11 +2,13 @@
 
 Read in the order of the data flow:
 
-- ``codec`` messages to bytes and back; ``framing`` bytes to frames and back (both without IO);
+- ``framing`` bytes to frames and back, ``codec`` messages to bytes and back (both without IO);
 - ``connection`` one TCP connection; ``driver`` the node's `Driver` over trio;
 - ``control`` the Unix socket for programs, ``client`` its other side (plain blocking sockets, so
   that a command line or a terminal UI needs no trio);
 - ``folder`` the data folder: lock, identity, stored records; ``config`` what a user may set;
-- ``telemetry`` the built-in feed; ``directory`` the phone book over Kademlia (``kademlia_mends``);
+  ``log`` structured lines on standard error;
+- ``telemetry`` samples this machine, ``feed`` publishes the samples;
+- ``directory`` the phone book over Kademlia (``kademlia_mends``), ``finding`` what a node asks it;
 - ``process`` puts them together: `run_node`.
 """

@@ -23,6 +23,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from overlay.links.messages import BODY_MOST
 from overlay.settings import Group, Seconds, Settings
 from wire.folder import default_folder
 
@@ -113,6 +114,8 @@ def load_config(
         typed = convert(layer, source)  # each alone, so that an error names its source
         merge(merged, pick(typed, layer))
     config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
+    if config.links.frame > BODY_MOST:
+        raise ConfigError(f"links.frame: {config.links.frame} is more than {BODY_MOST} bytes")
     check_addresses(config)
     return config
 

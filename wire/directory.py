@@ -96,7 +96,8 @@ class Directory:
 
     def join(self, addresses: Sequence[str], then: Callable[[], None]) -> None:
         """Get to know the nodes at these addresses, if none is known yet; then call `then`."""
-        contacts = [split_address(address) for address in addresses if is_reachable(address)]
+        places = [split_address(address) for address in addresses if is_reachable(address)]
+        contacts = [("127.0.0.1" if host == "localhost" else host, port) for host, port in places]
 
         async def bootstrap(server: MendedServer) -> None:
             if server.alone and contacts:

@@ -123,6 +123,7 @@ def test_a_mistake_in_the_environment_names_the_variable(
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
+        ({"links": {"frame": 1 << 20}}, r"links\.frame"),  # it would not fit into a frame
         ({"listen": "7000"}, "HOST:PORT"),
         ({"listen": "127.0.0.1:x"}, "no port"),
         ({"listen": "127.0.0.1:65536"}, "no port"),
@@ -135,7 +136,7 @@ def test_a_mistake_in_the_environment_names_the_variable(
         ({"listen": "0.0.0.0:1", "insecure": True}, "advertise"),
     ],
 )
-def test_addresses_are_checked(flags: dict[str, Any], expected: str) -> None:
+def test_addresses_and_sizes_are_checked(flags: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load_config(flags=flags)
 
