@@ -174,23 +174,24 @@ class DataFolder:
 
     def place_socket(self) -> Path:
         """Where the control socket is to be made; nothing is there any more."""
+        self._remove_socket()  # of a process that was killed
         path = self.path.absolute() / "control.sock"
-        pointer = self.path / "control"
-        pointer.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
         if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
             path = Path(tempfile.mkdtemp(prefix="canopy-")) / "control.sock"
-            write_durably(pointer, f"{path}\n")
+            write_durably(self.path / "control", f"{path}\n")
         return path
 
-    def close(self) -> None:
-        """Remove what says that the node runs, and give the folder free."""
+    def _remove_socket(self) -> None:
         path = control_path(self.path)
         path.unlink(missing_ok=True)
         if path.parent != self.path.absolute() and path.parent.name.startswith("canopy-"):
             (self.path / "control").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody put something there: leave it
                 path.parent.rmdir()
+
+    def close(self) -> None:
+        """Remove what says that the node runs, and give the folder free."""
+        self._remove_socket()
         (self.path / "address").unlink(missing_ok=True)
         os.close(self._state)
         os.close(self._lock)
