@@ -85,7 +85,8 @@ def console(stderr: bool = False) -> Console:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table in the project's style; a column whose name begins with > is a number's."""
+    """An empty table in the project's style. A column whose name begins with > holds numbers, with
+    = what must not be broken into lines."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -93,6 +94,8 @@ def table(*columns: str, title: str | None = None) -> Table:
     for column in columns:
         if column.startswith(">"):
             found.add_column(column[1:], justify="right", no_wrap=True)
+        elif column.startswith("="):
+            found.add_column(column[1:], no_wrap=True)
         else:
             found.add_column(column, overflow="fold")
     return found

@@ -162,6 +162,8 @@ def _batches(file: BinaryIO, format_: str, rate: float, tally: Tally) -> Iterato
 
 def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
     """Wait for an item, then take what else is there, up to `most` items and BATCH_BYTES."""
+    from cli.feeds import Entry, weight
+
     while (item := items.get()) is not None:
         chunk: list[Item] = []
         size = 0
@@ -171,8 +173,7 @@ def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
                     yield chunk
                 raise item
             chunk.append(item)
-            draft = getattr(item, "draft", None)
-            size += 0 if draft is None else len(draft.payload) + 64 * len(draft.attributes)
+            size += weight(item.draft) if isinstance(item, Entry) else 0
             if len(chunk) >= most or size >= BATCH_BYTES:
                 break
             try:

@@ -13,7 +13,7 @@ from cli.output import console, duration, label, plain, print_json, table
 if TYPE_CHECKING:
     from overlay.client import ClusterInfo, Status
 
-SHORT = 12
+SHORT = 8
 """Digits of a key of the ring that a person needs; --json has all 40."""
 
 
@@ -82,7 +82,7 @@ def peers(as_json: bool, timeout: float, connect: str | None) -> None:
     if as_json:
         print_json(plain(found))
         return
-    rows = table("node", "address", "link", ">age", ">sent", ">received")
+    rows = table("=node", "address", "link", ">age", ">sent", ">received")
     for peer in sorted(found, key=lambda p: (not p.neighbour, p.node)):
         age = str(peer.age) if peer.neighbour else "-"
         counts = (f"{peer.sent:,}", f"{peer.received:,}")
@@ -118,7 +118,7 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     if as_json:
         print_json([cluster_object(cluster) for cluster in found.clusters])
         return
-    rows = table("owns up to", ">epoch", "primary", "standby", ">brokers", "attributes")
+    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
     for cluster in found.clusters:
         rows.add_row(*_cluster_row(cluster))
     console().print(rows)
@@ -156,13 +156,13 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None) ->
         print_json({**cluster_object(found.cluster), "attribute": found.attribute, **virtual})
         return
     out = console()
-    rows = table("owns up to", ">epoch", "primary", "standby", ">brokers", "attributes")
+    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
     rows.add_row(*_cluster_row(found.cluster))
     out.print(rows)
     if not found.virtual_nodes:
         out.print(f"nobody subscribes to {label(attribute)}: it has no tree")
         return
-    tree = table("from", "to", "host", ">registrations")
+    tree = table("from", "to", "=host", ">registrations")
     for each in found.virtual_nodes:
         tree.add_row(label(each.lo), label(each.hi), each.host, f"{each.registrations:,}")
     out.print(tree)

@@ -64,10 +64,3 @@ def _show_reason(out: Console, reason: Reason) -> None:
         shown = label(verdict.text)
         indent = "  " * (verdict.depth + 1)
         out.print(f"{indent}{MARKS.get(verdict.verdict, ' ')} {shown}{seen}", soft_wrap=True)
-    if reason.attribute:
-        interval = f"{label(reason.lo)} … {label(reason.hi)}"
-        out.print(
-            f"  [dim]through the tree of {label(reason.attribute)}, "
-            f"virtual node {interval}, {reason.hops} messages[/]",
-            soft_wrap=True,
-        )

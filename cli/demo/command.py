@@ -79,8 +79,9 @@ def demo(
     from cli.demo.summary import show
     from cli.output import console, print_json
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup means it
+            signal.signal(number, _interrupt)
     source = _source(feed, out)
     plan = Plan(
         nodes=nodes,

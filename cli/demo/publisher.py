@@ -11,7 +11,7 @@ from typing import Final
 
 from cli.demo.overlay import NodeProcess, Overlay
 from cli.demo.plan import TELEMETRY, Plan
-from cli.feeds import Entry, Refusal, read_feed
+from cli.feeds import Entry, Refusal, read_feed, weight
 from overlay.client import Done, Feed, Publish, Published
 from wire.client import ControlClient, ControlError
 
@@ -92,7 +92,7 @@ def batches(
             outcome.refused.append(item)
             continue
         batch.append(item)
-        size += len(item.draft.payload) + 64 * len(item.draft.attributes)
+        size += weight(item.draft)
         if len(batch) >= most or size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0

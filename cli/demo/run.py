@@ -35,6 +35,7 @@ def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any
         outcome = _live(plan, source, overlay, subscribers, display)
         display.step("Stopping the nodes", plan.nodes)
         killed = overlay.stop(lambda left: display.update(left, plan.nodes))
+        display.done("all have left")
         notes += [f"node {node.number} did not leave in time and was killed" for node in killed]
     notes += subscribers.notices
     analysis = _analyse(plan, display)

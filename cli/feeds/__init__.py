@@ -5,7 +5,7 @@
 `formats` finds out which it is. DESIGN.md, section 6, Events, has the rules that they share.
 """
 
-from cli.feeds.drafts import Entry, Item, Refusal, id_text
+from cli.feeds.drafts import Entry, Item, Refusal, id_text, weight
 from cli.feeds.formats import FORMATS, read_feed
 
-__all__ = ["FORMATS", "Entry", "Item", "Refusal", "id_text", "read_feed"]
+__all__ = ["FORMATS", "Entry", "Item", "Refusal", "id_text", "read_feed", "weight"]

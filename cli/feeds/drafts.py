@@ -156,6 +156,16 @@ def name_event(
     return attributes
 
 
+def weight(draft: Draft) -> int:
+    """Roughly how many bytes a draft takes on the way, at least; to bound batches."""
+    total = len(draft.payload) + len(draft.payload_type)
+    for name, value in draft.attributes.items():
+        total += 4 * len(name) + 16
+        if isinstance(value, str):
+            total += 4 * len(value)  # UTF-8 takes up to four bytes for a character
+    return total
+
+
 def id_text(value: Value | None) -> str:
     """A user's id as the text by which deliveries and commands name it."""
     if isinstance(value, bool):
