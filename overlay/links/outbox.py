@@ -25,6 +25,9 @@ OVERHEAD = 64
 """Bytes that each batch is reckoned at beyond its body, so that many tiny batches are bounded,
 too. About what the frame's head and the kept objects take."""
 
+LIST_HEAD = 5
+"""Bytes that joining adds to the messages' own: MessagePack's longest array header."""
+
 COMPRESS_FROM = 1_024
 """Smaller bodies are not worth zlib's 10 to 20 µs (overlay/settings.py, compress)."""
 
@@ -84,7 +87,7 @@ class Outbox:
         waiting = self.waiting
         if not waiting:
             return None
-        room = self.credit - self.under_way_bytes - OVERHEAD
+        room = self.credit - self.under_way_bytes - OVERHEAD - LIST_HEAD
         frame = self._settings.frame
         # Small rests of credit are not used up in tiny batches (the silly window of RFC 1122,
         # section 4.2.3.4): wait until the room is worth a batch.

@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from overlay.links.inbox import Arrival, DigestMismatchError, Inbox, unpack
@@ -95,6 +95,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
+@example([("put", 1), ("put", 1), ("credit", 82), ("cut", 0)])  # the joined list's own head
 def test_credit_is_never_exceeded_and_nothing_overtakes(steps: list[tuple[str, int]]) -> None:
     box = outbox(credit=9_000, frame=4_096)
     number = 0
