@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -27,7 +30,7 @@ POLL = 20  # beats between questions to the node: its gossip moves every 2 s (Vi
 TELEMETRY = 1.0  # seconds between samples of the telemetry feed that is started from here
 
 # DESIGN.md, section 6, exit codes
-OK, UNREACHABLE, DENIED, TIME_OUT = 0, 3, 4, 5
+OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
@@ -56,6 +59,7 @@ class CanopyApp(App[int]):
     def __init__(self, connect: Connector, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.attachment = Attachment(connect, clock)
+        self.tracebacks = True  # of our own faults; `run` asks the environment
         self.beats = 0
         self._clock = clock
         self._pending = Changes(False, False, False)
@@ -76,6 +80,24 @@ class CanopyApp(App[int]):
     def on_unmount(self) -> None:
         """End the subscriptions."""
         self.attachment.stop()
+
+    def leave_on_signals(self) -> None:
+        """End in order, so that the terminal is given back as it was."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual would print a page of source and variables, which helps nobody but us.
+        if self.tracebacks:
+            super()._handle_exception(error)
+            return
+        said = str(error).strip().splitlines()
+        self.exit(
+            return_code=FAILURE,
+            message=f"canopy tui: an internal fault, {type(error).__name__}: "
+            f"{said[0] if said else ''} (CANOPY_DEBUG=1 shows more)",
+        )
 
     @property
     def main_screen(self) -> MainScreen | None:
@@ -148,6 +170,9 @@ def run(connect: str | None) -> int:
 
     Returns the exit code; a node that is not there at the start is told on standard error.
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("canopy tui: needs a terminal; use `canopy sub` in a pipe", file=sys.stderr)
+        return USAGE
     attach = connector(connect)
     try:
         attach().close()
@@ -157,5 +182,7 @@ def run(connect: str | None) -> int:
             return DENIED
         return TIME_OUT if isinstance(error, CommandTimeoutError) else UNREACHABLE
     app = CanopyApp(attach)
+    app.tracebacks = bool(os.environ.get("CANOPY_DEBUG"))
+    app.call_later(app.leave_on_signals)
     app.run()
     return app.return_code or OK

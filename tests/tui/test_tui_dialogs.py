@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from textual.widgets import Input, TextArea
 
 from overlay.client import Feed, Publish
 from tests.tui.tui_fake_node import ME
-from tests.tui.tui_pilot import Seat, play, quake
-from tui.app import UNREACHABLE, run
+from tests.tui.tui_pilot import TRIES, Seat, play, quake
+from tui.app import UNREACHABLE, USAGE, run
 from tui.screens.help import HelpScreen
 from tui.screens.live import LiveScreen
 from tui.screens.overlay import OverlayScreen
+from tui.widgets.event_stream import EventStream
 from tui.widgets.selector_input import SelectorInput
 
 
@@ -147,9 +149,76 @@ def test_markup_of_others_is_text() -> None:
 
 
 def test_no_node_is_told_in_one_line_with_its_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert run(str(tmp_path / "nothing")) == UNREACHABLE
     error = capsys.readouterr().err
     assert "nothing" in error
     assert "Traceback" not in error
+
+
+def test_without_a_terminal_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(None) == USAGE
+    assert "use `canopy sub`" in capsys.readouterr().err
+
+
+def test_an_own_fault_is_one_line() -> None:
+    async def scenario(seat: Seat) -> None:
+        seat.app.tracebacks = False
+
+        def fault() -> None:
+            raise RuntimeError("broken\nin two lines")
+
+        seat.app.call_later(fault)
+        for _ in range(TRIES):  # not by the pilot, which waits for an app that goes on
+            if seat.app.return_code is not None:
+                break
+            await asyncio.sleep(0.02)
+        assert seat.app.return_code == 1
+        (said,) = seat.app._exit_renderables
+        assert str(said) == (
+            "canopy tui: an internal fault, RuntimeError: broken (CANOPY_DEBUG=1 shows more)"
+        )
+
+    play(scenario)
+
+
+def test_a_name_that_nobody_has_seen_is_pointed_out() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.until(lambda: seat.app.attachment.up)
+        await seat.press("a")
+        await seat.type_selector("magnitud > 5 AND place = 'x'")
+        await seat.sees("✓ a good selector, on magnitud, place  (not seen yet: magnitud)")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_the_list_is_readable_in_both_themes(dark: bool) -> None:
+    async def scenario(seat: Seat) -> None:
+        if not dark:
+            await seat.press("t")
+        await seat.pilot.pause()
+        stream = seat.app.screen.query_one(EventStream)
+        for name in sorted(EventStream.COMPONENT_CLASSES):
+            style = stream.get_component_rich_style(name)
+            assert style.color is not None
+            assert style.bgcolor is not None
+            ink, paper = style.color.get_truecolor(), style.bgcolor.get_truecolor()
+            assert contrast(ink, paper) >= 4.5, f"{name}: WCAG AA"
+
+    play(scenario)
+
+
+def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+    """WCAG 2.1's contrast ratio of two colours."""
+
+    def luminance(colour: tuple[int, int, int]) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+                  for c in (part / 255 for part in colour)]  # fmt: skip
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dim, bright = sorted((luminance(one), luminance(other)))
+    return (bright + 0.05) / (dim + 0.05)

@@ -214,7 +214,6 @@ class FakeClient:
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
-        self.dropped = 0
         self.notices: deque[Failed] = deque()
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()

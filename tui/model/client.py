@@ -44,7 +44,6 @@ CONNECT_TIMEOUT = 3.0  # seconds; a Unix socket answers in milliseconds; wild gu
 class Client(Protocol):
     """What is used of `wire.client.ControlClient`."""
 
-    dropped: int
     notices: deque[Failed]
 
     def request(self, command: Command, timeout: float = ...) -> Reply:

@@ -18,6 +18,7 @@ from tui.model.text import one_line, show_time, show_value
 
 TIME_WIDTH = 12  # HH:MM:SS.mmm
 WIDEST = 26  # cells of one attribute: three fit beside time and id in 120 columns
+FOR_WIDEST = 16  # cells of the names of subscriptions
 REST = 400  # cells of the last column; the detail pane shows all
 GAP = 2
 REST_TITLE = "also"
@@ -72,7 +73,7 @@ class Columns:
                     length = cell_len(show_value(row.event.attributes[name]))
                     self._widths[i] = max(self._widths[i], min(WIDEST, length))
             if self._for_width:
-                self._for_width = max(self._for_width, min(WIDEST, cell_len(self._for(row))))
+                self._for_width = max(self._for_width, min(FOR_WIDEST, cell_len(self._for(row))))
         return before != (self._widths, self._for_width)
 
     def header(self, style: Style) -> list[Segment]:

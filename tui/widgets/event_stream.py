@@ -43,7 +43,8 @@ class EventStream(ScrollView, can_focus=True):
         "event-stream--header",
         "event-stream--row",
         "event-stream--odd",
-        "event-stream--dim",
+        "event-stream--row-dim",
+        "event-stream--odd-dim",
         "event-stream--cursor",
     }
 
@@ -117,7 +118,7 @@ class EventStream(ScrollView, can_focus=True):
             return Strip.blank(width, self.rich_style)
         kind = "odd" if place % 2 else "row"
         style = self.get_component_rich_style(f"event-stream--{kind}")
-        dim = style + self.get_component_rich_style("event-stream--dim", partial=True)
+        dim = self.get_component_rich_style(f"event-stream--{kind}-dim")
         if place == self.place:
             style = dim = self.get_component_rich_style("event-stream--cursor")
         return self._strip(self.columns.line(row, style, dim), left, width, style)

@@ -20,7 +20,7 @@ from textual.widgets import Input, Static
 
 from tui.model.check import Check, check
 from tui.model.completion import Completion, ValuesOf, complete, tokens
-from tui.model.text import fit
+from tui.model.text import fit, one_line
 
 SHOWN = 5  # candidates in sight: the dialog must fit into 24 lines
 LONGEST = 16_384  # characters; the compiler's own cap says the rest
@@ -116,6 +116,7 @@ class SelectorInput(Vertical):
     def refresh_names(self) -> None:
         """The names of attributes have come."""
         self._propose()
+        self._show_caret()
 
     def candidate(self, what: str) -> bool:
         """take, next or previous; False if there is none."""
@@ -169,6 +170,10 @@ class SelectorInput(Vertical):
             text.append(f"✗ {self.check.message}", "bold")
         elif self.check.good:
             text.append(f"\n✓ {self.check.message}", "bold green")
+            names = self._names()
+            unseen = [name for name in self.check.attributes if name not in names]
+            if names and unseen:
+                text.append(f"  (not seen yet: {', '.join(map(one_line, unseen))})")
         else:
             text.append(f"\n{self.check.message}", "dim")
         self.query_one("#caret", Static).update(text)
