@@ -7,12 +7,18 @@ A map changes in two steps, so that an event finds all registrations wherever it
 2. *commit*: the new map is written to the log; everybody else gets it, and who loses an interval
    stops serving it. Until all have answered, registrations still go to the hosts of both maps.
 
-One change at a time per tree. A host that dies while it prepares makes the change given up; one
-that dies later is found by the next look.
+One change at a time per tree. A host whose link is lost while a change is prepared makes it given
+up; one that is lost later is found by the next look.
+
+A host whose link was lost is a *stray*: it may be a new process that knows nothing, or have missed
+what was said meanwhile. Where it can be reached again it is given everything anew by a change to a
+map that may be the same but for its version: it forgets all (`Assign` of nothing), gets all its
+registrations, and serves again.
 """
 
 from __future__ import annotations
 
+from matching import Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
@@ -66,6 +72,8 @@ class Balance(Machine):
         for attribute, owned in list(self.owner.trees.items()):
             if not owned.changing and self.owner.owns(attribute):
                 self._step(owned)
+            elif not owned.changing and self.owner.live_strays(owned):
+                self._restore(owned)  # on its way out, too: the next owner knows nothing of them
         self._release()
         self._ask_for_split()
         self.port.set_timer(LOOK_PERIOD, BalanceDue())
@@ -107,14 +115,18 @@ class Balance(Machine):
     # --- what to change ---
 
     def _step(self, owned: OwnedTree) -> None:
-        tree = owned.tree
         if self._uproot(owned):
             return
         new = self._moved(owned) or self._split(owned) or self._merged(owned)
-        if new is None and owned.strays:
-            new = PartitionMap(self.owner.next_version(), tree.map.entries)
         if new is not None:
             self._prepare(owned, new)
+        elif self.owner.live_strays(owned):
+            self._restore(owned)
+
+    def _restore(self, owned: OwnedTree) -> None:
+        """The same map once more, for the strays' sake."""
+        version = self.owner.next_version()
+        self._prepare(owned, PartitionMap(version, owned.tree.map.entries))
 
     def _uproot(self, owned: OwnedTree) -> bool:
         now = self.port.now
@@ -127,7 +139,7 @@ class Balance(Machine):
             return False
         attribute = owned.tree.attribute
         version = self.owner.next_version()
-        for host in owned.all_hosts().values():
+        for host in self.owner.reachable_hosts(owned).values():
             self.port.send(host, Assign(attribute, version, (), 0, ()))
         self.owner.append(Uprooted(attribute))
         del self.owner.trees[attribute]
@@ -170,30 +182,39 @@ class Balance(Machine):
     # --- step 1: prepare ---
 
     def _prepare(self, owned: OwnedTree, new: PartitionMap) -> None:
-        old = owned.tree.map
+        attribute = owned.tree.attribute
         owned.next = new
         owned.awaited.clear()
+        owned.prepared.clear()
         for host in new.hosts().values():
-            held = old.hosted_by(host.id)
-            gained = [
-                interval
-                for interval in new.hosted_by(host.id)
-                if not any(h.lo <= interval.lo and interval.hi <= h.hi for h in held)
+            gained = self._gained(owned, new, host)
+            if not gained or host.id in self.owner.dead:
+                continue
+            owned.awaited[host.id] = owned.prepared[host.id] = host
+            if host.id in owned.strays:
+                self.port.send(host, Assign(attribute, new.version, (), 0, ()))
+            registrations = [
+                r
+                for r in owned.tree.registrations.values()
+                if any(r.interval.overlaps(interval) for interval in gained)
             ]
-            if gained:
-                owned.awaited[host.id] = host
-                registrations = [
-                    r
-                    for r in owned.tree.registrations.values()
-                    if any(r.interval.overlaps(interval) for interval in gained)
-                ]
-                for at in range(0, len(registrations), INSTALL_BATCH):
-                    batch = tuple(registrations[at : at + INSTALL_BATCH])
-                    self.port.send(host, Install(owned.tree.attribute, batch))
-                self._assign(owned, host, new)
+            for at in range(0, len(registrations), INSTALL_BATCH):
+                batch = tuple(registrations[at : at + INSTALL_BATCH])
+                self.port.send(host, Install(attribute, batch))
+            self._assign(owned, host, new)
         self.owner.watch_hosts()
         if not owned.awaited:
             self._commit(owned)
+
+    @staticmethod
+    def _gained(owned: OwnedTree, new: PartitionMap, host: Peer) -> list[Interval]:
+        """What the host will serve and has not all registrations for."""
+        held = () if host.id in owned.strays else owned.tree.map.hosted_by(host.id)
+        return [
+            interval
+            for interval in new.hosted_by(host.id)
+            if not any(h.lo <= interval.lo and interval.hi <= h.hi for h in held)
+        ]
 
     def _assign(self, owned: OwnedTree, host: Peer, map_: PartitionMap) -> None:
         hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
@@ -208,20 +229,25 @@ class Balance(Machine):
         version = (owned.next or owned.tree.map).version
         if message.version == version and sender.id in owned.awaited:
             del owned.awaited[sender.id]
+            if owned.next is not None:
+                owned.strays.pop(sender.id, None)
             self._go_on(owned)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A host that prepares is lost: give up. One that is to stop has stopped."""
+        """A host is lost: a change that it is part of is given up while that is possible. One that
+        was to stop serving has stopped."""
         for owned in list(self.owner.trees.values()):
-            if owned.awaited.pop(event.peer.id, None) is not None:
-                if owned.next is not None:
-                    self._give_up(owned)
-                else:
-                    self._go_on(owned)
+            if event.peer.id not in owned.all_hosts():
+                continue
+            owned.stray(event.peer)
+            if owned.next is not None:
+                self._give_up(owned)
+            elif owned.awaited.pop(event.peer.id, None) is not None:
+                self._go_on(owned)
 
     def _give_up(self, owned: OwnedTree) -> None:
-        assert owned.next is not None
-        owned.strays.update(owned.next.hosts())
+        for host in owned.prepared.values():
+            owned.stray(host)
         owned.next = None
         owned.awaited.clear()
         self._settled(owned)
@@ -240,7 +266,7 @@ class Balance(Machine):
         assert owned.next is not None
         old, new, attribute = owned.tree.map, owned.next, owned.tree.attribute
         told: dict[NodeId, Peer] = {**owned.strays, **old.hosts(), **new.hosts()}
-        owned.strays.clear()
+        serving = new.hosts()
         owned.previous, owned.next = old, None
         self.owner.append(MapChanged(attribute, new.version, new.entries))
         epoch, version = new.version
@@ -248,9 +274,11 @@ class Balance(Machine):
             "map", attribute=attribute, epoch=epoch, version=version, size=len(new.entries)
         )
         for host in told.values():
-            if host.id not in self.owner.dead:
-                owned.awaited[host.id] = host
-                self._assign(owned, host, new)
+            if host.id in self.owner.dead or (host.id in owned.strays and host.id in serving):
+                continue  # not to be told, or back only since the change was prepared
+            owned.strays.pop(host.id, None)
+            owned.awaited[host.id] = host
+            self._assign(owned, host, new)
         self._go_on(owned)
 
     def _finish(self, owned: OwnedTree) -> None:

@@ -35,6 +35,10 @@ BALANCE_DELAY = 0.2
 """Seconds between a change of load and a look at it, so that a burst is looked at once. Wild
 guess."""
 
+MAX_STRAYS = 64
+"""Strays that a tree remembers: more than any tree loses before the next look. Those that do not
+come back are forgotten, the oldest first. Wild guess."""
+
 
 class BalanceDue(Timer, frozen=True):
     """Look at the load of the virtual nodes (balance.py)."""
@@ -105,7 +109,10 @@ class OwnedTree:
         self.next: PartitionMap | None = None  # map that is being prepared
         self.previous: PartitionMap | None = None  # map that some host may still serve
         self.awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
-        self.strays: dict[NodeId, Peer] = {}  # hosts of a map that was prepared and given up
+        self.prepared: dict[NodeId, Peer] = {}  # hosts that were told of `next`
+        self.strays: dict[NodeId, Peer] = {}
+        """Hosts that may not hold what the map says: their link was lost, or they prepared a change
+        that was given up. They are given all anew (balance.py)."""
         self.empty_since: float | None = None
 
     @property
@@ -131,6 +138,15 @@ class OwnedTree:
         for map_ in self.maps():
             hosts.update(map_.hosts())
         return hosts
+
+    def stray(self, host: Peer) -> None:
+        """Do not rely on what this host holds."""
+        self.strays.pop(host.id, None)
+        self.strays[host.id] = host
+        if len(self.strays) > MAX_STRAYS:
+            del self.strays[next(iter(self.strays))]
+        for waiting in self.waiting.values():
+            waiting.installed.pop(host.id, None)
 
     def installed_everywhere(self, waiting: Waiting) -> bool:
         """Whether every host that may serve it has the registration."""
@@ -279,7 +295,8 @@ class Owner(Machine):
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
         if arc is None or any(
-            (owned.waiting or owned.changing) and arc.owns(attribute_key(attribute))
+            (owned.waiting or owned.changing or self.live_strays(owned))
+            and arc.owns(attribute_key(attribute))
             for attribute, owned in self.trees.items()
         ):
             return
@@ -335,11 +352,21 @@ class Owner(Machine):
                 load[entry.host.id] = load.get(entry.host.id, 0.0) + share
         return min(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0.0))
 
+    def live_strays(self, owned: OwnedTree) -> bool:
+        """Whether a host that can be reached has to be given all anew."""
+        return any(node not in self.dead for node in owned.strays)
+
+    def reachable_hosts(self, owned: OwnedTree) -> dict[NodeId, Peer]:
+        """Every host that may hold registrations of this tree and can be told something."""
+        return {n: peer for n, peer in owned.all_hosts().items() if n not in self.dead}
+
     def watch_hosts(self) -> None:
         """Notice the silence of every host."""
         hosts: dict[NodeId, Peer] = {}
         for owned in self.trees.values():
-            hosts.update(owned.all_hosts())
+            for map_ in owned.maps():
+                hosts.update(map_.hosts())
+            hosts.update(self.reachable_hosts(owned))
         hosts.pop(self.port.me.id, None)
         self.port.watch("hosts", tuple(hosts.values()))
 

@@ -237,7 +237,7 @@ class Registry(Machine):
         self.owner.append(Ended(attribute, ids))
         for id_ in ids:
             owned.waiting.pop(id_, None)
-        for host in owned.all_hosts().values():
+        for host in self.owner.reachable_hosts(owned).values():
             self.port.send(host, Uninstall(attribute, ids))
         self.owner.balance_soon()
 
