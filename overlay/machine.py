@@ -129,5 +129,34 @@ class Machine:
         """Set the first timers. Called once, after all machines are built."""
 
 
+class Alarm:
+    """One timer that a busy machine cannot put off for ever.
+
+    `Port.set_timer` moves a pending timer; a machine that sets its timer at every event would never
+    be called as long as events come faster than its delay. An alarm keeps the earlier time.
+    """
+
+    def __init__(self, port: Port, timer: Timer) -> None:
+        self.port = port
+        self.timer = timer
+        self._due: float | None = None
+
+    def within(self, delay: float) -> None:
+        """Ring in `delay` seconds, or when it is due already if that is sooner."""
+        due = self.port.now + delay
+        if self._due is None or due < self._due:
+            self._due = due
+            self.port.set_timer(delay, self.timer)
+
+    def rang(self) -> None:
+        """It has rung: to be called first in the timer's handler."""
+        self._due = None
+
+    def cancel(self) -> None:
+        """It shall not ring."""
+        self._due = None
+        self.port.cancel_timer(self.timer)
+
+
 class ProtocolError(Exception):
     """A peer said what the protocol does not allow: its link is closed with this reason."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.keys import attribute_key
 from overlay.lower_random.events import WalkFound, WalkLost
-from overlay.machine import Handlers, Machine, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.locations import Locations
@@ -64,6 +64,7 @@ class Finder(Machine):
         self.ring = ring
         self.locations = locations
         self.searches: dict[str, Search] = {}
+        self._again = Alarm(port, AskAgain())
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -115,7 +116,7 @@ class Finder(Machine):
             for at in range(0, len(names), QUESTION_BATCH):
                 self.port.send(peer, AskTree(tuple(names[at : at + QUESTION_BATCH])))
         if self.searches:
-            self.port.set_timer(PAUSE, AskAgain())
+            self._again.within(PAUSE)
 
     # --- walks ---
 
@@ -190,6 +191,7 @@ class Finder(Machine):
 
     def on_ask_again(self, timer: AskAgain) -> None:
         """What was not answered in time is asked once more, through a fresh lookup."""
+        self._again.rang()
         due = [
             attribute
             for attribute, search in self.searches.items()
@@ -203,7 +205,7 @@ class Finder(Machine):
                 self.ring.find(attribute_key(attribute))
         self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
         if self.searches:
-            self.port.set_timer(PAUSE, AskAgain())
+            self._again.within(PAUSE)
 
     def _found(self, attribute: str, by: str) -> None:
         search = self.searches.pop(attribute)

@@ -17,7 +17,7 @@ from matching import place
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.finder import Finder
@@ -74,6 +74,7 @@ class Publisher(Machine):
         self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
         self.pairs = 0
         self._sequence = 0
+        self._retry = Alarm(port, RetryDue())
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -125,7 +126,7 @@ class Publisher(Machine):
             routes += [(outgoing, name) for name in names]
         self.port.count("published", len(events))
         self._route(routes)
-        self.port.set_timer(self.settings.tree.retry, RetryDue())
+        self._retry.within(self.settings.tree.retry)
         return events
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
@@ -209,7 +210,7 @@ class Publisher(Machine):
             self.port.emit(RoomAgain())
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
-        """The host does not serve the tree (any more)."""
+        """The sender does not serve the tree (any more): it, or one to whom our host passed it."""
         if message.incarnation == self.incarnation:
             attribute = message.attribute
             self.locations.forget(attribute, sender.id)
@@ -217,7 +218,7 @@ class Publisher(Machine):
             again = []
             for sequence in message.sequences:
                 outgoing = self.outgoing.get(sequence)
-                if outgoing is not None and outgoing.pairs.get(attribute, ("",))[0] == sender.id:
+                if outgoing is not None and outgoing.pairs.get(attribute, ("",))[0]:
                     outgoing.moves += 1
                     again.append((outgoing, attribute))
             if any(outgoing.moves > MOVES for outgoing, _ in again):
@@ -265,6 +266,7 @@ class Publisher(Machine):
 
     def on_retry_due(self, timer: RetryDue) -> None:
         """Silence: send again what was sent too long ago (a host in between may have died)."""
+        self._retry.rang()
         before = self.port.now - self.settings.tree.retry
         again = [
             (outgoing, attribute)
@@ -276,4 +278,4 @@ class Publisher(Machine):
             self.port.count("visits_retried", len(again))
             self._await_ring(again)
         if self.outgoing:
-            self.port.set_timer(self.settings.tree.retry, RetryDue())
+            self._retry.within(self.settings.tree.retry)

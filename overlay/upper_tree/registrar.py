@@ -19,7 +19,7 @@ from matching import EVERYTHING, Interval, Predicate
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
@@ -72,6 +72,7 @@ class Registrar(Machine):
         self.incarnation = incarnation
         self.ring = ring
         self.placed: dict[tuple[str, str], Placed] = {}  # (attribute, registration id)
+        self._again = Alarm(port, RegisterDue())
         self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
         self._leaving = False
 
@@ -167,7 +168,7 @@ class Registrar(Machine):
             for at in range(0, len(batch), REGISTER_BATCH):
                 registrations = tuple(p.registration for p in batch[at : at + REGISTER_BATCH])
                 self.port.send(peer, Register(self.incarnation, registrations))
-        self.port.set_timer(PAUSE, RegisterDue())
+        self._again.within(PAUSE)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Send what waited for this owner."""
@@ -212,6 +213,7 @@ class Registrar(Machine):
 
     def on_register_due(self, timer: RegisterDue) -> None:
         """What has waited long enough is sent again, after a fresh lookup."""
+        self._again.rang()
         now = self.port.now
         due = [p for p in self.placed.values() if not p.acknowledged and p.again_at <= now]
         for placed in due:
@@ -219,7 +221,7 @@ class Registrar(Machine):
         self._place(due)
         self._end()
         if not self.settled:
-            self.port.set_timer(PAUSE, RegisterDue())
+            self._again.within(PAUSE)
 
     # --- ending ---
 
@@ -240,7 +242,7 @@ class Registrar(Machine):
         for (_, attribute), (peer, ids) in batches.items():
             self.port.send(peer, Unregister(attribute, tuple(ids)))
         if self.ending:
-            self.port.set_timer(PAUSE, RegisterDue())
+            self._again.within(PAUSE)
 
     def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
         """Gone."""

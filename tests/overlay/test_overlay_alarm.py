@@ -1,0 +1,73 @@
+"""A machine that is always busy still gets to what it does once in a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from overlay.client import Draft
+from overlay.machine import Alarm, Peer, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.history import History
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.publisher import Publisher, RetryDue
+from tests.support.fake_port import FakePort
+from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings
+
+
+class Look(Timer, frozen=True):
+    pass
+
+
+def test_an_alarm_keeps_the_earlier_time() -> None:
+    port = FakePort()
+    alarm = Alarm(port, Look())
+    alarm.within(3)
+    port.now += 2
+    alarm.within(3)
+    assert port.timers[Look()] == port.now + 1
+    alarm.within(0.5)
+    assert port.timers[Look()] == port.now + 0.5
+    alarm.rang()
+    alarm.within(3)
+    assert port.timers[Look()] == port.now + 3
+    alarm.cancel()
+    assert Look() not in port.timers
+
+
+def test_trees_are_cut_while_subscriptions_never_stop_coming() -> None:
+    """One every 100 ms, where a look at the load waits for 200 ms."""
+    world = grown(5, 1, settings(tree={"split_at": 8}))
+    for number in range(100):
+        world.subscribe(f"n{number % 5}", f"x BETWEEN {number} AND {number + 3}")
+        world.run(0.1)
+    assert sum(hosts(world)["x"].values()) >= 8
+    acknowledged(world)
+    for number in range(40):
+        world.publish(f"n{number % 5}", {"x": number * 2.5})
+    assert_exact(world)
+
+
+class NoFinder:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
+        pass
+
+    def ask_ring(self, attributes: Iterable[str]) -> None:
+        self.asked += attributes
+
+
+def test_events_are_sent_again_while_events_never_stop_coming() -> None:
+    port, finder, locations = FakePort(), NoFinder(), Locations(10)
+    no_points: Any = None
+    publisher = Publisher(port, Settings(), 1, finder, locations, no_points, History(10))  # type: ignore[arg-type]
+    locations.learn_entry("x", Peer("host", "host:1"))
+    for _ in range(8):  # an answer is due after 3 s; one event every second
+        publisher.publish([Draft({"x": 1})])
+        port.now += 1
+        if port.timers.get(RetryDue(), port.now + 1) <= port.now:
+            del port.timers[RetryDue()]
+            publisher.on_retry_due(RetryDue())
+    assert "x" in finder.asked
