@@ -24,6 +24,7 @@ from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
+from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Install
 from overlay.upper_tree.owner import BalanceDue, OwnedTree, Owner
@@ -32,9 +33,6 @@ from overlay.upper_tree.state import MapChanged, Uprooted
 
 LOOK_PERIOD = 1.0
 """Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
-
-INSTALL_BATCH = 256
-"""Registrations per message, to stay well under a frame. Wild guess."""
 
 UPROOT_AFTER = 5.0
 """Seconds that a tree without registrations stands, for a subscriber who comes back. Wild guess."""
@@ -67,6 +65,7 @@ class Balance(Machine):
 
     def on_balance_due(self, timer: BalanceDue) -> None:
         """One step for each tree; then the cluster as a whole."""
+        self.owner.balance_alarm.rang()
         if not self.owner.clusters.is_primary:
             return
         for attribute, owned in list(self.owner.trees.items()):
@@ -76,7 +75,7 @@ class Balance(Machine):
                 self._restore(owned)  # on its way out, too: the next owner knows nothing of them
         self._release()
         self._ask_for_split()
-        self.port.set_timer(LOOK_PERIOD, BalanceDue())
+        self.owner.balance_alarm.within(LOOK_PERIOD)
 
     def on_member_joined(self, event: MemberJoined) -> None:
         """Somebody can take load over."""
@@ -198,8 +197,7 @@ class Balance(Machine):
                 for r in owned.tree.registrations.values()
                 if any(r.interval.overlaps(interval) for interval in gained)
             ]
-            for at in range(0, len(registrations), INSTALL_BATCH):
-                batch = tuple(registrations[at : at + INSTALL_BATCH])
+            for batch in in_batches(registrations, weigh_registration):
                 self.port.send(host, Install(attribute, batch))
             self._assign(owned, host, new)
         self.owner.watch_hosts()

@@ -24,7 +24,7 @@ from overlay.chord.events import (
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
+from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.partition import PartitionMap
@@ -164,6 +164,7 @@ class Owner(Machine):
         self.settings = settings
         self.clusters = clusters
         self.ring = ring
+        self.balance_alarm = Alarm(port, BalanceDue())
         self.state = ClusterState()
         self.told = ToldTable(settings.tree.nobody_term)
         self.trees: dict[str, OwnedTree] = {}  # only at the primary
@@ -262,7 +263,7 @@ class Owner(Machine):
         self._departing = None
         self.trees.clear()
         self.port.watch("hosts", ())
-        self.port.cancel_timer(BalanceDue())
+        self.balance_alarm.cancel()
 
     def adopt(self, attribute: str) -> OwnedTree:
         """Begin to decide about a tree of the state."""
@@ -372,4 +373,4 @@ class Owner(Machine):
 
     def balance_soon(self) -> None:
         """Look at the load in a moment."""
-        self.port.set_timer(BALANCE_DELAY, BalanceDue())
+        self.balance_alarm.within(BALANCE_DELAY)
