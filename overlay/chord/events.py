@@ -93,7 +93,10 @@ class ArcLeaving(LocalEvent, frozen=True):
 
 
 class ArcGone(LocalEvent, frozen=True):
-    """At the old primary: `arc` is served by its own primary now; forget its keys."""
+    """At the old primary: `arc` is served by its own primary now; forget its keys. (`arc` is the
+    whole own cluster where a leaving primary has handed over; RoleChanged to none follows. A
+    primary that becomes none *without* it was fenced or gave its ring up: what it owned is void,
+    and its hosts have to stop serving.)"""
 
     arc: Cluster
 

@@ -225,6 +225,7 @@ class HandOvers:
         self.port.cancel_timer(HandOverTimeout())
         if handover.kind == "leave":
             self._trace("handed over")
+            self.port.emit(ArcGone(handover.arc))
             self.seat.give_up("handed over", handover.arc)
             self.seat.left = True
         else:

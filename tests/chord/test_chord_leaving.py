@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.events import RoleChanged
+from overlay.chord.events import ArcGone, RoleChanged
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
@@ -177,6 +177,19 @@ def test_a_leaving_primary_goes_in_bounded_time_even_if_the_registry_never_settl
     node.settle()
     world.run(12)
     assert node.clusters.left
+
+
+def test_a_primary_that_handed_over_is_told_that_its_arc_has_gone_before_its_role() -> None:
+    _, node = one_cluster(2)
+    key = cluster_of(node).key
+    node.events.clear()
+    node.clusters.leave()
+    node.settle()
+    node.port.world.run(2)
+    told = [e for e in node.events if isinstance(e, ArcGone | RoleChanged)]
+    assert [type(e) for e in told] == [ArcGone, RoleChanged]
+    assert isinstance(told[0], ArcGone)
+    assert told[0].arc.key == key
 
 
 def test_a_role_that_ended_leaves_no_copy_behind() -> None:
