@@ -72,6 +72,15 @@ def test_a_message_larger_than_the_whole_credit_goes_when_nothing_else_is_under_
     assert cut_all(box) == [[1]]
 
 
+def test_a_message_larger_than_the_rest_of_the_credit_waits_for_it() -> None:
+    box = outbox(credit=20_000, frame=4_096)
+    put(box, 0, size=8_000)
+    put(box, 1, size=15_000)
+    assert cut_all(box) == [[0]]
+    box.acknowledge(1, 20_000)
+    assert cut_all(box) == [[1]]
+
+
 def test_small_rests_of_credit_are_saved_up() -> None:
     box = outbox(credit=10_000, frame=4_096)
     put(box, *range(100), size=1_000)

@@ -207,14 +207,36 @@ def test_a_message_that_meets_the_idle_goodbye_is_not_lost() -> None:
     world = World(delay=0.1)
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)
-    world.run(10.0)
-    for number in range(2, 12):
-        b.send(a, number)
+    while states(a) != [("b", "NOT_CONNECTED")]:
         world.run(0.05)
+    assert states(b) == [("a", "CONNECTED")]  # the good-bye is on its way
+    b.send(a, 2)
     world.run(3.0)
-    assert a.numbers(b) == list(range(2, 12))
+    assert a.numbers(b) == [2]
     assert not a.downs()
     assert not b.downs()
+
+
+def test_a_pinned_peer_that_says_the_idle_goodbye_is_dialled_again() -> None:
+    world = World()
+    a, b = world.host("a", idle_close=5.0), world.host("b", idle_close=5.0)
+    b.links.pin("a")
+    a.send(b, 1)
+    world.run(5.5)
+    assert states(b) == [("a", "CONNECTED")]
+    assert len(b.dialled) == 1
+
+
+def test_a_link_that_lasted_is_redialled_without_hesitation() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    for _ in range(10):
+        world.run(2.0)
+        assert a.links.connected("b")
+        world.cut()
+        world.run(0.3)  # retry_first is 0.2 s
+        assert a.links.connected("b")
 
 
 def test_a_pinned_link_does_not_rest_and_its_death_is_noticed() -> None:
