@@ -120,6 +120,8 @@ def show(console: Console, plan: Plan, summary: dict[str, Any]) -> None:
 
 
 def _verdict(summary: dict[str, Any]) -> str:
+    if summary["exact"] and not summary["expected"]:
+        return "[bold green]✓ Exact:[/] no delivery was expected, and none was made."
     if summary["exact"]:
         return (
             f"[bold green]✓ Exact:[/] every one of {summary['expected']:,} expected deliveries was "
