@@ -28,6 +28,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.machine import Handlers, Machine, Port
+from overlay.upper_tree.batches import ITEM_MOST, weigh_event
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, SubscriptionReady
 from overlay.upper_tree.history import History
 from overlay.upper_tree.publisher import Publisher
@@ -36,6 +37,9 @@ from overlay.upper_tree.registrar import Registrar
 
 MAX_ATTRIBUTES = 1_000
 """Attributes of one event: each may visit a tree; wild guess."""
+
+MAX_NAME = 256
+"""Characters of an attribute's name, so that all names of an event fit on one walk; wild guess."""
 
 MAX_SUBSCRIPTIONS = 100_000
 """Subscriptions of one node; wild guess."""
@@ -267,9 +271,13 @@ def refusal(draft: Draft) -> str | None:
     """Why an event can not be admitted, or None."""
     if len(draft.attributes) > MAX_ATTRIBUTES:
         return f"{len(draft.attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
+    if (size := weigh_event(draft.attributes, draft.payload)) > ITEM_MOST:
+        return f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
     for name, value in draft.attributes.items():
         if not name or name.startswith("$"):
             return f"the attribute name {name!r} is reserved"
+        if len(name) > MAX_NAME:
+            return f"an attribute name of {len(name)} characters; at most {MAX_NAME} are allowed"
         if value is not None and (reason := check_value(value)) is not None:
             return f"attribute {name!r}: {reason}"
     return None

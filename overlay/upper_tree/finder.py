@@ -18,13 +18,11 @@ from overlay.chord.keys import attribute_key
 from overlay.lower_random.events import WalkFound, WalkLost
 from overlay.machine import Alarm, Handlers, Machine, Peer, Port, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import AskTree, NotOwner, Recall, Recalled, TreeAnswer
 from overlay.upper_tree.owner import RingView
-
-QUESTION_BATCH = 512
-"""Attributes per question, well under a frame; wild guess."""
 
 PAUSE = 0.25
 """Seconds before an owner that refused is looked for again; wild guess."""
@@ -113,8 +111,8 @@ class Finder(Machine):
                 primary = owner.primary
                 questions.setdefault(primary.id, (primary, []))[1].append(attribute)
         for peer, names in questions.values():
-            for at in range(0, len(names), QUESTION_BATCH):
-                self.port.send(peer, AskTree(tuple(names[at : at + QUESTION_BATCH])))
+            for batch in in_batches(names, weigh_text):
+                self.port.send(peer, AskTree(batch))
         if self.searches:
             self._again.within(PAUSE)
 

@@ -17,6 +17,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Version
 from overlay.settings import Settings
+from overlay.upper_tree.batches import in_batches, weigh_event, weigh_text
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Accepted,
@@ -36,6 +37,11 @@ from overlay.upper_tree.partition import Slice, describe
 HOP_BOUND = 64
 """Messages on a tree path after which an event is given back to its publisher as *moved*: far over
 any tree's height (2^64 virtual nodes), so only a loop between stale slices meets it."""
+
+
+IDS_MOST = 4_096
+"""Registrations that one event names to one node at once in counting routing (a node with more gets
+the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
 
 
 def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
@@ -226,8 +232,8 @@ class VisitInHand:
                 self.sent_to[event.sequence, subscriber.id] = None
             key = (subscriber.id, attribute, node.interval)
             group = self.deliveries.setdefault(key, Deliveries(subscriber))
-            group.events.append(event)
-            group.registrations.append(tuple(ids))
+            for counted in in_batches(ids, weigh_text, IDS_MOST) if self.counting else ((),):
+                group.items.append((event, counted))
 
     def give_back(self, attribute: str) -> None:
         """This host cannot help any of the visit's events in this tree."""
@@ -251,14 +257,15 @@ class VisitInHand:
         for (node, attribute, interval), group in self.deliveries.items():
             remote = node != self.port.me.id
             if remote:
-                for event in group.events:
+                for event, _ in group.items:
                     self.port.trace(
                         "forward", event=event.identity, attribute=attribute, peer=node, hop=hop
                     )
-            counted = tuple(group.registrations) if self.counting else ()
-            events_ = tuple(group.events)
-            message = Deliver(attribute, interval, self.visit.hop + remote, events_, counted)
-            self.port.send(group.subscriber, message)
+            for batch in in_batches(group.items, weigh_item):
+                events_ = tuple(event for event, _ in batch)
+                counted = tuple(ids for _, ids in batch) if self.counting else ()
+                message = Deliver(attribute, interval, self.visit.hop + remote, events_, counted)
+                self.port.send(group.subscriber, message)
         if self.taken:
             incarnation = self.visit.events[0].incarnation
             taken = tuple((name, tuple(seqs)) for name, seqs in self.taken.items())
@@ -269,9 +276,14 @@ class VisitInHand:
 class Deliveries:
     """Events for one interested node out of one virtual node."""
 
-    __slots__ = ("events", "registrations", "subscriber")
+    __slots__ = ("items", "subscriber")
 
     def __init__(self, subscriber: Peer) -> None:
         self.subscriber = subscriber
-        self.events: list[Event] = []
-        self.registrations: list[tuple[str, ...]] = []
+        self.items: list[tuple[Event, tuple[str, ...]]] = []
+
+
+def weigh_item(item: tuple[Event, tuple[str, ...]]) -> int:
+    """Bytes of an event with the registrations that it names, about."""
+    event, ids = item
+    return weigh_event(event.attributes, event.payload) + sum(map(weigh_text, ids))

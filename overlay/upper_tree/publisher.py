@@ -19,6 +19,7 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.batches import in_batches, weigh_event
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
@@ -28,9 +29,6 @@ from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
 
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
-
-VISIT_BATCH = 256
-"""Events per message: 256 was as good as more in measurements of the wire (issue, Facts)."""
 
 
 class RetryDue(Timer, frozen=True):
@@ -172,8 +170,7 @@ class Publisher(Machine):
                     self.port.trace(
                         "visit", event=event.identity, attribute=names_[0], hop=1, peer=host.id
                     )
-            for at in range(0, len(events), VISIT_BATCH):
-                batch = tuple(events[at : at + VISIT_BATCH])
+            for batch in in_batches(events, weigh):
                 self.port.send(host, Visit(self.port.me, int(remote), names_, batch))
 
     # --- answers ---
@@ -279,3 +276,8 @@ class Publisher(Machine):
             self._await_ring(again)
         if self.outgoing:
             self._retry.within(self.settings.tree.retry)
+
+
+def weigh(event: Event) -> int:
+    """Bytes of an event, about."""
+    return weigh_event(event.attributes, event.payload)

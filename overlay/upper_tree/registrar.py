@@ -21,6 +21,7 @@ from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
@@ -34,9 +35,6 @@ from overlay.upper_tree.messages import (
     Unregistered,
 )
 from overlay.upper_tree.owner import RingView
-
-REGISTER_BATCH = 256
-"""Registrations per message, well under a frame; wild guess."""
 
 PAUSE = 0.25
 """Seconds between looks at what has not been answered; wild guess."""
@@ -165,8 +163,7 @@ class Registrar(Machine):
                 one.asked = owner.primary.id
                 batches.setdefault(owner.primary.id, (owner.primary, []))[1].append(one)
         for peer, batch in batches.values():
-            for at in range(0, len(batch), REGISTER_BATCH):
-                registrations = tuple(p.registration for p in batch[at : at + REGISTER_BATCH])
+            for registrations in in_batches((p.registration for p in batch), weigh_registration):
                 self.port.send(peer, Register(self.incarnation, registrations))
         self._again.within(PAUSE)
 
@@ -240,7 +237,8 @@ class Registrar(Machine):
                     group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
                     group[1].append(id_)
         for (_, attribute), (peer, ids) in batches.items():
-            self.port.send(peer, Unregister(attribute, tuple(ids)))
+            for names in in_batches(ids, weigh_text):
+                self.port.send(peer, Unregister(attribute, names))
         if self.ending:
             self._again.within(PAUSE)
 

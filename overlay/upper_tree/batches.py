@@ -1,0 +1,63 @@
+"""How much fits into one message: a message that no frame can carry would be lost on the link.
+
+Weights are estimates of the encoded size that are never far too low; `BATCH_BYTES` leaves room for
+a batch's one last item of the largest size, so that a message stays under the links' bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from matching import Value
+from overlay.links.messages import BODY_MOST
+from overlay.upper_tree.messages import Registration
+
+ITEM_MOST = BODY_MOST // 2
+"""The largest event or registration that is taken, in bytes."""
+
+BATCH_BYTES = BODY_MOST // 4
+"""Bytes after which a batch is closed."""
+
+BATCH_ITEMS = 256
+"""Items after which a batch is closed: 256 was as good as more in measurements of the wire."""
+
+HEAD = 16
+"""Bytes around one value: tag, length and number. A generous count of MessagePack's."""
+
+T = TypeVar("T")
+
+
+def in_batches(
+    items: Iterable[T], weigh: Callable[[T], int], most: int = BATCH_ITEMS
+) -> Iterator[tuple[T, ...]]:
+    """The items in order, cut so that each batch fits into one message."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += weigh(item)
+        if size >= BATCH_BYTES or len(batch) >= most:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)
+
+
+def weigh_text(text: str) -> int:
+    """Bytes of a text."""
+    return HEAD + (len(text) if text.isascii() else 4 * len(text))
+
+
+def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
+    """Bytes of an event."""
+    size = 8 * HEAD + len(payload)
+    for name, value in attributes.items():
+        size += weigh_text(name)
+        size += weigh_text(value) if isinstance(value, str) else HEAD
+    return size
+
+
+def weigh_registration(registration: Registration) -> int:
+    """Bytes of a registration. Its interval's bounds come out of its selector."""
+    return 16 * HEAD + weigh_text(registration.attribute) + 3 * weigh_text(registration.selector)
