@@ -364,10 +364,8 @@ class Node:
                 self.count("data_messages_lost", units)
 
     def _on_role_changed(self, event: RoleChanged) -> None:
-        members = () if event.cluster is None else event.cluster.members()
-        self.watch("cluster", members)
         if event.cluster is not None and event.role == "primary":
-            addresses = tuple(peer.address for peer in members)
+            addresses = tuple(peer.address for peer in event.cluster.members())
             self.driver.publish_address("ring", addresses)
 
     # --- status ---

@@ -26,7 +26,7 @@ from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
-from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.state import ClusterState, Operation, Told, Tree, decode, encode
 from overlay.upper_tree.told import ToldTable
@@ -244,21 +244,29 @@ class Owner(Machine):
 
     def on_role_changed(self, event: RoleChanged) -> None:
         """Take up or lay down the primary's work."""
-        if event.role == "none":
-            self.state = ClusterState()
         if event.role != "primary":
-            self._lay_down()
+            self._lay_down(void=event.role == "none")
         elif event.cluster is not None and self._key != event.cluster.key:
             self._key = event.cluster.key
             self.committed = 0
             self.leaving.clear()
             for attribute in self.state.trees:
                 self.adopt(attribute)
+        if event.role == "none":
+            self.state = ClusterState()
         if event.role == "primary":
             self.watch_hosts()
             self.balance_soon()
 
-    def _lay_down(self) -> None:
+    def _lay_down(self, void: bool) -> None:
+        """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
+        its own ring up for a better one), so nobody may find them at their hosts. What a leaving
+        primary handed over is gone from `trees` before."""
+        if void:
+            epoch, number = self.state.highest()
+            for attribute, owned in self.trees.items():
+                for host in owned.all_hosts().values():
+                    self.port.send(host, Assign(attribute, (epoch, number + 1), (), 0, ()))
         self._key = None
         self._departing = None
         self.trees.clear()
