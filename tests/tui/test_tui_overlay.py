@@ -16,6 +16,7 @@ from tui.widgets.synced_table import SyncedTable
 async def tab(seat: Seat, name: str) -> None:
     await seat.until(lambda: seat.app.attachment.up)
     await seat.press("2")
+    await seat.until(lambda: getattr(seat.app.main_screen, "TITLE", "") == "overlay")
     seat.app.screen.query_one("#tabs", TabbedContent).active = name
     await seat.pilot.pause()
 

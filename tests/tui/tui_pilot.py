@@ -50,6 +50,7 @@ class Seat:
 
     async def type_selector(self, selector: str) -> None:
         """In the dialog: as typed, key by key."""
+        await self.until(lambda: self.app.screen.query("SelectorInput Input"), "the dialog")
         line = self.app.screen.query_one(SelectorInput).query_one(Input)
         for character in selector:
             line.insert_text_at_cursor(character)
@@ -61,6 +62,7 @@ class Seat:
         await self.press("a")
         await self.type_selector(selector)
         self.app.screen.query_one("#name", Input).value = name
+        await self.until(lambda: not self.app.screen.query_one("#ok").disabled, "a good selector")
         before = list(self.app.attachment.subscriptions)
         await self.press("enter")
         await self.until(lambda: len(self.app.attachment.subscriptions) > len(before), "added")
