@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,7 +113,7 @@ def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[S
         if master is None:
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         log_path = scratch / "spark.log"
-        with log_path.open("wb") as log, _environment(environment):
+        with log_path.open("wb") as log, _environment(environment), _own_interrupts():
             values = settings(master, scratch, input_bytes)
             context, gateway = _start(values, log, log_path)
             try:
@@ -185,6 +187,17 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Give Ctrl-C back as it was: pyspark puts its own handler in its place and leaves it there."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def first_line(error: BaseException) -> str:
