@@ -28,7 +28,7 @@ from overlay.client import (
     GetStatus,
     Reply,
 )
-from overlay.links.events import Codec, Connection, LinkDown, LinkUp, SeedFailed, SeedReached
+from overlay.links.events import Codec, Connection, LinkDown, SeedFailed, SeedReached
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
 from overlay.links.messages import Frame
@@ -154,7 +154,6 @@ class Node:
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
         self.turns.listen(SeedFailed, self._on_seed_failed)
-        self.turns.listen(LinkUp, self._on_link_up)
         self.turns.listen(LinkDown, self._on_link_down)
         self.turns.listen(RoleChanged, self._on_role_changed)
         self.turns.listen(RingKnown, self._on_ring_known)
@@ -354,11 +353,7 @@ class Node:
     def _on_seed_failed(self, event: SeedFailed) -> None:
         self._seeds[event.address] = event.reason
 
-    def _on_link_up(self, event: LinkUp) -> None:
-        self.trace("link", peer=event.peer.id, reason="up")
-
     def _on_link_down(self, event: LinkDown) -> None:
-        self.trace("link", peer=event.peer.id, reason=event.reason)
         for message in event.lost:
             if (units := message.data_units()) > 0:
                 self.count("data_messages_lost", units)
