@@ -71,8 +71,8 @@ class Balance(Machine):
         for attribute, owned in list(self.owner.trees.items()):
             if not owned.changing and self.owner.owns(attribute):
                 self._step(owned)
-            elif not owned.changing and self.owner.live_strays(owned):
-                self._restore(owned)  # on its way out, too: the next owner knows nothing of them
+            elif not owned.changing and self.owner.is_departing(attribute):
+                self._let_go(owned)
         self._release()
         self._ask_for_split()
         self.owner.balance_alarm.within(LOOK_PERIOD)
@@ -120,6 +120,19 @@ class Balance(Machine):
         if new is not None:
             self._prepare(owned, new)
         elif self.owner.live_strays(owned):
+            self._restore(owned)
+
+    def _let_go(self, owned: OwnedTree) -> None:
+        """What has to be done before a tree can go to its next owner: no SUBACK may wait for a dead
+        host, and strays have to be told, since that owner knows nothing of them."""
+        if owned.waiting:
+            for index, entry in enumerate(owned.tree.map.entries):
+                if entry.host.id in self.owner.dead:
+                    host = self.owner.emptiest_host()
+                    new = owned.tree.map.moved(self.owner.next_version(), index, host)
+                    self._prepare(owned, new)
+                    return
+        if self.owner.live_strays(owned):
             self._restore(owned)
 
     def _restore(self, owned: OwnedTree) -> None:

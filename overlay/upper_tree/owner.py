@@ -300,6 +300,10 @@ class Owner(Machine):
             del self.state.trees[attribute]
         self.watch_hosts()
 
+    def is_departing(self, attribute: str) -> bool:
+        """Whether the tree is to leave and has not been given to its next owner yet."""
+        return self._departing is not None and self._departing.owns(attribute_key(attribute))
+
     def settled(self) -> None:
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
