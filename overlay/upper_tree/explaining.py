@@ -14,7 +14,7 @@ from matching import Explanation, Predicate, Value
 from overlay.client import Event, Explained, Failed, Reason, Verdict, Why
 from overlay.machine import Handlers, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients import Clients
-from overlay.upper_tree.history import Remembered
+from overlay.upper_tree.history import Remembered, counted
 from overlay.upper_tree.messages import AskEvent, EventFacts
 
 PATIENCE = 2.0
@@ -143,7 +143,7 @@ def reason_for(
     if shown and remembered is not None:
         summary = (
             f"it matches, and came through the tree of {remembered.attribute}, virtual node "
-            f"[{remembered.lo}, {remembered.hi}), after {remembered.hops} messages"
+            f"[{remembered.lo}, {remembered.hi}), after {counted(remembered.hops)}"
         )
         where = (remembered.attribute, remembered.lo, remembered.hi, remembered.hops)
     else:

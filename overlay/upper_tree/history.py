@@ -77,7 +77,7 @@ class History:
         remembered.hops = hops
         remembered.subscriptions = subscriptions
         remembered.path.append(
-            f"arrived after {hops} hops from {sender.id}, virtual node "
+            f"arrived after {counted(hops)} from {sender.id}, virtual node "
             f"[{remembered.lo}, {remembered.hi}) of tree {attribute}"
         )
 
@@ -91,3 +91,8 @@ class History:
             if id_ is not None and str(id_) == name:
                 return remembered
         return None
+
+
+def counted(messages: int) -> str:
+    """A number of messages in words."""
+    return "1 message" if messages == 1 else f"{messages} messages"

@@ -76,7 +76,7 @@ class Locations:
     def found(self, attribute: str, by: str, hops: int) -> None:
         """Remember how the tree was found, for people."""
         if (tree := self._trees.get(attribute)) is not None:
-            tree.found = f", found by {by} in {hops} messages"
+            tree.found = f", found by {by} at hop {hops}"
 
     def how_found(self, attribute: str) -> str:
         """In words; "" if it is not remembered."""
