@@ -50,6 +50,7 @@ class Publication:
     attributes: dict[str, Value | None]
     published: float
     identity: str = ""
+    admitted: float | None = None  # answered: back-pressure may hold it up for long
     refused: str = ""
 
 
@@ -139,7 +140,7 @@ class Clients:
         if waiting is None:
             self.answers[reply.request] = reply
         elif isinstance(waiting, list):
-            self._published(waiting, reply)
+            self._published(waiting, reply, now)
         elif isinstance(reply, Subscribed):
             waiting.identity = reply.subscription
             waiting.acknowledged = now
@@ -149,7 +150,7 @@ class Clients:
             waiting.failed = f"{reply.code}: {reply.reason}"
             self.failures.append(waiting.failed)
 
-    def _published(self, publications: list[Publication], reply: Reply) -> None:
+    def _published(self, publications: list[Publication], reply: Reply, now: float) -> None:
         if isinstance(reply, Failed):
             self.failures.append(f"{reply.code}: {reply.reason}")
             for publication in publications:
@@ -158,5 +159,6 @@ class Clients:
         assert isinstance(reply, Published), reply
         for publication, identity in zip(publications, reply.identities, strict=True):
             publication.identity = identity
+            publication.admitted = now
         for place, reason in reply.refused:
             publications[place].refused = reason

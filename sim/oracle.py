@@ -3,7 +3,7 @@
 No index, no tree, no network: `predicate.matches` for each pair whose times leave no doubt.
 
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
-  `grace` after that;
+  `grace` after it was admitted;
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
   yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
   may have been under way (DESIGN.md section 5: a live event is lost only in flight through a node
@@ -76,9 +76,8 @@ def endangered(clients: Clients, event: Publication, grace: float) -> bool:
     """Whether some process died while the event may have been under way.
 
     Which nodes an event passes is the overlay's affair, so any crash may have cost it."""
-    return any(
-        event.published - grace <= time <= event.published + grace for _, time in clients.crashes
-    )
+    end = (event.published if event.admitted is None else event.admitted) + grace
+    return any(event.published - grace <= time <= end for _, time in clients.crashes)
 
 
 def _present(subscription: Subscription, event: Publication) -> bool:
@@ -89,8 +88,9 @@ def _present(subscription: Subscription, event: Publication) -> bool:
 
 def _certain(subscription: Subscription, event: Publication, grace: float) -> bool:
     acknowledged, ending = subscription.acknowledged, subscription.ending
+    under_way = event.published if event.admitted is None else event.admitted
     return (
         acknowledged is not None
         and acknowledged < event.published
-        and (ending is None or ending > event.published + grace)
+        and (ending is None or ending > under_way + grace)
     )
