@@ -146,6 +146,16 @@ class SimDriver:
         self.alive = False
         self._network.vanish(self, silent=silent)
 
+    def sum_up(self, reason: str) -> None:
+        """The last record of a process that ends in order: its counters."""
+        counters = self.node.counters
+        totals = {
+            "data_messages": counters.get("data_messages", 0),
+            "other_messages": counters.get("other_messages", 0),
+            "bytes": counters.get("link_bytes", 0),
+        }
+        self.trace("stop", {**totals, "reason": reason})
+
     # --- inputs ---
 
     def opened(self, connection: int) -> None:
@@ -189,6 +199,7 @@ class SimDriver:
             return
         if self.node.drained:
             self.node.leave("left")
+            self.sum_up("left")
             self.stop()
             return
         deadline = self.node.deadline()

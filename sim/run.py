@@ -189,6 +189,8 @@ class Run:
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
         shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
         counters = [world.status(name).counters for name in world.names()]
+        for name in world.names():
+            world.drivers[name].sum_up("the run is over")
         kinds = [violation.kind for violation in violations]
         world.recorder.close()
         return Result(
