@@ -48,6 +48,7 @@ class Search:
         self.stage = stage  # walk, find (the owner), ask (the owner)
         self.hops = 0  # messages so far
         self.again_at = 0.0  # when to try once more (find, ask)
+        self.asked_at: float | None = None  # when an owner was first asked
 
 
 class Finder(Machine):
@@ -108,6 +109,8 @@ class Finder(Machine):
             else:
                 search.stage = "ask"
                 search.hops += 1
+                if search.asked_at is None:
+                    search.asked_at = self.port.now
                 primary = owner.primary
                 questions.setdefault(primary.id, (primary, []))[1].append(attribute)
         for peer, names in questions.values():
@@ -163,10 +166,14 @@ class Finder(Machine):
             if location.attribute in self.searches:
                 self._found(location.attribute, "ring")
         for attribute in message.nobody:
-            if attribute not in self.searches:
+            search = self.searches.get(attribute)
+            if search is None or search.asked_at is None:
                 continue
-            if self.locations.absent(attribute, now + message.term, sender.id, now):
-                search = self.searches.pop(attribute)
+            # The owner counts the term from its answer. Counted from the question, and the first
+            # one if there were several, belief ends earlier here than there, however slow the link.
+            until = search.asked_at + message.term
+            if self.locations.absent(attribute, until, sender.id, now):
+                del self.searches[attribute]
                 self.port.count("lookups_nobody")
                 self.port.trace("nobody", attribute=attribute, hops=search.hops)
                 self.port.emit(TreeAbsent(attribute))

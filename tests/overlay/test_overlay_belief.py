@@ -1,0 +1,47 @@
+"""*Nobody there* is never believed longer than the owner waits for (C5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overlay.chord.messages import Cluster
+from overlay.machine import Peer
+from overlay.settings import Settings
+from overlay.upper_tree.finder import Finder
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.messages import TreeAnswer
+from tests.support.fake_port import FakePort
+
+OWNER = Peer("owner", "owner:1")
+
+
+class OneOwner:
+    def find(self, key: str) -> None:
+        pass
+
+    def owner(self, key: str) -> Cluster:
+        return Cluster("ring", "5", "5", (1, 0), OWNER)
+
+    def learn(self, cluster: Cluster) -> None:
+        pass
+
+
+def believed_for(delay: float) -> float:
+    """Seconds of belief that remain when an answer with a term of 10 s comes after `delay`."""
+    port, locations = FakePort(), Locations(10)
+    no_walks: Any = None
+    finder = Finder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
+    finder.ask_ring(["x"])
+    port.now += delay
+    finder.on_tree_answer(OWNER, TreeAnswer((), ("x",), 10.0))
+    assert "x" not in finder.searches
+    seconds = 0
+    while locations.is_absent("x", port.now + seconds):
+        seconds += 1
+    return seconds
+
+
+def test_the_term_counts_from_the_question() -> None:
+    assert believed_for(0) == 10
+    assert believed_for(4) == 6
+    assert believed_for(12) == 0
