@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.trace_runs import START, Overlay, busy_run, verdict
-from traces.analysis import STAGES, Summary, analyze
+from traces.analysis import STAGES, AnalysisError, Summary, analyze, load
 
 pytestmark = pytest.mark.spark
 
@@ -91,6 +91,8 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
     o.deliver("nobody.1.1", hot, 2.0)  # an event that no trace knows
     o.write(o.names[0], "drop", event=lost, peer=o.names[1], reason="queue full", size=10)
     o.write(o.names[0], "refused", reason="NaN is no value")
+    o.write(o.names[0], "walk_start", walk="vain", attribute="b", hops=10)
+    o.write(o.names[0], "walk_miss", walk="vain", attribute="b", hop=10)
     o.write(o.names[0], "nobody", attribute="b", hops=10)
     o.walk(0, "a", 3, hit=True, blocked=True)
     o.walk(0, "a", 2, hit=False)
@@ -238,8 +240,9 @@ def test_messages_of_a_killed_node_are_counted_from_its_records(
 
 def test_walks_are_counted_by_walk_and_by_ring(faulty: Analysed) -> None:
     summary = faulty.summary
-    assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.nobody) == (2, 1, 1, 1)
-    assert summary.walk_hit_rate == 0.5
+    assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.nobody) == (3, 1, 1, 1)
+    assert summary.walk_hit_rate == pytest.approx(1 / 3)
+    assert summary.walks_findable == 2
     assert (summary.blocked, summary.recovered) == (1, 1)
     assert summary.walk_hops == {"mean": 3.0, "p50": 3.0, "p99": 3.0, "max": 3.0}
     assert summary.tree_hops["max"] == 1.0
@@ -304,3 +307,19 @@ def test_nothing_published_nothing_subscribed(spark: Any, tmp_path: Path) -> Non
     assert summary.latency_ms == {"p50": None, "p90": None, "p99": None, "max": None}
     assert summary.effective_distribution_cost is None
     assert "Nothing was expected" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_a_job_that_fails_is_one_line_and_no_stack(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Overlay(tmp_path / "traces", 1).stop()
+    monkeypatch.setattr(load, "load_table", lambda spark, records: spark.sql("SELECT nonsense"))
+    with pytest.raises(AnalysisError, match=r"the Spark job failed: .*nonsense") as caught:
+        analyze(tmp_path / "traces", tmp_path / "out", session=spark)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.undo()
+    assert analyze(tmp_path / "traces", tmp_path / "out", session=spark).nodes == 1

@@ -215,6 +215,7 @@ class _Analysis:
             ring_hits=ways.by_ring,
             nobody=ways.nobody,
             walk_hit_rate=ways.hit_rate,
+            walks_findable=ways.findable,
             walk_hops=ways.hops,
             blocked=ways.blocked,
             recovered=ways.recovered,

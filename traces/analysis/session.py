@@ -128,12 +128,15 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
+        from pyspark.logger import PySparkLogger
     except ImportError as error:
         raise AnalysisError(
             f"the analysis needs pyspark: {error}. `make setup` installs it."
         ) from None
     if SparkContext._active_spark_context is not None:
         raise AnalysisError("a Spark session is open in this process already; stop it first")
+    # It prints the Java stack of every failed query; `first_line` says what a person needs.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     conf = SparkConf(loadDefaults=False)
     for name, value in values.items():
         conf.set(name, value)

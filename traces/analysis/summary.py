@@ -36,6 +36,8 @@ class Summary:
     ring_hits: int
     nobody: int
     walk_hit_rate: float | None
+    walks_findable: int
+    """Walks for an attribute that has a tree; where nobody subscribes, no walk can hit."""
     walk_hops: dict[str, float | None]
     blocked: int
     recovered: int

@@ -19,10 +19,14 @@ def walk_table(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per (walk, attribute).
 
     node and started of its start, hop_limit, hops walked, hit_hop (NULL without a hit), blocked,
-    recovered, missed (whether its end without a hit was recorded).
+    recovered, missed (whether its end without a hit was recorded), findable (whether anybody ever
+    found the attribute's tree: nobody may subscribe to it, and then no walk can hit).
     """
     return spark.sql(
         """
+        WITH planted AS (
+          SELECT DISTINCT attribute AS planted_for FROM {records}
+          WHERE kind IN ('walk_hit', 'located', 'match', 'map'))
         SELECT walk, attribute,
                min_by(node, time) FILTER (WHERE kind = 'walk_start') AS node,
                min(time) FILTER (WHERE kind = 'walk_start') AS started,
@@ -32,8 +36,10 @@ def walk_table(spark: SparkSession, records: DataFrame) -> DataFrame:
                count_if(kind = 'walk_hit') > 0 AS hit,
                count_if(kind = 'walk_blocked') AS blocked,
                count_if(kind = 'walk_recovered') AS recovered,
-               count_if(kind = 'walk_miss') > 0 AS missed
-        FROM {records} WHERE kind LIKE 'walk|_%' ESCAPE '|' GROUP BY walk, attribute
+               count_if(kind = 'walk_miss') > 0 AS missed,
+               bool_or(planted_for IS NOT NULL) AS findable
+        FROM {records} LEFT JOIN planted ON attribute = planted_for
+        WHERE kind LIKE 'walk|_%' ESCAPE '|' GROUP BY walk, attribute
         """,
         records=records,
     )
@@ -64,7 +70,8 @@ class Ways:
     hits: int
     missed: int
     unfinished: int  # neither a hit nor a miss was recorded
-    hit_rate: float | None
+    findable: int  # walks for an attribute that has a tree
+    hit_rate: float | None  # of all walks
     by_walk: int  # `located` records
     by_ring: int
     nobody: int
@@ -80,6 +87,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
         "count(*) AS started",
         "count_if(hit) AS hits",
         "count_if(missed AND NOT hit) AS missed",
+        "count_if(findable) AS findable",
         "coalesce(sum(blocked), 0) AS blocked",
         "coalesce(sum(recovered), 0) AS recovered",
         "avg(hit_hop) AS mean",
@@ -99,6 +107,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
         hits=row["hits"],
         missed=row["missed"],
         unfinished=row["started"] - row["hits"] - row["missed"],
+        findable=row["findable"],
         hit_rate=row["hits"] / row["started"] if row["started"] else None,
         by_walk=learnt.get(("located", "walk"), 0),
         by_ring=learnt.get(("located", "ring"), 0),

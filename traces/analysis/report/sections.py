@@ -173,14 +173,22 @@ def finding(findings: Findings) -> str:
             _hop_bars(ways.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
         )
     mean = f", after {number(ways.hops['mean'])} hops on average" if ways.hits else ""
+    share = ways.hits / ways.findable if ways.findable else None
+    lost = ways.started - ways.findable
+    hopeless = f"{some(lost, 'walk')} of {ways.started:,} looked for what nobody subscribes to. "
+    blocked = (
+        f"{some(ways.blocked, 'time')} a walk had only visited neighbours around it, and "
+        f"{some(ways.recovered, 'time')} it went on from an earlier node with half the hops."
+        if ways.blocked
+        else "No walk was ever surrounded by nodes that it had visited already."
+    )
     text = (
         "<p>An event looks for the tree of each of its attributes with a random walk through the "
         "overlay. A walk that meets a node which knows the way is a <em>hit</em>; when it does "
         "not, the ring answers with certainty. What a node has found it remembers, so that later "
         "events go straight to the tree.</p>"
-        f"<p><strong>{percent(ways.hit_rate)} of {some(ways.started, 'walk')} hit{mean}.</strong> "
-        f"{some(ways.blocked, 'time')} a walk had only visited neighbours around it, and "
-        f"{some(ways.recovered, 'time')} it went on from an earlier node with half the hops.</p>"
+        f"<p><strong>{percent(share)} of the walks that had something to find hit{mean}.</strong> "
+        f"{hopeless}{blocked}</p>"
     )
     if ways.unfinished:
         text += f"<p>{some(ways.unfinished, 'walk')} left no record of an end.</p>"

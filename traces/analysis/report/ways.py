@@ -55,6 +55,7 @@ def _card(findings: Findings, way: Way) -> str:
     extent = max([way.latency_ms, *(step.after_ms for step in way.steps)]) or 1.0
     rows = []
     before = 0.0
+    longest, passed = "", 0.0
     for step in way.steps:
         label, phase = STEPS.get(step.kind, (step.kind, "sand"))
         where = name_of(findings, step.node)
@@ -71,14 +72,21 @@ def _card(findings: Findings, way: Way) -> str:
                 phase,
             )
         )
+        if step.after_ms - before > passed:
+            longest, passed = f"{label} ({detail})", step.after_ms - before
         before = max(before, step.after_ms)
     more = f"<p class='quiet'>{some(way.left_out, 'step')} left out.</p>" if way.left_out else ""
+    most = (
+        f"<p>{duration(passed)} of it passed before: <em>{escape(longest)}</em>.</p>"
+        if passed > way.latency_ms / 3
+        else ""
+    )
     attribute = f" by the tree of <code>{escape(way.attribute)}</code>" if way.attribute else ""
     return (
         f"<article><h3>{duration(way.latency_ms)} <small>event "
         f'<code title="{escape(way.event)}">{escape(way.id or way.event)}</code> to '
         f"{escape(way.name or way.subscription)}{attribute}</small></h3>"
-        f'<ol class="waterfall">{"".join(rows)}</ol>{more}</article>'
+        f'{most}<ol class="waterfall">{"".join(rows)}</ol>{more}</article>'
     )
 
 
