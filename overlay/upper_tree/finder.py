@@ -42,7 +42,7 @@ class AskAgain(Timer, frozen=True):
 class Search:
     """One attribute that is looked for."""
 
-    __slots__ = ("again_at", "hops", "stage")
+    __slots__ = ("again_at", "asked_at", "hops", "stage")
 
     def __init__(self, stage: str) -> None:
         self.stage = stage  # walk, find (the owner), ask (the owner)
