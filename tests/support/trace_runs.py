@@ -278,42 +278,44 @@ class Overlay:
             self.writers[name].close()
 
 
+BUSY_SELECTORS: list[tuple[str, str, Tree]] = [
+    ("big ones", "mag >= 4.5", ["cmp", ">=", ["attr", "mag"], ["lit", 4.5]]),
+    (
+        "Alaska",
+        "place LIKE '%Alaska' AND mag > 2",
+        [
+            "and",
+            ["like", ["attr", "place"], "%Alaska", None],
+            ["cmp", ">", ["attr", "mag"], ["lit", 2]],
+        ],
+    ),
+    (
+        "deep <or> \"felt\" & 'strong'",
+        "depth > 100 OR felt IS NOT NULL",
+        [
+            "or",
+            ["cmp", ">", ["attr", "depth"], ["lit", 100]],
+            ["not", ["isnull", ["attr", "felt"]]],
+        ],
+    ),
+    (
+        "networks",
+        "net IN ('us', 'nc') AND NOT (type = 'quarry blast')",
+        [
+            "and",
+            ["in", ["attr", "net"], ["us", "nc"]],
+            ["not", ["cmp", "=", ["attr", "type"], ["lit", "quarry blast"]]],
+        ],
+    ),
+    ("tsunami", "tsunami = 1", ["cmp", "=", ["attr", "tsunami"], ["lit", 1]]),
+]
+
+
 def busy_run(folder: Path, nodes: int = 12, events: int = 400, seed: int = 7) -> Overlay:
     """A run in which everything goes right, with earthquake-like events."""
     overlay = Overlay(folder, nodes, seed)
     rng = overlay.rng
-    selectors: list[tuple[str, str, Tree]] = [
-        ("big ones", "mag >= 4.5", ["cmp", ">=", ["attr", "mag"], ["lit", 4.5]]),
-        (
-            "Alaska",
-            "place LIKE '%Alaska' AND mag > 2",
-            [
-                "and",
-                ["like", ["attr", "place"], "%Alaska", None],
-                ["cmp", ">", ["attr", "mag"], ["lit", 2]],
-            ],
-        ),
-        (
-            "deep <or> \"felt\" & 'strong'",
-            "depth > 100 OR felt IS NOT NULL",
-            [
-                "or",
-                ["cmp", ">", ["attr", "depth"], ["lit", 100]],
-                ["not", ["isnull", ["attr", "felt"]]],
-            ],
-        ),
-        (
-            "networks",
-            "net IN ('us', 'nc') AND NOT (type = 'quarry blast')",
-            [
-                "and",
-                ["in", ["attr", "net"], ["us", "nc"]],
-                ["not", ["cmp", "=", ["attr", "type"], ["lit", "quarry blast"]]],
-            ],
-        ),
-        ("tsunami", "tsunami = 1", ["cmp", "=", ["attr", "tsunami"], ["lit", 1]]),
-    ]
-    for number, (name, selector, tree) in enumerate(selectors * 2):
+    for number, (name, selector, tree) in enumerate(BUSY_SELECTORS * 2):
         overlay.subscribe(number % nodes, tree, f"{name} {number // 5 + 1}", selector)
     overlay.wait(1.0)
     for number in range(events):
