@@ -91,6 +91,7 @@ class Network:
         self._ends: dict[int, End] = {}
         self._listening: dict[str, Process] = {}
         self._sides: dict[str, int] = {}  # process name -> side of the partition, absent: 0
+        self._severed: dict[tuple[str, str], None] = {}  # pairs of names, in both orders
         self._numbers = 0
 
     # --- what processes do ---
@@ -163,12 +164,19 @@ class Network:
         """Only processes of the same group reach each other; those in none form another group."""
         self._sides = {name: side for side, group in enumerate(groups, start=1) for name in group}
 
+    def sever(self, one: str, two: str) -> None:
+        """These two do not reach each other, whoever else they reach (P3), until `heal`."""
+        self._severed[one, two] = self._severed[two, one] = None
+
     def heal(self) -> None:
         """Everybody reaches everybody."""
         self._sides = {}
+        self._severed = {}
 
     def reachable(self, one: str, two: str) -> bool:
         """Whether frames between the two processes get through."""
+        if self._severed and (one, two) in self._severed:
+            return False
         return self._sides.get(one, 0) == self._sides.get(two, 0)
 
     # --- what happens later ---

@@ -280,6 +280,8 @@ class Run:
                     self._join()
             case "cut":
                 world.network.cut(*nodes)
+            case "sever":
+                world.network.sever(*nodes)
             case "partition":
                 world.network.partition([self.nodes[n] for n in g] for g in fault.groups)
             case "heal":

@@ -52,7 +52,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     at: Annotated[float, Meta(ge=0)]
     do: Literal[
-        "crash", "lose", "restart", "drain", "join", "cut", "partition", "heal", "network"
+        "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network"
     ]  # lose: a crash that nobody is told of; join: one more node per given seed
     nodes: tuple[int, ...] = ()
     role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
@@ -108,8 +108,8 @@ def check_nodes(scenario: Scenario) -> None:
                     f"fault {fault.do!r} at {fault.at} s names node {node}; "
                     f"nodes are 0 to {known - 1} then"
                 )
-        if fault.do == "cut" and len(fault.nodes) != 2:
-            raise ScenarioError(f"fault 'cut' at {fault.at} s needs exactly two nodes")
+        if fault.do in ("cut", "sever") and len(fault.nodes) != 2:
+            raise ScenarioError(f"fault {fault.do!r} at {fault.at} s needs exactly two nodes")
         if fault.do == "network" and fault.network is None:
             raise ScenarioError(f"fault 'network' at {fault.at} s needs `network`")
         if fault.do == "join":

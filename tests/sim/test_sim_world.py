@@ -132,6 +132,20 @@ def test_a_partition_swallows_what_crosses_it_until_it_heals() -> None:
     assert [d.delivery.event.attributes for d in world.clients.deliveries] == [{"x": 2}]
 
 
+def test_severed_nodes_reach_each_other_through_others_only() -> None:
+    world, names = grown(3)
+    world.network.sever(names[0], names[1])
+    for name in names:
+        world.subscribe(name, "x = 1")
+    world.publish(names[2], {"x": 1})  # reaches node 0, which can not pass it on to node 1
+    world.run(1)
+    assert [d.node for d in world.clients.deliveries] == [names[2], names[0]]
+    world.network.heal()
+    world.publish(names[2], {"x": 1})
+    world.run(1)
+    assert len(world.clients.deliveries) == 5
+
+
 def test_nodes_do_not_share_a_clock_or_a_generator() -> None:
     world, names = grown(3)
     clocks = [world.drivers[name].clock() for name in names]
