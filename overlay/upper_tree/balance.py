@@ -5,7 +5,10 @@ A map changes in two steps, so that an event finds all registrations wherever it
 1. *prepare*: hosts that gain an interval get its registrations and serve it already (`Assign`
    with the coming version, answered by `Assigned`), beside those that serve it now;
 2. *commit*: the new map is written to the log; everybody else gets it, and who loses an interval
-   stops serving it. Until all have answered, registrations still go to the hosts of both maps.
+   stops serving it.
+
+A registration that comes meanwhile goes to the hosts of both maps (1), or waits until whoever is to
+stop has stopped (2).
 
 One change at a time per tree. A host whose link is lost while a change is prepared makes it given
 up; one that is lost later is found by the next look.
@@ -240,8 +243,7 @@ class Balance(Machine):
         version = (owned.next or owned.tree.map).version
         if message.version == version and sender.id in owned.awaited:
             del owned.awaited[sender.id]
-            if owned.next is not None:
-                owned.strays.pop(sender.id, None)
+            owned.strays.pop(sender.id, None)
             self._go_on(owned)
 
     def on_link_down(self, event: LinkDown) -> None:
@@ -255,6 +257,8 @@ class Balance(Machine):
                 self._give_up(owned)
             elif owned.awaited.pop(event.peer.id, None) is not None:
                 self._go_on(owned)
+            elif not owned.changing:
+                self._settled(owned)  # perhaps it was the last stray that somebody waited for
 
     def _give_up(self, owned: OwnedTree) -> None:
         for host in owned.prepared.values():
@@ -287,7 +291,6 @@ class Balance(Machine):
         for host in told.values():
             if host.id in self.owner.dead or (host.id in owned.strays and host.id in serving):
                 continue  # not to be told, or back only since the change was prepared
-            owned.strays.pop(host.id, None)
             owned.awaited[host.id] = host
             self._assign(owned, host, new)
         self._go_on(owned)

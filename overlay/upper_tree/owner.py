@@ -125,16 +125,25 @@ class OwnedTree:
         return [m for m in (self.tree.map, self.next, self.previous) if m is not None]
 
     def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
-        """Every host that may serve an event in `interval`."""
+        """Every host that has to match what is registered in `interval` now."""
+        maps = (self.tree.map, self.next)
         return {
             entry.host.id: entry.host
-            for map_ in self.maps()
+            for map_ in maps
+            if map_ is not None
             for entry in map_.overlapping(interval)
         }
 
+    def ceding(self, interval: Interval) -> bool:
+        """Whether some host may still match an event in `interval` by the map before. (It is given
+        no registrations any more, so it must have stopped before one of them is acknowledged.)"""
+        return self.previous is not None and any(
+            entry.host.id in self.awaited for entry in self.previous.overlapping(interval)
+        )
+
     def all_hosts(self) -> dict[NodeId, Peer]:
         """Every host that may hold registrations of this tree."""
-        hosts = dict(self.strays)
+        hosts = {**self.strays, **self.awaited}
         for map_ in self.maps():
             hosts.update(map_.hosts())
         return hosts
@@ -150,8 +159,9 @@ class OwnedTree:
 
     def installed_everywhere(self, waiting: Waiting) -> bool:
         """Whether every host that may serve it has the registration."""
-        hosts = self.hosts_overlapping(waiting.registration.interval)
-        return all(host in waiting.installed for host in hosts)
+        interval = waiting.registration.interval
+        hosts = self.hosts_overlapping(interval)
+        return all(host in waiting.installed for host in hosts) and not self.ceding(interval)
 
 
 class Owner(Machine):

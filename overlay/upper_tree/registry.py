@@ -3,8 +3,9 @@
 A registration is acknowledged (SUBACK) when three things are so:
 
 1. the cluster's log has it (`Committed`: the standby holds a copy),
-2. every host that may serve a virtual node it overlaps has installed it; while a map changes these
-   are the hosts of the old *and* of the new map,
+2. every host that may serve a virtual node it overlaps has installed it; while a change is prepared
+   these are the hosts of the old *and* of the new map, and once it is committed those of the old
+   one must have stopped; while there are strays nobody knows,
 3. for a tree that was just planted: nobody believes any more that the attribute has no subscriber
    (`told.py`).
 
@@ -189,6 +190,8 @@ class Registry(Machine):
     def _check(self, owned: OwnedTree) -> None:
         """Give the SUBACKs that are due."""
         if owned.believers or owned.blind_until > self.port.now:
+            return
+        if self.owner.live_strays(owned):  # one may serve what it prepared in vain (balance.py)
             return
         committed = self.owner.committed
         done = [
