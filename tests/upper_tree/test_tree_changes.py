@@ -1,0 +1,202 @@
+"""C6: whatever happens in whatever order, who serves a value holds all its registrations.
+
+Owner, hosts and subscriber are real machines; links are FIFO, and the test chooses which one
+delivers next, who registers, and who dies or comes back meanwhile. After every step:
+
+* every host that serves a value matches every acknowledged registration for it, so that an event
+  that any of them accepts after a SUBACK reaches the subscriber;
+* while no host is lost, each value is served by somebody at every moment.
+
+At rest each value is served once, as the map says, and everything is acknowledged.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
+from overlay.settings import Settings
+from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
+from tests.support.overlays import settings as numbers
+from tests.support.tree_net import (
+    HostNode,
+    OwnerNode,
+    TreeNet,
+    cluster_of,
+    event,
+    peer,
+    registration,
+)
+
+BROKERS = ("h0", "h1", "h2")
+VALUES = range(-1, 12)
+S = peer("s")
+
+QUIET = ["deliver"] * 12 + ["register"] * 3 + ["unregister"] * 2 + ["commit"] * 2 + ["time"] * 2
+
+
+class Model:
+    """The network, and what a subscriber may rely on."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self.net = TreeNet()
+        self.chosen = chosen
+        self.net.node("s")
+        self.hosts = {name: HostNode(self.net.node(name), chosen) for name in BROKERS}
+        self.owner = OwnerNode(self.net.node("p"), chosen, cluster_of("p", *BROKERS))
+        self.serving_members = list(BROKERS)
+        self.dead: dict[str, None] = {}
+        self.made: dict[str, Registration] = {}
+        self.promised: dict[str, Registration] = {}
+
+    # --- steps ---
+
+    def step(self, kind: str, number: int) -> None:
+        getattr(self, kind)(number)
+        self.owner.port.turn()
+        for message in self.owner.port.take(Registered):
+            for id_ in message.ids:
+                if id_ in self.made:
+                    self.promised[id_] = self.made[id_]
+
+    def deliver(self, number: int) -> None:
+        links = self.net.busy()
+        if links:
+            self.net.deliver(links[number % len(links)])
+
+    def register(self, number: int) -> None:
+        low, width = number % 10, number // 10 % 4
+        id_ = f"s/{len(self.made)}"
+        made = registration(id_, "x", f"x BETWEEN {low} AND {low + width}", S)
+        self.made[id_] = made
+        self.owner.port.hear(Register(1, (made,)), S)
+
+    def unregister(self, number: int) -> None:
+        if self.made:
+            id_ = list(self.made)[number % len(self.made)]
+            self.promised.pop(id_, None)
+            self.owner.port.hear(Unregister("x", (id_,)), S)
+
+    def commit(self, number: int) -> None:
+        self.owner.clusters.commit()
+
+    def time(self, number: int) -> None:
+        self.net.advance((0.2, 1.0)[number % 2])
+
+    def lose(self, name: str) -> None:
+        self.net.cut("p", name)
+        if name in self.serving_members:
+            self.serving_members.remove(name)
+            self._describe()
+            self.owner.port.hear(MemberLost(peer(name)))
+
+    def gain(self, name: str) -> None:
+        self.net.join("p", name)
+        self.serving_members.append(name)
+        self._describe()
+        self.owner.port.hear(MemberJoined(peer(name)))
+
+    def _describe(self) -> None:
+        self.owner.clusters.cluster = cluster_of("p", *self.serving_members)
+
+    def crash(self, number: int) -> None:
+        name = BROKERS[number % len(BROKERS)]
+        if name not in self.dead:
+            self.dead[name] = None
+            del self.net.nodes[name]
+            self.hosts.pop(name)
+            self.lose(name)
+
+    def restart(self, number: int) -> None:
+        """Another process by the same name, which knows nothing."""
+        if self.dead:
+            name = list(self.dead)[number % len(self.dead)]
+            del self.dead[name]
+            self.hosts[name] = HostNode(self.net.node(name), self.chosen)
+            self.gain(name)
+
+    def leave(self, number: int) -> None:
+        name = BROKERS[number % len(BROKERS)]
+        if name in self.serving_members and len(self.serving_members) > 1:
+            self.serving_members.remove(name)
+            self._describe()
+            self.owner.port.hear(MemberLeaving(peer(name)))
+
+    # --- what must hold ---
+
+    def servers(self, value: int) -> list[tuple[str, list[str]]]:
+        """(host, registrations that it matches) for every host that serves the value."""
+        found = []
+        spot = event(1, x=value)
+        hosting = {name: node.hosting for name, node in self.hosts.items()}
+        hosting["p"] = self.owner.hosting  # the owner hosts if it has to
+        for name, machine in hosting.items():
+            tree = machine.trees.get("x")
+            for virtual in [] if tree is None else tree.virtual_nodes:
+                if virtual.interval.contains(value):
+                    found.append((name, list(virtual.index.match(spot.attributes))))
+        return found
+
+    def check_promises(self) -> None:
+        for value in VALUES:
+            due = [i for i, r in self.promised.items() if r.interval.contains(value)]
+            for host, matched in self.servers(value):
+                missing = [id_ for id_ in due if id_ not in matched]
+                assert not missing, f"{host} serves {value} without {missing}"
+
+    def check_covered(self) -> None:
+        if self.promised:
+            for value in VALUES:
+                assert self.servers(value), f"nobody serves {value}"
+
+    def rest(self) -> None:
+        for _ in range(60):
+            self.net.flush()
+            self.owner.clusters.commit()
+            self.net.advance(0.25)
+            self.step("commit", 0)
+            self.check_promises()
+        self.net.flush()
+
+    def check_rest(self) -> None:
+        owned = self.owner.owner.trees.get("x")
+        if owned is None:
+            assert all("x" not in node.hosting.trees for node in self.hosts.values())
+            return
+        live = owned.tree.registrations
+        assert sorted(self.promised) == sorted(live), "everything is acknowledged"
+        assert not owned.changing, "a change does not end"
+        for value in VALUES:
+            ((host, matched),) = self.servers(value)
+            (entry,) = [e for e in owned.tree.map.entries if e.interval.contains(value)]
+            assert host == entry.host.id, "the map is wrong"
+            expected = [i for i, r in live.items() if r.interval.contains(value)]
+            assert sorted(matched) == sorted(expected), "hosts hold something else"
+
+
+def run(seed: int, faults: list[str], covered: bool) -> Model:
+    """Many steps of one seed, in bursts, so that changes meet each other."""
+    rng = Random(f"changes {seed}")
+    model = Model(numbers(tree={"split_at": rng.choice([1, 2, 4]), "lease": 10_000.0}))
+    kinds = [*QUIET, *faults]
+    for _ in range(300):
+        model.step(rng.choice(kinds), rng.randrange(1_000))
+        model.check_promises()
+        if covered:
+            model.check_covered()
+    model.rest()
+    model.check_rest()
+    return model
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_change_leaves_no_value_alone_and_no_registration_behind(seed: int) -> None:
+    model = run(seed, ["leave"], covered=True)
+    assert model.owner.owner.state.highest()[1] >= 5, "the map has changed often"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_hosts_that_die_and_come_back_serve_only_what_they_hold(seed: int) -> None:
+    run(seed, ["crash", "restart", "restart"], covered=False)
