@@ -14,6 +14,8 @@ class SelectorError(ValueError):
     """
 
     def __init__(self, message: str, text: str = "", position: int = 0) -> None:
+        # A message quotes the text, which may hold line breaks: it stays one line.
+        message = "".join(c if c.isprintable() else " " for c in message)
         super().__init__(message)
         self.message = message
         self.text = text

@@ -39,16 +39,22 @@ class AskAgain(Timer, frozen=True):
     """A question to an owner may be lost, or the owner was busy."""
 
 
+REDIRECTS = 3
+"""Owners in a row that are asked without a pause, so that two stale ones do not send a question to
+and fro; wild guess."""
+
+
 class Search:
     """One attribute that is looked for."""
 
-    __slots__ = ("again_at", "asked_at", "hops", "stage")
+    __slots__ = ("again_at", "asked_at", "hops", "redirects", "stage")
 
     def __init__(self, stage: str) -> None:
         self.stage = stage  # walk, find (the owner), ask (the owner)
         self.hops = 0  # messages so far
         self.again_at = 0.0  # when to try once more (find, ask)
         self.asked_at: float | None = None  # when an owner was first asked
+        self.redirects = 0  # owners that named another one
 
 
 class Finder(Machine):
@@ -179,13 +185,19 @@ class Finder(Machine):
                 self.port.emit(TreeAbsent(attribute))
 
     def on_not_owner(self, sender: Peer, message: NotOwner) -> None:
-        """The arc has moved, or is moving."""
+        """The arc has moved (ask whom it names, at once), or is moving (ask again in a moment)."""
+        named = message.cluster is not None and message.cluster.primary.id != sender.id
         if message.cluster is not None:
             self.ring.learn(message.cluster)
+        at_once = []
         for attribute in message.attributes:
             search = self.searches.get(attribute)
             if search is not None:
                 search.again_at = self.port.now + PAUSE
+                search.redirects += 1
+                if named and search.redirects <= REDIRECTS:
+                    at_once.append(attribute)
+        self.ask_ring(at_once)
         self.port.emit(OwnerRefused(message.attributes))
 
     def on_recall(self, sender: Peer, message: Recall) -> None:

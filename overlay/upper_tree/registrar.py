@@ -51,7 +51,9 @@ class RenewDue(Timer, frozen=True):
 class Placed:
     """A registration of ours and how far it is."""
 
-    __slots__ = ("acknowledged", "again_at", "asked", "registration", "subscription")
+    __slots__ = (
+        "acknowledged", "again_at", "asked", "redirected", "registration", "subscription",
+    )  # fmt: skip
 
     def __init__(self, subscription: str, registration: Registration) -> None:
         self.subscription = subscription
@@ -59,6 +61,7 @@ class Placed:
         self.acknowledged = False
         self.asked: NodeId = ""  # the owner that it was sent to
         self.again_at = 0.0  # when to send it once more
+        self.redirected = False  # it was sent on at once to an owner that another one named
 
 
 class Registrar(Machine):
@@ -193,9 +196,15 @@ class Registrar(Machine):
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Another owner, or the same one a little later."""
+        at_once = []
         for (attribute, _), placed in self.placed.items():
             if attribute in event.attributes and not placed.acknowledged:
                 placed.again_at = self.port.now + PAUSE
+                owner = self.ring.owner(attribute_key(attribute))
+                if owner is not None and owner.primary.id != placed.asked and not placed.redirected:
+                    placed.redirected = True
+                    at_once.append(placed)
+        self._place(at_once)
         if self._leaving:
             for key in [key for key in self.ending if key[0] in event.attributes]:
                 del self.ending[key]
@@ -214,6 +223,7 @@ class Registrar(Machine):
         now = self.port.now
         due = [p for p in self.placed.values() if not p.acknowledged and p.again_at <= now]
         for placed in due:
+            placed.redirected = False
             self.ring.find(attribute_key(placed.registration.attribute))
         self._place(due)
         self._end()

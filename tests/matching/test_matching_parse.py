@@ -50,6 +50,7 @@ def refusal(text: str) -> SelectorError | None:
 @given(
     st.one_of(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join), st.text(max_size=40))
 )
+@example("' \n 'x'")
 @example("x IN (")
 @example("''")
 def test_no_text_raises_anything_but_selector_error(text: str) -> None:
