@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from matching import place
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.client import Event
+from overlay.links.messages import BODY_MOST
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Assign, Assigned, Install, Register, Registered, Unregister
 from overlay.upper_tree.state import MapChanged, Uprooted, decode
@@ -246,6 +248,19 @@ def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
     rig.net.join("p", "h2")
     rig.settle()
     assert rig.serving(5) == ["h3"]
+
+
+def test_long_selectors_move_in_messages_that_a_frame_can_carry() -> None:
+    rig = Rig("h1", "h2", chosen=Settings())
+    rig.register(*(f"x > {n} AND y <> '{'a' * 8_000}'" for n in range(200)))
+    rig.members("h2")
+    rig.owner.port.hear(MemberJoined(peer("h2")))
+    rig.owner.port.take(Install)
+    rig.settle()
+    sizes = [len(msgspec.msgpack.encode(m)) for m in rig.owner.port.take(Install)]
+    assert sum(sizes) > BODY_MOST > max(sizes)
+    assert rig.spread == ["h2"]
+    assert len(rig.hosts["h2"].hosting.trees["x"].registrations) == 200
 
 
 # --- lost and leaving hosts ---
