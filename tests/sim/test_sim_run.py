@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from cli.sim import opener, sim
 from matching import compile_selector
 from sim.network import Conditions
 from sim.run import run_scenario
@@ -126,8 +128,6 @@ def test_a_bad_scenario_is_refused_with_its_place(text: str, words: str) -> None
 
 
 def test_a_run_can_leave_traces_in_the_real_format(tmp_path: Path) -> None:
-    from cli.sim import opener
-
     run(SMALL, traces=opener(tmp_path))
     files = sorted(tmp_path.glob("date=2026-01-01/node=*/*.jsonl"))
     assert len(files) == 5
@@ -147,3 +147,36 @@ def test_the_command_line_refuses_a_bad_scenario(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "nodse" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+FACTS = [
+    "trace_hash",
+    "steps",
+    "simulated_s",
+    "published",
+    "expected",
+    "delivered",
+    "messages",
+    "lower_bound",
+    "violations",
+]
+
+
+def test_the_command_line_prints_one_object_and_succeeds() -> None:
+    done = CliRunner().invoke(sim, ["run", "--nodes", "3", "--seed", "4", "--json"])
+    assert done.exit_code == 0, done.stderr
+    facts = msgspec.json.decode(done.stdout)
+    assert [name for name in FACTS if name not in facts] == []
+    assert facts["expected"] == facts["delivered"] > 100
+    assert facts["violations"] == []
+    assert "publish" in done.stderr  # progress
+
+
+def test_a_failing_seed_tells_how_to_see_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "apart.yaml"
+    path.write_text("{events: 20, faults: [{at: 0, do: partition, groups: [[0], [1]]}]}")
+    done = CliRunner().invoke(sim, ["run", str(path), "--nodes", "2", "--quiet"])
+    assert done.exit_code == 1
+    assert f"again: canopy sim run {path} --nodes 2 --seed 1 --routing pivot" in done.stderr
+    assert "missing: " in done.stderr
+    assert " publish " in done.stderr  # a story
