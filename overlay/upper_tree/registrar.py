@@ -197,14 +197,19 @@ class Registrar(Machine):
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Another owner, or the same one a little later."""
         at_once = []
+        renewed: dict[str, None] = {}
         for (attribute, _), placed in self.placed.items():
-            if attribute in event.attributes and not placed.acknowledged:
+            if attribute in event.attributes and placed.acknowledged:
+                renewed[attribute] = None
+            elif attribute in event.attributes:
                 placed.again_at = self.port.now + PAUSE
                 owner = self.ring.owner(attribute_key(attribute))
                 if owner is not None and owner.primary.id != placed.asked and not placed.redirected:
                     placed.redirected = True
                     at_once.append(placed)
         self._place(at_once)
+        for attribute in renewed:
+            self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
         if self._leaving:
             for key in [key for key in self.ending if key[0] in event.attributes]:
                 del self.ending[key]
@@ -260,19 +265,23 @@ class Registrar(Machine):
     # --- leases ---
 
     def on_renew_due(self, timer: RenewDue) -> None:
-        """One message per owner, for all registrations there."""
+        """One message per owner, for all registrations there. It claims nothing of trees in which
+        one is still on its way or about to end: the owner may have it already, or still."""
         trees: dict[str, list[str]] = {}
+        unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.ending)
         for (attribute, id_), placed in self.placed.items():
-            if placed.acknowledged:
-                trees.setdefault(attribute, []).append(id_)
+            trees.setdefault(attribute, []).append(id_)
+            if not placed.acknowledged:
+                unsure[attribute] = None
         owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]]]] = {}
         for attribute, ids in trees.items():
             owner = self.ring.owner(attribute_key(attribute))
             if owner is None:
                 self.ring.find(attribute_key(attribute))
             else:
-                claim = (attribute, len(ids), ids_digest(ids))
-                owners.setdefault(owner.primary.id, (owner.primary, []))[1].append(claim)
+                claims = owners.setdefault(owner.primary.id, (owner.primary, []))[1]
+                if attribute not in unsure:
+                    claims.append((attribute, len(ids), ids_digest(ids)))
         for peer, claims in owners.values():
             self.port.send(peer, Renew(self.incarnation, tuple(claims)))
         self.port.set_timer(self.settings.lease / 3, RenewDue())

@@ -257,12 +257,15 @@ class Registry(Machine):
     def on_renew(self, sender: Peer, message: Renew) -> None:
         """All leases of one subscriber with this cluster, in one message; never logged."""
         self.leases.touch(sender.id, message.incarnation, self.port.now)
-        refused = []
+        refused, foreign = [], []
         for attribute, count, digest in message.trees:
             owned = self.owner.trees.get(attribute)
             ids = () if owned is None else registrations_of(owned.tree, sender.id)
-            if not self.owner.owns(attribute) or (len(ids), ids_digest(ids)) != (count, digest):
+            if not self.owner.owns(attribute):
+                foreign.append(attribute)
+            elif (len(ids), ids_digest(ids)) != (count, digest):
                 refused.append(attribute)
+        self._refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))
 
