@@ -271,6 +271,15 @@ def test_a_renewal_that_claims_something_else_is_refused() -> None:
     assert node.port.take(RenewRefused) == [RenewRefused(("x", "y"))]
 
 
+def test_a_renewal_for_an_arc_that_moved_is_no_loss() -> None:
+    node = owner()
+    made = ask_for(node, "s/0")
+    node.clusters.giving_away = node.clusters.cluster
+    node.port.hear(Renew(1, (("x", 1, ids_digest([made[0].id])),)), S)
+    assert node.port.take(RenewRefused) == []
+    assert node.port.sent_to(NotOwner) == [("s", NotOwner(("x",), None))]
+
+
 def test_a_new_primary_grants_a_full_term() -> None:
     node = owner(settings(tree={"lease": 8.0}))
     ask_for(node, "s/0")
