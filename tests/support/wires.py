@@ -14,13 +14,13 @@ from random import Random
 from typing import Any
 
 import msgspec
-from tests.support.list_codec import ListCodec
 
 from overlay.links.events import LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.machine import LocalEvent, Message, Peer
 from overlay.settings import LinkSettings
+from tests.support.list_codec import ListCodec
 
 FRAMES = msgspec.msgpack.Decoder(Hello | Welcome | Batch | Ack | Bye)
 
