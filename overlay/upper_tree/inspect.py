@@ -46,7 +46,7 @@ class QuestionOver(Timer, frozen=True):
 class Question:
     """A client's question that other nodes help to answer."""
 
-    def __init__(self, client: int, request: int, attribute: str = "") -> None:
+    def __init__(self, client: int, request: int, attribute: str | None = None) -> None:
         self.client = client
         self.request = request
         self.attribute = attribute
@@ -101,7 +101,7 @@ class Inspection(Machine):
     def on_ring_collected(self, event: RingCollected) -> None:
         """Ask every cluster for its trees."""
         for number, question in list(self.questions.items()):
-            if question.attribute or question.clusters:
+            if question.attribute is not None or question.clusters:
                 continue
             question.complete = event.complete
             question.clusters = {cluster.key: cluster for cluster in event.clusters}
@@ -120,14 +120,18 @@ class Inspection(Machine):
     def on_owner_found(self, event: OwnerFound) -> None:
         """Ask it for the tree."""
         for number, question in list(self.questions.items()):
-            if question.attribute and attribute_key(question.attribute) == event.key:
+            if question.attribute is None:
+                continue
+            if attribute_key(question.attribute) == event.key:
                 question.clusters = {event.cluster.key: event.cluster}
                 self.port.send(event.cluster.primary, AskTrees(number, question.attribute))
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
         """The ring does not answer."""
         for number, question in list(self.questions.items()):
-            if question.attribute and attribute_key(question.attribute) == event.key:
+            if question.attribute is None:
+                continue
+            if attribute_key(question.attribute) == event.key:
                 reason = "the ring does not answer; try again in a moment"
                 self._answer(number, Failed(question.request, "time-out", reason))
 
@@ -152,8 +156,9 @@ class Inspection(Machine):
         if question is None or message.key not in question.clusters:
             return
         question.answers[message.key] = message
-        if question.attribute:
-            self._answer(message.number, located(question, message))
+        if question.attribute is not None:
+            found = located(question, question.attribute, message)
+            self._answer(message.number, found)
         elif len(question.answers) == len(question.clusters):
             self._answer(message.number, self._ring(question))
 
@@ -170,7 +175,7 @@ class Inspection(Machine):
         question = self.questions.get(timer.number)
         if question is None:
             return
-        if question.clusters and not question.attribute:
+        if question.clusters and question.attribute is None:
             self._answer(timer.number, self._ring(question))
         else:
             reason = "no answer from the ring in time"
@@ -191,7 +196,7 @@ def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
     )
 
 
-def located(question: Question, trees: Trees) -> Located:
+def located(question: Question, attribute: str, trees: Trees) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(
@@ -200,4 +205,4 @@ def located(question: Question, trees: Trees) -> Located:
         for entry, count in trees.entries
     )
     info = cluster_info(question.clusters[trees.key], trees)
-    return Located(question.request, question.attribute, info, trees.version, nodes)
+    return Located(question.request, attribute, info, trees.version, nodes)
