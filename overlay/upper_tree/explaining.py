@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from matching import Explanation, Predicate, Value
+from matching import Explanation, Predicate
+from matching.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Reason, Verdict, Why
 from overlay.machine import Handlers, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients import Clients
@@ -161,19 +162,8 @@ def reason_for(
 def verdicts(explanation: Explanation, depth: int = 0) -> list[Verdict]:
     """The tree of an explanation as indented lines."""
     words = {True: "true", False: "false", None: "unknown"}
-    seen = ", ".join(f"{name} = {shown(value)}" for name, value in explanation.seen)
+    seen = ", ".join(f"{name} = {quote_value(value)}" for name, value in explanation.seen)
     lines = [Verdict(depth, explanation.text, words[explanation.verdict], seen)]
     for child in explanation.children:
         lines += verdicts(child, depth + 1)
     return lines
-
-
-def shown(value: Value | None) -> str:
-    """A value as a selector would write it."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case _:
-            return repr(value)
