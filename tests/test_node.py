@@ -34,6 +34,7 @@ from overlay.machine import (
 from overlay.turns import Turns
 from sim.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, wait
+from wire.codec import MESSAGES
 
 
 class Word(Message, frozen=True):
@@ -167,9 +168,9 @@ def test_a_timer_that_is_set_again_is_moved_and_one_that_is_cancelled_is_gone() 
     rig.turns.set_timer(3.0, Bell("moved"))
     rig.turns.cancel_timer(Bell("gone"))
     rig.turns.cancel_timer(Bell("never set"))
-    assert rig.turns.deadline() == 13.0
     rig.advance(2.0)
     assert rig.heard() == []
+    assert rig.turns.deadline() == 13.0
     rig.advance(1.0)
     assert rig.heard() == ["bell moved"]
     assert rig.turns.deadline() is None
@@ -233,8 +234,6 @@ def test_every_message_and_timer_has_one_owner(world: World) -> None:
 
 
 def test_every_message_of_the_wire_has_an_owner(world: World) -> None:
-    from wire.codec import MESSAGES
-
     known = {kind for machine in world.node("n0").machines for kind in machine.handlers()}
     assert [name for name, kind in MESSAGES.items() if kind not in known] == []
 

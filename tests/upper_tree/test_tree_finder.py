@@ -164,8 +164,10 @@ def test_each_owner_is_asked_for_what_it_owns() -> None:
 
 def test_an_answer_that_nobody_waits_for_is_not_believed_as_absence() -> None:
     node = Seeker()
-    node.answer("x")
+    node.finder.seek(["y"])  # walks, and nobody was asked
+    node.answer("x", "y")
     assert not node.locations.was_absent("x")
+    assert not node.locations.was_absent("y")
     assert node.told() == []
 
 

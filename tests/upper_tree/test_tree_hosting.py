@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from math import ceil, log2
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_registration_matches_whether_it_comes_before_or_after_the_interval(
     install_first: bool,
 ) -> None:
     node = host()
-    steps = [
+    steps: list[Callable[[], None]] = [
         lambda: install(node, registration("s/0", "x", "x > 1", S)),
         lambda: assign(node, EVERYTHING),
     ]
