@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from matching import SelectorError, compile_selector
 from overlay.chord.events import Committed, RoleChanged
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer, Version
 from overlay.settings import Settings
@@ -111,13 +112,16 @@ class Registry(Machine):
     def _take(self, registration: Registration, incarnation: int) -> None:
         attribute = registration.attribute
         owned = self.owner.trees.get(attribute)
+        if owned is not None and owned.tree.registrations.get(registration.id) == registration:
+            if registration.id not in owned.waiting:
+                self._acknowledge(owned.tree, [registration])
+            return
+        try:
+            compile_selector(registration.selector)
+        except SelectorError as error:  # no host could install it, now or after any move
+            raise ProtocolError(f"a registration that does not compile: {error}") from error
         if owned is None:
             owned = self._plant(attribute)
-        tree = owned.tree
-        if tree.registrations.get(registration.id) == registration:
-            if registration.id not in owned.waiting:
-                self._acknowledge(tree, [registration])
-            return
         index = self.owner.append(Added(attribute, registration, incarnation))
         owned.waiting[registration.id] = Waiting(registration, index)
         for host in owned.hosts_overlapping(registration.interval).values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from matching import EVERYTHING
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
@@ -181,6 +182,14 @@ def test_a_registration_for_somebody_else_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="somebody else"):
         node.port.hear(Register(1, (forged,)), peer("mallory"))
     assert node.owner.trees == {}
+
+
+def test_a_registration_that_does_not_compile_never_reaches_log_or_host() -> None:
+    node = owner()
+    with pytest.raises(ProtocolError, match="compile"):
+        node.port.hear(Register(1, (Registration("s/0", "x", S, "x >", EVERYTHING),)), S)
+    assert node.clusters.log == []
+    assert node.port.sent == []
 
 
 def test_too_long_messages_are_an_error() -> None:
