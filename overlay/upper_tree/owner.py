@@ -132,6 +132,13 @@ class OwnedTree:
             for entry in map_.overlapping(interval)
         }
 
+    def hosts_to_tell(self, interval: Interval) -> dict[NodeId, Peer]:
+        """Every host that has to install a registration in `interval`. Not those that only the
+        previous map names: they have been told to stop serving, and would keep for ever what
+        reaches them after that. (SUBACK waits until they have stopped.)"""
+        maps = [self.tree.map] if self.next is None else [self.tree.map, self.next]
+        return {entry.host.id: entry.host for map_ in maps for entry in map_.overlapping(interval)}
+
     def all_hosts(self) -> dict[NodeId, Peer]:
         """Every host that may hold registrations of this tree."""
         hosts = dict(self.strays)

@@ -119,7 +119,7 @@ class Registry(Machine):
             return
         index = self.owner.append(Added(attribute, registration, incarnation))
         owned.waiting[registration.id] = Waiting(registration, index)
-        for host in owned.hosts_overlapping(registration.interval).values():
+        for host in owned.hosts_to_tell(registration.interval).values():
             self.port.send(host, Install(attribute, (registration,)))
         self.owner.balance_soon()
 
