@@ -241,9 +241,7 @@ class Run:
 
     # --- helpers ---
 
-    def _publish_all(
-        self, events: int | tuple[dict[str, Value | None], ...], stage: str
-    ) -> None:
+    def _publish_all(self, events: int | tuple[dict[str, Value | None], ...], stage: str) -> None:
         world, begin = self.world, self.world.now
         count = events if isinstance(events, int) else len(events)
         for number in range(count):
@@ -277,6 +275,8 @@ class Run:
         if len(self.nodes) > 1:
             seeds = [*seeds, self._rng.choice(self.nodes[1:])]
         self.nodes.append(self.world.add_node(seeds=seeds))
+        if len(self.nodes) == 2:  # a founder that starts again must not found a second ring
+            self.world.introduce(self.nodes[0], self.nodes[1:])
 
     def _subscribe_one(self, number: int) -> Subscription:
         living = self._serving()

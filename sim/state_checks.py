@@ -140,7 +140,9 @@ def check_ring(world: World) -> list[Violation]:
         (attribute, name) for name in world.names() for attribute in world.node(name).owner.trees
     ):
         if not world.node(name).clusters.owns(attribute_key(attribute)):
-            violations.append(Violation("ring", f"{name} decides about {attribute} outside its arc"))
+            violations.append(
+                Violation("ring", f"{name} decides about {attribute} outside its arc")
+            )
     return violations
 
 

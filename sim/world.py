@@ -127,6 +127,10 @@ class World:
         self._start(name, disk)
         return name
 
+    def introduce(self, name: str, seeds: Iterable[str]) -> None:
+        """Write other nodes into the peer list that `name` reads at its next start."""
+        self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
+
     def crash(self, name: str, *, silent: bool = False) -> None:
         """The node's process dies; with `silent` its machine too, so that nobody is told."""
         self.drivers[name].stop(silent=silent)
