@@ -257,7 +257,9 @@ class Run:
     def _state_violations(self) -> list[Violation]:
         world = self.world
         records = list(world.recorder.records)
-        found = [*check_arcs(world), *check_maps(world), *check_trees(world), *check_ring(world)]
+        calm_since = 0.0 if self._watch is None else self._watch.calm_since
+        found = [*check_arcs(world), *check_maps(world), *check_ring(world)]
+        found += check_trees(world, calm_since)
         found += check_walks(records, world.settings.walk.trace)
         if world.settings.tree.routing == "counting":
             found += check_counting(world)

@@ -27,11 +27,16 @@ WATCH_EVERY = 1.0
 as long as a link's retransmission takes (3 s)."""
 
 LEASES = 2.0
-"""Leases after which a dead subscriber's registrations must be gone: one, and the sweep's period."""
+"""Leases after which a dead subscriber's registrations must be gone: one, and the sweep's time."""
 
 
-def check_trees(world: World) -> list[Violation]:
-    """Subscribers, owners and hosts agree about registrations and maps."""
+def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
+    """Subscribers, owners and hosts agree about registrations and maps.
+
+    `calm_since`: when the last primary began, who grants a full lease to everybody.
+    """
+    ends = [s.ended for s in world.clients.subscriptions if s.ended is not None]
+    forgotten_at = max([calm_since, *ends]) + LEASES * world.settings.tree.lease
     violations: list[Violation] = []
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     owned = {
@@ -42,7 +47,9 @@ def check_trees(world: World) -> list[Violation]:
     }
     for attribute, (name, tree) in owned.items():
         violations += _check_hosts(attribute, name, tree, nodes)
-        violations += _check_subscribers(world, attribute, name, tree, nodes)
+        violations += _check_subscribers(
+            attribute, name, tree, nodes, lapsed=world.now > forgotten_at
+        )
     for node, machine in nodes.items():
         for attribute, id_ in machine.registrar.placed:
             found = owned.get(attribute)
@@ -92,16 +99,16 @@ def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -
 
 
 def _check_subscribers(
-    world: World, attribute: str, name: str, owned: Any, nodes: dict[str, Any]
+    attribute: str, name: str, owned: Any, nodes: dict[str, Any], lapsed: bool
 ) -> list[Violation]:
     violations = []
-    lease = world.settings.tree.lease
-    last_crash = max((at for _, at in world.clients.crashes), default=-lease * LEASES)
     for id_, registration in owned.tree.registrations.items():
         subscriber = nodes.get(registration.subscriber.id)
         if subscriber is not None and (attribute, id_) in subscriber.registrar.placed:
             continue
-        if world.now > last_crash + LEASES * lease:
+        incarnation = owned.tree.incarnations[id_]
+        unsubscribed = subscriber is not None and subscriber.incarnation == incarnation
+        if unsubscribed or lapsed:
             text = f"{name} keeps {id_} in {attribute}, which {registration.subscriber.id} has not"
             violations.append(Violation("registration", text))
     return violations
@@ -136,13 +143,12 @@ def check_ring(world: World) -> list[Violation]:
         if around and (before is None or before.key != around[-1]):
             text = f"{_short(key)} does not know its predecessor {_short(around[-1])}"
             violations.append(Violation("ring", text))
-    for attribute, name in (
-        (attribute, name) for name in world.names() for attribute in world.node(name).owner.trees
-    ):
-        if not world.node(name).clusters.owns(attribute_key(attribute)):
-            violations.append(
-                Violation("ring", f"{name} decides about {attribute} outside its arc")
-            )
+    for name in world.names():
+        node = world.node(name)
+        for attribute in node.owner.trees:
+            if not node.clusters.owns(attribute_key(attribute)):
+                text = f"{name} decides about {attribute} outside its arc"
+                violations.append(Violation("ring", text))
     return violations
 
 
@@ -164,6 +170,8 @@ class Watch:
         self.world = world
         self.violations: dict[str, Violation] = {}
         """By text, so that what lasts is told once."""
+        self.calm_since = 0.0
+        """When a primary was first seen, the last time."""
         self._primaries: dict[tuple[Key, int], str] = {}
         world.after(WATCH_EVERY, self.look)
 
@@ -181,6 +189,8 @@ class Watch:
         if node.clusters.is_primary:
             cluster = node.clusters.cluster
             arc = (cluster.key, cluster.version[0])
+            if arc not in self._primaries:
+                self.calm_since = self.world.now
             other = self._primaries.setdefault(arc, name)
             if other != name:
                 text = f"{other} and {name} led {_short(cluster.key)} in epoch {arc[1]}"

@@ -242,7 +242,13 @@ class World:
     # --- helpers ---
 
     def _own_publications(self) -> list[Publication]:
-        return [p for p in self.clients.publications if self.drivers[p.node].alive]
+        """Those that their node can still answer: it has not died since."""
+        last = dict(self.clients.crashes)
+        return [
+            p
+            for p in self.clients.publications
+            if self.drivers[p.node].alive and p.published > last.get(p.node, -1.0)
+        ]
 
     def _start(self, name: str, disk: Disk) -> None:
         disk.incarnation += 1
