@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test check bench lock clean
+.PHONY: setup demo test check bench soak mutations lock clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,14 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench.smoke
+
+# Random scenarios by seed until one is bad, or Ctrl-C. SOAK="--minutes 10", "--seed 7 --seeds 1".
+soak: setup
+	$(BIN)/canopy sim soak $(SOAK)
+
+# Faults planted one at a time into a copy: how many seeds does the soak need to find each?
+mutations: setup
+	$(BIN)/python -m bench.mutations $(MUTATIONS)
 
 # Hashes for every platform, and no registry's address.
 lock:

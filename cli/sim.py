@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.sim_soak import soak
+
 if TYPE_CHECKING:
     from sim.run import Progress, Result
     from traces.writer import OpenFile, TraceFile
@@ -25,6 +27,9 @@ SHOW_EVERY = 1.0
 @click.group()
 def sim() -> None:
     """Run the overlay in a simulated network."""
+
+
+sim.add_command(soak)
 
 
 @sim.command()

@@ -18,6 +18,8 @@ from sim.clients import Subscription
 from sim.driver import NodeBuilder
 from sim.oracle import expectation
 from sim.scenario import Fault, Scenario
+from sim.state_checks import Watch, check_ring, check_trees
+from sim.trace_checks import check_counting, check_paths, check_walks
 from sim.workload import Workload
 from sim.world import World
 from traces.writer import OpenFile
@@ -31,6 +33,10 @@ QUIET_WITHIN = 300.0
 RECOVERY = 25.0
 """Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
 dead, and some for moving what it hosted."""
+
+PROBE_REST = 15.0
+"""Virtual seconds before the probes: maps, members and pointers have followed the last change (a
+split's recruiting takes longest, 5 s and several rounds)."""
 
 MOST_STORIES = 5
 """Violations that are told as a story of trace records."""
@@ -104,15 +110,21 @@ class Run:
         self.violations: list[Violation] = []
         self._progress = progress or (lambda stage, time, share: None)
         self._leaving: dict[str, None] = {}
+        self._watch: Watch | None = None
+        self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
         self._workload = Workload(self.world.generator("workload"), scenario.shape)
 
     def result(self, *, state_checks: bool = True) -> Result:
         """All stages, and what came of them."""
+        if state_checks:
+            self._watch = Watch(self.world)
         self.grow()
         self.subscribe()
         self.publish()
         self.rest()
+        if self.scenario.probes:
+            self.probe()
         return self.judge(state_checks=state_checks)
 
     # --- stages ---
@@ -151,15 +163,7 @@ class Run:
         events = scenario.events
         count = events if isinstance(events, int) else len(events)
         self._plan_late(begin, count / scenario.rate)
-        for number in range(count):
-            self._tell("publish", number / count)
-            attributes: Mapping[str, Value | None] = (
-                self._workload.event() if isinstance(events, int) else events[number]
-            )
-            living = self._serving()
-            if living:
-                world.publish(living[number % len(living)], attributes)
-            world.run_to(begin + (number + 1) / scenario.rate)
+        self._publish_all(events, "publish")
         last = max((fault.at for fault in scenario.faults), default=0.0)
         world.run_to(max(world.now, begin + last))
 
@@ -177,6 +181,18 @@ class Run:
             text = f"not at rest {QUIET_WITHIN:.0f} s after the last event; pending: {pending}"
             self.violations.append(Violation("unanswered", text))
 
+    def probe(self) -> None:
+        """Once more in the quiet after the faults, when nothing excuses a loss any more: whatever
+        they broke and nobody mended shows here."""
+        world = self.world
+        for name in self._serving():
+            world.subscribe(name, self._workload.selector(), "probe")
+        self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some probes")
+        world.run(PROBE_REST)
+        self._quiet_since = len(world.recorder.records)
+        self._publish_all(self.scenario.probes, "probe")
+        self.rest()
+
     def judge(self, *, state_checks: bool = True) -> Result:
         """Oracle and checkers."""
         world, clients = self.world, self.world.clients
@@ -185,7 +201,7 @@ class Run:
         violations = [*self.violations, *check_deliveries(world, expected)]
         clusters = 0
         if state_checks:
-            violations += [*check_arcs(world), *check_maps(world)]
+            violations += self._state_violations()
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
         shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
         counters = [world.status(name).counters for name in world.names()]
@@ -227,11 +243,44 @@ class Run:
 
     # --- helpers ---
 
+    def _publish_all(self, events: int | tuple[dict[str, Value | None], ...], stage: str) -> None:
+        world, begin = self.world, self.world.now
+        count = events if isinstance(events, int) else len(events)
+        for number in range(count):
+            self._tell(stage, number / count)
+            attributes: Mapping[str, Value | None] = (
+                self._workload.event() if isinstance(events, int) else events[number]
+            )
+            living = self._serving()
+            if living:
+                world.publish(living[number % len(living)], attributes)
+            world.run_to(begin + (number + 1) / self.scenario.rate)
+
+    def _state_violations(self) -> list[Violation]:
+        world = self.world
+        records = list(world.recorder.records)
+        calm_since = 0.0 if self._watch is None else self._watch.calm_since
+        found = [*check_arcs(world), *check_maps(world), *check_ring(world)]
+        found += check_trees(world, calm_since)
+        found += check_walks(records, world.settings.walk.trace)
+        if world.settings.tree.routing == "counting":
+            found += check_counting(world)
+        if self._quiet_since is not None:
+            heights = {
+                attribute: len(owned.tree.map.entries).bit_length()
+                for name in world.names()
+                for attribute, owned in world.node(name).owner.trees.items()
+            }
+            found += check_paths(records[self._quiet_since :], heights)
+        return [*found, *(() if self._watch is None else self._watch.violations.values())]
+
     def _join(self) -> None:
         seeds = self.nodes[:1]
         if len(self.nodes) > 1:
             seeds = [*seeds, self._rng.choice(self.nodes[1:])]
         self.nodes.append(self.world.add_node(seeds=seeds))
+        if len(self.nodes) == 2:  # a founder that starts again must not found a second ring
+            self.world.introduce(self.nodes[0], self.nodes[1:])
 
     def _subscribe_one(self, number: int) -> Subscription:
         living = self._serving()
@@ -266,7 +315,7 @@ class Run:
                     if world.drivers[name].alive:
                         world.crash(name, silent=fault.do == "lose")
             case "restart":
-                for name in nodes:
+                for name in nodes or list(world.drivers):
                     if not world.drivers[name].alive:
                         self._leaving.pop(name, None)
                         world.restart(name)

@@ -54,7 +54,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: Literal[
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network"
     ]  # lose: a crash that nobody is told of; join: one more node per given seed
-    nodes: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
     groups: tuple[tuple[int, ...], ...] = ()
     network: Conditions | None = None
@@ -76,6 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] = 0.2  # seconds between the starts of two nodes
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+    probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 
 
 def parse_scenario(text: str, nodes: int | None = None, seed: int | None = None) -> Scenario:

@@ -127,6 +127,10 @@ class World:
         self._start(name, disk)
         return name
 
+    def introduce(self, name: str, seeds: Iterable[str]) -> None:
+        """Write other nodes into the peer list that `name` reads at its next start."""
+        self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
+
     def crash(self, name: str, *, silent: bool = False) -> None:
         """The node's process dies; with `silent` its machine too, so that nobody is told."""
         self.drivers[name].stop(silent=silent)
@@ -238,7 +242,13 @@ class World:
     # --- helpers ---
 
     def _own_publications(self) -> list[Publication]:
-        return [p for p in self.clients.publications if self.drivers[p.node].alive]
+        """Those that their node can still answer: it has not died since."""
+        last = dict(self.clients.crashes)
+        return [
+            p
+            for p in self.clients.publications
+            if self.drivers[p.node].alive and p.published > last.get(p.node, -1.0)
+        ]
 
     def _start(self, name: str, disk: Disk) -> None:
         disk.incarnation += 1

@@ -38,6 +38,12 @@ class Counted:
         self.since = since
         self.matched: dict[str, dict[str, None]] = {}
 
+    def add(self, conjunction: str, attribute: str) -> int:
+        """One attribute of the conjunction has matched. How many have by now."""
+        attributes = self.matched.setdefault(conjunction, {})
+        attributes[attribute] = None
+        return len(attributes)
+
 
 class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
@@ -106,9 +112,8 @@ class Receiver(Machine):
         counted = self.counted.setdefault(identity, Counted(now))
         complete = False
         for conjunction in registrations:
-            attributes = counted.matched.setdefault(conjunction, {})
-            attributes[attribute] = None
-            complete = complete or len(attributes) == self.required.get(conjunction)
+            matched = counted.add(conjunction, attribute)
+            complete = complete or matched == self.required.get(conjunction)
         if complete:
             del self.counted[identity]
         self._expire(now)

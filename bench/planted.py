@@ -1,0 +1,216 @@
+"""The faults that `bench/mutations.py` plants: what a tired programmer might have written.
+
+Each is a text that occurs exactly once in one file, and what stands there instead. A test keeps the
+list in step with the code. What each breaks is a promise of DESIGN.md, section 5, or a mechanism.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """Replace `old`, which occurs once in `path`, by `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Planted(NamedTuple):
+    """A fault."""
+
+    name: str
+    breaks: str
+    edits: tuple[Edit, ...]
+
+
+def one(name: str, breaks: str, path: str, old: str, new: str) -> Planted:
+    """A fault of one edit."""
+    return Planted(name, breaks, (Edit(path, old, new),))
+
+
+TREE = "overlay/upper_tree/"
+LOW = "overlay/lower_random/"
+CHORD = "overlay/chord/"
+
+PLANTED = (
+    one(
+        "a counter instead of a set in counting match", "C8",
+        TREE + "receiver.py",
+        "        attributes[attribute] = None\n",
+        "        attributes[attribute + '+' * len(attributes)] = None\n",
+    ),
+    one(
+        "no fallback to the ring", "C5",
+        TREE + "finder.py",
+        "                lost.append(attribute)\n        self.ask_ring(lost)\n",
+        "                lost.append(attribute)\n        for attribute in lost:\n"
+        "            del self.searches[attribute]\n"
+        "            self.port.emit(TreeAbsent(attribute))\n",
+    ),
+    one(
+        "an answer about an old map taken for the new one", "C6",
+        TREE + "balance.py",
+        "if message.version == version and sender.id in owned.awaited:",
+        "if sender.id in owned.awaited:",
+    ),
+    one(
+        "a stale map kept: a host ignores every map after its first", "C6",
+        TREE + "hosting.py",
+        "if message.version >= tree.version:",
+        "if tree.version == (0, 0) or not message.intervals:",
+    ),
+    one(
+        "a trace list that is ignored", "C3",
+        LOW + "crawl.py",
+        "visited = {peer.id for peer in trace}",
+        "visited = {me.id}",
+    ),
+    one(
+        "a walk that does not count its hops", "C3",
+        LOW + "crawl.py",
+        "walk.attributes, hop, walk.left - 1, walk.limit, trace",
+        "walk.attributes, hop, walk.left, walk.limit, trace",
+    ),
+    one(
+        "a recovery with the whole hop limit", "C4",
+        LOW + "crawl.py",
+        "limit = walk.limit // 2\n",
+        "limit = walk.limit\n",
+    ),
+    one(
+        "the original Chord's list: a new first, and the rest as it was", "P2",
+        CHORD + "pointers.py",
+        "self.successors = self._list((cluster, *followers))",
+        "self.successors = self._list((cluster, *self.successors))",
+    ),
+    one(
+        "the original Chord's join: whoever says so is our predecessor", "P2",
+        CHORD + "pointers.py",
+        "            present is None\n            or cluster.key == present.key\n",
+        "            True\n            or cluster.key == present.key\n",
+    ),
+    one(
+        "registrations that are not handed over on a split", "C6",
+        TREE + "balance.py",
+        "for batch in in_batches(registrations, weigh_registration):",
+        "for batch in in_batches(registrations[:0], weigh_registration):",
+    ),
+    one(
+        "an arc that splits off without its trees", "P1",
+        TREE + "owner.py",
+        "if mine is not None and mine.key == arc.key:  # the standby has the log",
+        "if mine is not None:",
+    ),
+    one(
+        "an arc that both halves of a split own", "P2",
+        CHORD + "handover.py",
+        "            start=arc.key,\n",
+        "            start=own.start,\n",
+    ),
+    one(
+        "duplicates that are not removed", "promise: a duplicate is never shown",
+        TREE + "receiver.py",
+        "        return (event.publisher, event.incarnation, event.sequence) in self.seen",
+        "        return False",
+    ),
+    Planted(
+        "a publisher that starts again taken for its former self", "V7",
+        (
+            Edit(TREE + "receiver.py",
+                 "return (event.publisher, event.incarnation, event.sequence) in self.seen",
+                 "return (event.publisher, 0, event.sequence) in self.seen"),
+            Edit(TREE + "receiver.py",
+                 "self.seen[event.publisher, event.incarnation, event.sequence] = None",
+                 "self.seen[event.publisher, 0, event.sequence] = None"),
+        ),
+    ),
+    one(
+        "no recheck: whatever arrives is shown to everybody here", "C8, C9",
+        TREE + "receiver.py",
+        "keys = self.index.match(event.attributes)",
+        "keys = sorted({id_.rsplit('/', 1)[0] for id_ in self.required})",
+    ),
+    one(
+        "a SUBACK before the hosts have the registration", "C6",
+        TREE + "registry.py",
+        "if waiting.index < committed and owned.installed_everywhere(waiting)",
+        "if waiting.index < committed",
+    ),
+    one(
+        "a SUBACK while somebody still believes that nobody subscribes", "C5",
+        TREE + "registry.py",
+        "if owned.believers or owned.blind_until > self.port.now:",
+        "if owned.blind_until > self.port.now:",
+    ),
+    one(
+        "a SUBACK after the first of several registrations", "C6",
+        TREE + "registrar.py",
+        "        return all(p.acknowledged for p in self.placed.values() if",
+        "        return any(p.acknowledged for p in self.placed.values() if",
+    ),
+    one(
+        "leases that are not renewed", "C6",
+        TREE + "registrar.py",
+        "            self.port.send(peer, Renew(self.incarnation, tuple(claims)))",
+        "            del peer, claims",
+    ),
+    one(
+        "registrations of the dead that never end", "promise: bounded state",
+        TREE + "registry.py",
+        "                if lapsed:\n",
+        "                if False:\n",
+    ),
+    one(
+        "hosts that keep what was unsubscribed", "C6",
+        TREE + "hosting.py",
+        "                tree.uninstall(id_)\n",
+        "                del id_\n",
+    ),
+    one(
+        "a host that accepts events for a tree that it does not serve", "C6",
+        TREE + "hosting.py",
+        "                visit.give_back(attribute)\n",
+        "                visit.taken[attribute] = [event.sequence for event in message.events]\n",
+    ),
+    one(
+        "an interval without its lower end", "C6",
+        TREE + "hosting.py",
+        "            if node.interval.lo <= spot < node.interval.hi:\n"
+        "                self._match(attribute, tree, node, event)",
+        "            if node.interval.lo < spot < node.interval.hi:\n"
+        "                self._match(attribute, tree, node, event)",
+    ),
+    one(
+        "a midpoint tree with a wrong right child", "C7",
+        TREE + "partition.py",
+        "        yield (index + 1 + high) // 2\n",
+        "        yield min(index + 1, high - 1)\n",
+    ),
+    one(
+        "visits on a broken link taken for accepted", "promise: nothing lost in the quiet",
+        TREE + "publisher.py",
+        "            if host == lost\n        ]\n        self._route(again, stale=True)",
+        "            if host == lost\n        ]\n        self._end(again)",
+    ),
+    one(
+        "virtual nodes that stay with the dead", "P4",
+        TREE + "balance.py",
+        "            if entry.host.id not in fit:\n",
+        "            if entry.host.id not in fit and entry.host.id not in self.owner.dead:\n",
+    ),
+    one(
+        "a gap in a link's numbers overlooked", "M3",
+        "overlay/links/inbox.py",
+        "        if batch.number > self.expected:\n",
+        "        self.expected = max(self.expected, batch.number)\n"
+        "        if batch.number > self.expected:\n",
+    ),
+    one(
+        "a table of access points without a bound", "C2",
+        LOW + "access_points.py",
+        "if len(self._table) > self._settings.access_points:",
+        "if len(self._table) > 10 * self._settings.access_points:",
+    ),
+)  # fmt: skip

@@ -1,0 +1,222 @@
+"""What must be true of the machines' state once a world is at rest: trees, hosts, ring, bounds.
+
+Deliveries alone find a broken state late: a registration that one host lacks shows when an event
+with the right value comes by, a short successor list when the next node dies. So everything that
+two places have to agree about is compared here, through the machines' public state:
+
+* what a subscriber registered is at its owner, and at every host whose virtual node it overlaps;
+  nobody has more than that (C6),
+* a host serves what the map says, at the map's version, and its slice is that map's (C7),
+* Chord's three (P2; Zave, "How to make Chord correct", IEEE TSE 2017): successor lists of full
+  length, each of its members alive, and enough principals, that is nobody skipped by any list,
+* every queue, cache and table is within its bound, and of an epoch of an arc there was never more
+  than one primary; these two are looked at while things go wrong as well (`Watch`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overlay.chord.keys import attribute_key
+from overlay.machine import Key
+from sim.checkers import Violation
+from sim.world import World
+
+WATCH_EVERY = 1.0
+"""Virtual seconds between two looks of `Watch`: often enough to meet a queue that is too long for
+as long as a link's retransmission takes (3 s)."""
+
+LEASES = 2.0
+"""Leases after which a dead subscriber's registrations must be gone: one, and the sweep's time."""
+
+
+def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
+    """Subscribers, owners and hosts agree about registrations and maps.
+
+    `calm_since`: when the last primary began, who grants a full lease to everybody.
+    """
+    ends = [s.ended for s in world.clients.subscriptions if s.ended is not None]
+    forgotten_at = max([calm_since, *ends]) + LEASES * world.settings.tree.lease
+    violations: list[Violation] = []
+    nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
+    owned = {
+        attribute: (name, tree)
+        for name in world.names()
+        if world.node(name).clusters.is_primary
+        for attribute, tree in world.node(name).owner.trees.items()
+    }
+    for attribute, (name, tree) in owned.items():
+        violations += _check_hosts(attribute, name, tree, nodes)
+        violations += _check_subscribers(
+            attribute, name, tree, nodes, lapsed=world.now > forgotten_at
+        )
+    for node, machine in nodes.items():
+        for attribute, id_ in machine.registrar.placed:
+            found = owned.get(attribute)
+            if found is None or id_ not in found[1].tree.registrations:
+                text = f"the owner of {attribute} does not know {id_} of {node}"
+                violations.append(Violation("registration", text))
+        for attribute in machine.hosting.trees:
+            if attribute not in owned:
+                text = f"{node} hosts {attribute}, which nobody owns"
+                violations.append(Violation("host", text))
+    return violations
+
+
+def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -> list[Violation]:
+    violations = []
+    tree = owned.tree
+    for host in tree.map.hosts():
+        machine = nodes.get(host)
+        hosted = None if machine is None else machine.hosting.trees.get(attribute)
+        where = f"{attribute} of {name} at its host {host}"
+        if hosted is None:
+            violations.append(Violation("host", f"{where} is not served"))
+            continue
+        if hosted.version != tree.map.version:
+            text = f"{where} has version {hosted.version}, not {tree.map.version}"
+            violations.append(Violation("host", text))
+        if tuple(node.interval for node in hosted.virtual_nodes) != tree.map.hosted_by(host):
+            violations.append(Violation("host", f"{where} serves other intervals than the map's"))
+        if dict(tree.map.slice_for(host)) != dict(hosted.slice.known):
+            violations.append(Violation("host", f"{where} routes by another map"))
+        for node in hosted.virtual_nodes:
+            wanted = {
+                id_
+                for id_, registration in tree.registrations.items()
+                if registration.interval.overlaps(node.interval)
+            }
+            has = {id_ for id_ in (*tree.registrations, *hosted.registrations) if id_ in node.index}
+            for what, ids in (("lacks", wanted - has), ("still has", has - wanted)):
+                if ids:
+                    text = f"{where}, {node.interval} {what} {', '.join(sorted(ids)[:3])}"
+                    violations.append(Violation("registration", text))
+    for host, machine in nodes.items():
+        if host not in tree.map.hosts() and attribute in machine.hosting.trees:
+            text = f"{host} hosts {attribute}, but the map of {name} does not name it"
+            violations.append(Violation("host", text))
+    return violations
+
+
+def _check_subscribers(
+    attribute: str, name: str, owned: Any, nodes: dict[str, Any], lapsed: bool
+) -> list[Violation]:
+    violations = []
+    for id_, registration in owned.tree.registrations.items():
+        subscriber = nodes.get(registration.subscriber.id)
+        if subscriber is not None and (attribute, id_) in subscriber.registrar.placed:
+            continue
+        incarnation = owned.tree.incarnations[id_]
+        unsubscribed = subscriber is not None and subscriber.incarnation == incarnation
+        if unsubscribed or lapsed:
+            text = f"{name} keeps {id_} in {attribute}, which {registration.subscriber.id} has not"
+            violations.append(Violation("registration", text))
+    return violations
+
+
+# --- the ring ---
+
+
+def check_ring(world: World) -> list[Violation]:
+    """Pointers of all primaries: complete, alive, nobody skipped."""
+    primaries = {
+        world.node(name).clusters.cluster.key: world.node(name)
+        for name in world.names()
+        if world.node(name).clusters.is_primary
+    }
+    keys = sorted(primaries)
+    violations = []
+    for number, key in enumerate(keys):
+        place = primaries[key].ring.place
+        around = keys[number + 1 :] + keys[:number]
+        wanted = around[: place.pointers.length]
+        found = [cluster.key for cluster in place.pointers.successors]
+        if found != wanted and not (len(keys) == 2 and place.pointers.first() is not None):
+            violations.append(Violation("ring", f"{_short(key)} lists {_all(found)} for "
+                                                f"{_all(wanted)} as its successors"))  # fmt: skip
+        for cluster in place.pointers.successors:
+            leader = primaries.get(cluster.key)
+            if leader is not None and leader.me.id != cluster.primary.id:
+                text = f"{_short(key)} takes {cluster.primary.id} for a primary that it is not"
+                violations.append(Violation("ring", text))
+        before = place.pointers.predecessor
+        if around and (before is None or before.key != around[-1]):
+            text = f"{_short(key)} does not know its predecessor {_short(around[-1])}"
+            violations.append(Violation("ring", text))
+    for name in world.names():
+        node = world.node(name)
+        for attribute in node.owner.trees:
+            if not node.clusters.owns(attribute_key(attribute)):
+                text = f"{name} decides about {attribute} outside its arc"
+                violations.append(Violation("ring", text))
+    return violations
+
+
+def _short(key: Key) -> str:
+    return key[:8]
+
+
+def _all(keys: list[Key]) -> str:
+    return "[" + ", ".join(map(_short, keys)) + "]"
+
+
+# --- while things go wrong ---
+
+
+class Watch:
+    """Looks at bounds and epochs every virtual second, whatever else happens."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.violations: dict[str, Violation] = {}
+        """By text, so that what lasts is told once."""
+        self.calm_since = 0.0
+        """When a primary was first seen, the last time."""
+        self._primaries: dict[tuple[Key, int], str] = {}
+        world.after(WATCH_EVERY, self.look)
+
+    def look(self) -> None:
+        """Look now, and again in a while."""
+        for name in self.world.names():
+            node = self.world.node(name)
+            self._epochs(name, node)
+            for what, size, bound in bounds(node):
+                if size > bound:
+                    self._note("bound", f"{name}: {what} holds more than {bound}")
+        self.world.after(WATCH_EVERY, self.look)
+
+    def _epochs(self, name: str, node: Any) -> None:
+        if node.clusters.is_primary:
+            cluster = node.clusters.cluster
+            arc = (cluster.key, cluster.version[0])
+            if arc not in self._primaries:
+                self.calm_since = self.world.now
+            other = self._primaries.setdefault(arc, name)
+            if other != name:
+                text = f"{other} and {name} led {_short(cluster.key)} in epoch {arc[1]}"
+                self._note("epoch", text)
+
+    def _note(self, kind: str, text: str) -> None:
+        self.violations.setdefault(text, Violation(kind, text))
+
+
+def bounds(node: Any) -> list[tuple[str, int, int]]:
+    """(what, how much it holds, how much it may hold) of every bounded thing of a node.
+
+    A publisher admits while it has room, so the attributes of one more event may go over.
+    """
+    settings = node.settings
+    found = [
+        ("view", len(node.view.peers()), settings.view.size),
+        ("access points", len(node.access_points._table), settings.view.access_points),
+        ("seen events", len(node.receiver.seen), settings.tree.dedupe),
+        ("half-counted events", len(node.receiver.counted), settings.tree.dedupe),
+        ("located trees", len(node.finder.locations._trees), settings.tree.locations),
+        ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
+        ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
+    ]
+    found += [
+        (f"queue to {session.peer.id}", session.waiting_bytes, settings.links.queue)
+        for session in node.links.sessions()
+    ]
+    return found

@@ -1,0 +1,159 @@
+"""Checkers of state and traces: each is shown what it must find, and a world that is whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sim.recorder import Record
+from sim.state_checks import Watch, bounds, check_ring, check_trees
+from sim.trace_checks import check_paths, check_walks
+from sim.world import World
+from tests.support.overlays import acknowledged, grown, settings, wait, with_role
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Several clusters with trees that are cut."""
+    world = grown(9, 3, settings(tree={"split_at": 4}, cluster={"size": 3, "split_trees": 2}))
+    for number in range(40):
+        world.subscribe(f"n{number % 9}", f"a{number % 6} BETWEEN {number} AND {number + 9}")
+    acknowledged(world)
+    wait(world, lambda: len(with_role(world, "primary")) >= 2, 60, "a second cluster")
+    world.run(30)
+    return world
+
+
+def broken(world: World) -> list[str]:
+    return [v.kind for v in (*check_trees(world), *check_ring(world))]
+
+
+def some_host(world: World) -> Any:
+    return next(
+        tree
+        for name in world.names()
+        for tree in world.node(name).hosting.trees.values()
+        if tree.registrations and len(tree.virtual_nodes) > 0
+    )
+
+
+def test_a_world_at_rest_is_whole(world: World) -> None:
+    assert broken(world) == []
+
+
+def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
+    tree = some_host(world)
+    node = next(n for n in tree.virtual_nodes if any(id_ in n.index for id_ in tree.registrations))
+    id_ = next(id_ for id_ in tree.registrations if id_ in node.index)
+    node.index.remove(id_)
+    assert broken(world) == ["registration"]
+    node.index.add(id_, tree.registrations[id_][1])
+    assert broken(world) == []
+
+
+def test_a_registration_that_nobody_has_any_more_is_found(world: World) -> None:
+    node = world.node("n4")
+    key = next(iter(node.registrar.placed))
+    placed = node.registrar.placed.pop(key)
+    assert broken(world) == ["registration"]
+    node.registrar.placed[key] = placed
+
+
+def test_a_host_with_another_map_is_found(world: World) -> None:
+    tree = some_host(world)
+    version, tree.version = tree.version, (9, 9)
+    assert broken(world) == ["host"]
+    tree.version = version
+
+
+def test_a_short_successor_list_is_found(world: World) -> None:
+    pointers = world.node(with_role(world, "primary")[0]).ring.place.pointers
+    successors, pointers.successors = pointers.successors, pointers.successors[:-1]
+    predecessor, pointers.predecessor = pointers.predecessor, None
+    found = check_ring(world)
+    pointers.successors, pointers.predecessor = successors, predecessor
+    assert {v.kind for v in found} == {"ring"}
+    assert check_ring(world) == []
+
+
+def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -> None:
+    watch = Watch(world)
+    watch.look()
+    assert watch.violations == {}
+    one, two = with_role(world, "primary")[:2]
+    seat = world.node(two).clusters.seat
+    cluster = seat.cluster
+    claimed = world.node(one).clusters.cluster
+    seat.cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
+    watch.look()
+    seat.cluster = cluster
+    assert [v.kind for v in watch.violations.values()] == ["epoch"]
+    (what, size, bound), *_ = bounds(world.node("n0"))
+    assert (what, bound) == ("view", 20)
+    assert 0 < size <= bound
+    node = world.node("n0")
+    node.settings, old = msgspec.structs.replace(
+        node.settings, view=msgspec.structs.replace(node.settings.view, size=1)
+    ), node.settings  # fmt: skip
+    watch.look()
+    node.settings = old
+    assert [v.kind for v in watch.violations.values()] == ["epoch", "bound"]
+
+
+def records(*steps: tuple[str, str, dict[str, Any]]) -> list[Record]:
+    return [
+        Record(float(time), node, kind, {"walk": "a.1", "attribute": "x", **fields})
+        for time, (node, kind, fields) in enumerate(steps)
+    ]
+
+
+START = ("a", "walk_start", {"hops": 2})
+
+
+def hop(node: str, peer: str) -> tuple[str, str, dict[str, Any]]:
+    return (node, "walk_hop", {"hop": 1, "peer": peer})
+
+
+def test_walks_that_follow_the_rules_are_green() -> None:
+    steps = records(START, hop("a", "b"), hop("b", "c"), ("a", "walk_hit", {"hop": 2}))
+    assert check_walks(steps, 10) == []
+    steps = records(START, hop("a", "b"), hop("b", "a"))
+    assert check_walks(steps, 1) == []  # a trace of one node has forgotten the first
+    recovered = ("b", "walk_recovered", {"hop": 2, "peer": "a"})
+    assert check_walks(records(START, hop("a", "b"), recovered, hop("a", "c")), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((START, hop("a", "b"), hop("b", "a")), "in its trace"),
+        ((START, hop("a", "b"), hop("b", "c"), hop("c", "d")), "hop 3 of 2"),
+        (
+            (START, ("a", "walk_miss", {"hop": 0}), ("a", "walk_hit", {"hop": 0})),
+            "ends twice",
+        ),
+        (
+            (
+                START,
+                hop("a", "b"),
+                ("b", "walk_recovered", {"hop": 2, "peer": "a"}),
+                ("a", "walk_recovered", {"hop": 3, "peer": "b"}),
+            ),
+            "cannot be halved",
+        ),
+    ],
+)
+def test_walks_that_do_not_are_found(steps: tuple[Any, ...], words: str) -> None:
+    (violation,) = check_walks(records(*steps), 10)
+    assert words in violation.text
+
+
+def test_a_tree_path_over_the_height_is_found() -> None:
+    visits = [
+        Record(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop}) for hop in (1, 2, 3)
+    ]
+    assert check_paths(visits, {"x": 2}) == []
+    (violation,) = check_paths(visits, {"x": 1})
+    assert "3 messages" in violation.text
