@@ -86,11 +86,26 @@ def place(value: Value) -> Cut:
     return (RANKS[type(value)], value, 0)
 
 
+CUT_TYPES: dict[int, tuple[type, ...]] = {
+    0: (bool,),
+    1: (int, float),
+    2: (str,),
+    3: (bool, int),
+}
+"""Types of a cut's value by its rank; the end of the value space has one that means nothing."""
+
+
 class Interval(msgspec.Struct, frozen=True, array_like=True):
     """The values between two cuts, half-open: [lo, hi). Travels as an array of two."""
 
     lo: Cut
     hi: Cut
+
+    def __post_init__(self) -> None:
+        """Refuse cuts that no order has, as they may come from the wire: ValueError."""
+        for rank, value, side in (self.lo, self.hi):
+            if side not in (0, 1) or CUT_TYPES.get(rank, ()).count(type(value)) == 0:
+                raise ValueError(f"no cut: ({rank!r}, {value!r}, {side!r})")
 
     def contains(self, value: Value | None) -> bool:
         """Whether `value` lies here. NULL lies nowhere."""

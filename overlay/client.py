@@ -121,7 +121,11 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(Reply, frozen=True):
-    """The command was not carried out. `code`: usage, selector, refused, time-out, unknown."""
+    """The command was not carried out. `code`: usage, selector, refused, time-out, unknown.
+
+    With request 0 it is bad news: overflow (this client reads too slowly, deliveries were dropped)
+    or gap (a subscription was lost for a while).
+    """
 
     code: str
     reason: str

@@ -29,7 +29,12 @@ from overlay.client import (
 )
 from overlay.machine import Handlers, Machine, Port
 from overlay.upper_tree.batches import ITEM_MOST, weigh_event
-from overlay.upper_tree.events import EventsAccepted, RoomAgain, SubscriptionReady
+from overlay.upper_tree.events import (
+    EventsAccepted,
+    RoomAgain,
+    SubscriptionLapsed,
+    SubscriptionReady,
+)
 from overlay.upper_tree.history import History
 from overlay.upper_tree.publisher import Publisher
 from overlay.upper_tree.receiver import Arrived, Receiver
@@ -88,6 +93,7 @@ class Clients(Machine):
         """Messages, timers and events with their handlers."""
         return {
             SubscriptionReady: self.on_subscription_ready,
+            SubscriptionLapsed: self.on_subscription_lapsed,
             Arrived: self.on_arrived,
             EventsAccepted: self.on_events_accepted,
             RoomAgain: self.on_room_again,
@@ -143,6 +149,17 @@ class Clients(Machine):
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)
             self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+
+    def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
+        """A cluster lost what we had registered: it is being registered anew, and whoever
+        subscribed is told of the gap."""
+        for mine in self.subscriptions.values():
+            if event.attribute in mine.pivots and mine.acknowledged:
+                reason = (
+                    f"subscription {mine.name or mine.id}: the tree of {event.attribute} had lost "
+                    "it; it is being registered again, events in between may be missing"
+                )
+                self.port.reply(mine.client, Failed(0, "gap", reason))
 
     def unsubscribe(self, client: int, command: Unsubscribe) -> None:
         """Only the client's own, and at once for what is shown."""

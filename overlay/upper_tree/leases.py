@@ -31,22 +31,31 @@ class LeaseTable:
     def __init__(self, term: float) -> None:
         """`term` in seconds."""
         self.term = term
-        self._until: dict[tuple[NodeId, int], float] = {}
+        self._until: dict[NodeId, dict[int, float]] = {}
 
     def touch(self, subscriber: NodeId, incarnation: int, now: float) -> None:
         """A full term from now on. Older incarnations of the subscriber lapse at once."""
-        for key in [k for k in self._until if k[0] == subscriber and k[1] < incarnation]:
-            self._until[key] = now
-        self._until[subscriber, incarnation] = now + self.term
+        terms = self._until.setdefault(subscriber, {})
+        for older in [known for known in terms if known < incarnation]:
+            terms[older] = now
+        terms[incarnation] = now + self.term
 
     def lapsed(self, tree: Tree, now: float) -> tuple[str, ...]:
         """Ids in `tree` whose lease has run out. One never heard of gets a full term first."""
         ids = []
         for id_, registration in tree.registrations.items():
-            key = (registration.subscriber.id, tree.incarnations[id_])
-            if self._until.setdefault(key, now + self.term) <= now:
+            terms = self._until.setdefault(registration.subscriber.id, {})
+            if terms.setdefault(tree.incarnations[id_], now + self.term) <= now:
                 ids.append(id_)
         return tuple(ids)
+
+    def forget_old(self, now: float) -> None:
+        """Forget who has been silent for two terms: all that it had has lapsed by now."""
+        for subscriber, terms in list(self._until.items()):
+            for incarnation in [i for i, until in terms.items() if until + self.term <= now]:
+                del terms[incarnation]
+            if not terms:
+                del self._until[subscriber]
 
     def clear(self) -> None:
         """Forget all, when the node is no longer the primary."""

@@ -40,6 +40,10 @@ MAX_STRAYS = 64
 come back are forgotten, the oldest first. Wild guess."""
 
 
+MAX_DEAD = 10_000
+"""Lost nodes that are remembered until they are back, the oldest forgotten first. Wild guess."""
+
+
 class BalanceDue(Timer, frozen=True):
     """Look at the load of the virtual nodes (balance.py)."""
 
@@ -318,7 +322,7 @@ class Owner(Machine):
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
         if arc is None or any(
-            (owned.waiting or owned.changing or self.live_strays(owned))
+            (owned.waiting or owned.believers or owned.changing or self.live_strays(owned))
             and arc.owns(attribute_key(attribute))
             for attribute, owned in self.trees.items()
         ):
@@ -345,6 +349,8 @@ class Owner(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """A silent host gets no more to do."""
         self.dead[event.peer.id] = None
+        if len(self.dead) > MAX_DEAD:
+            del self.dead[next(iter(self.dead))]
         self.leaving.pop(event.peer.id, None)
         if self.clusters.is_primary:
             self.balance_soon()

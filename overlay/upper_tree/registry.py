@@ -18,7 +18,17 @@ from collections.abc import Iterable
 
 from matching import SelectorError, compile_selector
 from overlay.chord.events import Committed, RoleChanged
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer, Version
+from overlay.machine import (
+    Alarm,
+    Handlers,
+    Machine,
+    NodeId,
+    Peer,
+    Port,
+    ProtocolError,
+    Timer,
+    Version,
+)
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
@@ -67,6 +77,7 @@ class Registry(Machine):
         self.settings = settings
         self.owner = owner
         self.leases = LeaseTable(settings.tree.lease)
+        self._sweep = Alarm(port, LeaseSweep())
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -158,6 +169,7 @@ class Registry(Machine):
         if owned is not None and sender.id in owned.believers:
             del owned.believers[sender.id]
             self._check(owned)
+            self.owner.settled()
 
     def on_belief_ends(self, timer: BeliefEnds) -> None:
         """Whoever did not answer believes it no more."""
@@ -165,6 +177,7 @@ class Registry(Machine):
         if owned is not None:
             owned.believers.clear()
             self._check(owned)
+            self.owner.settled()
 
     # --- acknowledging ---
 
@@ -253,10 +266,10 @@ class Registry(Machine):
     def on_role_changed(self, event: RoleChanged) -> None:
         """A new primary grants a full term to everybody."""
         if event.role == "primary":
-            self.port.set_timer(self.leases.term / 4, LeaseSweep())
+            self._sweep.within(self.leases.term / 4)
         else:
             self.leases.clear()
-            self.port.cancel_timer(LeaseSweep())
+            self._sweep.cancel()
 
     def on_renew(self, sender: Peer, message: Renew) -> None:
         """All leases of one subscriber with this cluster, in one message; never logged."""
@@ -275,13 +288,15 @@ class Registry(Machine):
 
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
         """End what was not renewed."""
+        self._sweep.rang()
+        self.leases.forget_old(self.port.now)
         for owned in list(self.owner.trees.values()):
             if self.owner.owns(owned.tree.attribute):
                 lapsed = self.leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))
                     self.end(owned, lapsed)
-        self.port.set_timer(self.leases.term / 4, LeaseSweep())
+        self._sweep.within(self.leases.term / 4)
 
     # --- answering ---
 

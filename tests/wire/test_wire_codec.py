@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matching import Interval
 from overlay.lower_random.messages import Shuffle, StalePoint, Walk, WalkMiss
 from overlay.machine import Message, ProtocolError
 from wire.codec import BODY_LIMIT, MESSAGES, WireCodec, array_header, collect
@@ -26,9 +27,17 @@ PLAIN: dict[type, st.SearchStrategy[Any]] = {
 }
 
 
+CUTS = st.tuples(st.just(0), st.booleans(), st.integers(0, 1)) | st.tuples(
+    st.just(1), NUMBERS | st.floats(allow_nan=False), st.integers(0, 1)
+)
+"""Places of the value space; an Interval refuses everything that is none."""
+
+
 def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
     """Values of a field's type, from msgspec's own description of it."""
     inspect = msgspec.inspect
+    if isinstance(kind, inspect.StructType) and kind.cls is Interval:
+        return st.builds(Interval, CUTS, CUTS)
     if isinstance(kind, inspect.StructType):
         fields = {field.name: values(field.type) for field in kind.fields}
         return st.deferred(lambda: st.builds(kind.cls, **fields))
@@ -53,6 +62,15 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         inspect.NoneType: type(None),
     }
     return PLAIN[plain[type(kind)]]
+
+
+@pytest.mark.parametrize("cut", [[1, "a", 0], [7, 1, 0], [2, 5, 1], [1, 5, 2], [0, 1, 0]])
+def test_a_place_that_no_order_has_is_refused(cut: list[Any]) -> None:
+    """Compared with a true one it would be our own fault, and end the node."""
+    location = ["mag", [1, 1], [cut, [3, 0, 0]], ["id", "host:1"]]
+    body = msgspec.msgpack.encode([["Accepted", 1, [], [location]]])
+    with pytest.raises(ProtocolError):
+        CODEC.decode(body)
 
 
 def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
