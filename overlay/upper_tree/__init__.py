@@ -17,8 +17,8 @@ kinds of participants, and a node can be all of them at once:
         │                                                                 │
     interested node ◄──────────────────────────────────────────── Deliver ┤ once per node
 
-Read ``messages`` (the vocabulary), ``partition`` (the map and the tree that follows from it),
-``hosting``; then the owner's side: ``state``, ``owner``, ``registry``, ``balance``, ``told``,
+Read ``messages`` (the vocabulary), ``batches``, ``partition`` (the map and the tree that follows from it),
+``hosting``; then the owner's side: ``state``, ``owned``, ``owner``, ``registry``, ``balance``, ``told``,
 ``leases``; the publisher's: ``locations``, ``finder``, ``publisher``; the subscriber's:
-``registrar``, ``receiver``; and ``clients``, ``inspect``, ``history`` for people.
+``registrar``, ``receiver``; and ``clients``, ``inspect``, ``explaining``, ``history`` for people.
 """

@@ -30,7 +30,8 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Install
-from overlay.upper_tree.owner import BalanceDue, OwnedTree, Owner
+from overlay.upper_tree.owned import OwnedTree
+from overlay.upper_tree.owner import BalanceDue, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
 from overlay.upper_tree.state import MapChanged, Uprooted
 

@@ -51,7 +51,8 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner import OwnedTree, Owner, Waiting
+from overlay.upper_tree.owned import OwnedTree, Waiting
+from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.state import Added, Ended, MapChanged, Tree
 

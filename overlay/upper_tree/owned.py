@@ -1,0 +1,90 @@
+"""An owned tree with what the primary alone knows of it: who still has to answer (C6, P1)."""
+
+from __future__ import annotations
+
+from matching import Interval
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.state import Tree
+
+MAX_STRAYS = 64
+"""Strays that a tree remembers: more than any tree loses before the next look. Those that do not
+come back are forgotten, the oldest first. Wild guess."""
+
+
+class Waiting:
+    """A registration whose SUBACK is not yet due."""
+
+    __slots__ = ("index", "installed", "registration")
+
+    def __init__(self, registration: Registration, index: int) -> None:
+        self.registration = registration
+        self.index = index  # of its log entry
+        self.installed: dict[NodeId, None] = {}  # hosts that have it
+
+
+class OwnedTree:
+    """A tree with what the primary alone knows of it: who still has to answer."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.waiting: dict[str, Waiting] = {}  # by registration id
+        self.believers: dict[NodeId, None] = {}  # who may still believe *nobody* (C5)
+        self.blind_until = 0.0  # … and until when somebody whom we forgot may
+        self.next: PartitionMap | None = None  # map that is being prepared
+        self.previous: PartitionMap | None = None  # map that some host may still serve
+        self.awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
+        self.prepared: dict[NodeId, Peer] = {}  # hosts that were told of `next`
+        self.strays: dict[NodeId, Peer] = {}
+        """Hosts that may not hold what the map says: their link was lost, or they prepared a change
+        that was given up. They are given all anew (balance.py)."""
+        self.empty_since: float | None = None
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change of the map is under way."""
+        return self.next is not None or self.previous is not None
+
+    def maps(self) -> list[PartitionMap]:
+        """All maps that some host may serve by."""
+        return [m for m in (self.tree.map, self.next, self.previous) if m is not None]
+
+    def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
+        """Every host that has to match what is registered in `interval` now."""
+        maps = (self.tree.map, self.next)
+        return {
+            entry.host.id: entry.host
+            for map_ in maps
+            if map_ is not None
+            for entry in map_.overlapping(interval)
+        }
+
+    def ceding(self, interval: Interval) -> bool:
+        """Whether some host may still match an event in `interval` by the map before. (It is given
+        no registrations any more, so it must have stopped before one of them is acknowledged.)"""
+        return self.previous is not None and any(
+            entry.host.id in self.awaited for entry in self.previous.overlapping(interval)
+        )
+
+    def all_hosts(self) -> dict[NodeId, Peer]:
+        """Every host that may hold registrations of this tree."""
+        hosts = {**self.strays, **self.awaited}
+        for map_ in self.maps():
+            hosts.update(map_.hosts())
+        return hosts
+
+    def stray(self, host: Peer) -> None:
+        """Do not rely on what this host holds."""
+        self.strays.pop(host.id, None)
+        self.strays[host.id] = host
+        if len(self.strays) > MAX_STRAYS:
+            del self.strays[next(iter(self.strays))]
+        for waiting in self.waiting.values():
+            waiting.installed.pop(host.id, None)
+
+    def installed_everywhere(self, waiting: Waiting) -> bool:
+        """Whether every host that may serve it has the registration."""
+        interval = waiting.registration.interval
+        hosts = self.hosts_overlapping(interval)
+        return all(host in waiting.installed for host in hosts) and not self.ceding(interval)
