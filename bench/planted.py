@@ -50,12 +50,6 @@ PLANTED = (
         "            self.port.emit(TreeAbsent(attribute))\n",
     ),
     one(
-        "an answer about an old map taken for the new one", "C6",
-        TREE + "balance.py",
-        "if message.version == version and sender.id in owned.awaited:",
-        "if sender.id in owned.awaited:",
-    ),
-    one(
         "a stale map kept: a host ignores every map after its first", "C6",
         TREE + "hosting.py",
         "if message.version >= tree.version:",
@@ -84,12 +78,6 @@ PLANTED = (
         CHORD + "pointers.py",
         "self.successors = self._list((cluster, *followers))",
         "self.successors = self._list((cluster, *self.successors))",
-    ),
-    one(
-        "the original Chord's join: whoever says so is our predecessor", "P2",
-        CHORD + "pointers.py",
-        "            present is None\n            or cluster.key == present.key\n",
-        "            True\n            or cluster.key == present.key\n",
     ),
     one(
         "registrations that are not handed over on a split", "C6",

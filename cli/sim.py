@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.sim_figure import figure
 from cli.sim_soak import soak
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def sim() -> None:
 
 
 sim.add_command(soak)
+sim.add_command(figure)
 
 
 @sim.command()

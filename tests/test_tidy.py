@@ -42,8 +42,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "sim": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
     "tui": ("wire.client", "sim", "overlay.client", "matching"),
     "sync": ("wire.client", "streams", "overlay.client", "matching"),
-    "cli": ("matching", "overlay", "streams", "node", "wire", "sim", "traces", "tui", "sync"),
+    "cli": (
+        *("matching", "overlay", "streams", "node", "wire", "sim", "traces", "tui", "sync"),
+        "bench.baselines",
+    ),
     "bench": ("*",),
+    "bench.baselines": (),
     "tests": ("*",),
 }
 OURS = tuple(sorted({name.split(".")[0] for name in ARROWS}))

@@ -1,0 +1,87 @@
+"""What one point of a curve costs: the same overlay, load and sources for all curves."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal, cast
+
+import msgspec
+
+from overlay.settings import ViewSettings, WalkSettings
+from sim.figures.model import Baselines, Plan
+from sim.lean.counting import Cost, LeanOverlay
+
+
+class SimpleCost(msgspec.Struct):
+    """What some events cost *Simple*."""
+
+    messages: int = 0
+    expected: int = 0
+    delivered: int = 0
+    matching: float = 0.0  # attributes compared: all of all subscriptions of each visited node
+
+
+class TeraCost(msgspec.Struct):
+    """What some events cost *TERA*."""
+
+    events: int = 0
+    walk: int = 0
+    broadcast: int = 0
+    found: int = 0
+
+
+def overlay(plan: Plan, seed: str) -> LeanOverlay:
+    """CBDLO with these parameters."""
+    return LeanOverlay(
+        seed,
+        plan.nodes,
+        plan.subscriptions,
+        plan.load,
+        ViewSettings(size=plan.view, access_points=plan.access_points),
+        WalkSettings(hops=plan.hops, trace=plan.trace),
+        cast(Literal["subscribers", "cluster"], plan.placement),
+    )
+
+
+def cbdlo(plan: Plan, seed: str) -> Cost:
+    """All events through CBDLO."""
+    return overlay(plan, seed).run(plan.events)
+
+
+def simple(plan: Plan, seed: str, baselines: Baselines) -> SimpleCost:
+    """The same events, from the same sources, through *Simple*."""
+    there = overlay(plan, seed)
+    wanderer = baselines.simple(there.lower.neighbours, Random(f"{seed}/simple"), plan.walkers)
+    at: dict[int, list[int]] = {}
+    for subscription in there.subscriptions:
+        at.setdefault(subscription.node, []).append(subscription.number)
+    cost = SimpleCost()
+    sources = Random(f"{seed}/sources")
+    for _ in range(plan.events):
+        source, event = sources.randrange(plan.nodes), there.load.event()
+        seen, messages = wanderer.publish(source, plan.hops)
+        matching = {s.number for s in there.subscriptions if s.matches(event)}
+        cost.messages += messages
+        cost.expected += len(matching)
+        for node in seen:
+            for number in at.get(node, ()):
+                cost.matching += len(there.subscriptions[number].ranges)
+                cost.delivered += number in matching
+    return cost
+
+
+def tera(plan: Plan, seed: str, baselines: Baselines) -> TeraCost:
+    """As many events through *TERA*, on the same random graph."""
+    there = overlay(msgspec.structs.replace(plan, subscriptions=1), seed)
+    rng = Random(f"{seed}/tera")
+    broadcaster = baselines.tera(there.lower.neighbours, plan.nodes, rng, seed)
+    cost = TeraCost()
+    for _ in range(plan.events):
+        source = rng.randrange(plan.nodes)
+        topic = rng.choice(broadcaster.subscribed)
+        walk, broadcast, reached = broadcaster.publish(source, topic, plan.hops)
+        cost.events += 1
+        cost.walk += walk
+        cost.broadcast += broadcast
+        cost.found += reached > 0
+    return cost

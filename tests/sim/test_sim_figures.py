@@ -1,0 +1,126 @@
+"""The figures: what is written, that a seed repeats it, and the shapes that the paper tells of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from bench.baselines.simple import Simple
+from bench.baselines.tera import Tera
+from cli.sim import sim
+from cli.sim_figure import PaperBaselines
+from sim.figures.model import Figure, Plan
+from sim.figures.paper import PLANS, make
+from sim.figures.points import simple
+from sim.lean.lower import LowerLayer
+
+
+def made(number: int, seed: int = 1, **changes: Any) -> Figure:
+    return make(number, seed, PaperBaselines(), msgspec.structs.replace(PLANS[number], **changes))
+
+
+def curve(figure: Figure, name: str) -> list[float]:
+    (series,) = [s for s in figure.series if s.name == name]
+    return [y for y in series.y if y is not None]
+
+
+def test_figure_5_simple_costs_what_the_paper_says_and_cbdlo_far_less() -> None:
+    figure = made(5, x=(1_000, 3_000), events=125)
+    simple_, ours = curve(figure, "Simple"), curve(figure, "CBDLO (CRAWL)")
+    assert all(y == pytest.approx(411_630, rel=0.35) for y in simple_)
+    assert all(10 * y < theirs for y, theirs in zip(ours, simple_, strict=True))
+    assert max(ours) < 2 * min(ours)  # subscriptions hardly matter
+
+
+def test_figure_6_more_hops_help_at_first() -> None:
+    figure = made(6, x=(2, 10, 30), events=60)
+    simple_ = curve(figure, "Simple")
+    assert simple_[0] > 1.5 * simple_[1]
+    assert simple_[2] == pytest.approx(simple_[1], rel=0.4)
+    ours = curve(figure, "CBDLO (CRAWL)")
+    assert ours[0] > ours[1] >= 0.8 * ours[2]
+
+
+def test_figure_7_tera_grows_with_the_overlay_and_cbdlo_hardly() -> None:
+    figure = made(7, x=(100, 3_000), events=40)
+    tera, ours = curve(figure, "TERA"), curve(figure, "CBDLO")
+    assert tera[0] < ours[0]  # few nodes: its broadcast is cheap, and it has one walk only
+    assert tera[1] > 2 * ours[1]
+    assert ours[1] < 3 * ours[0]
+
+
+def test_figures_8_and_9_simple_grows_with_subscriptions_only() -> None:
+    eight = made(8, x=(500, 3_000), events=40)
+    simple_, ours = curve(eight, "Simple, times 0.1"), curve(eight, "CBDLO, times 1/8")
+    assert simple_[1] == pytest.approx(6 * simple_[0], rel=0.3)
+    assert ours[1] < ours[0] < simple_[0]
+    nine = made(9, x=(100, 400), events=40, subscriptions=1_000)
+    simple_ = curve(nine, "Simple, times 0.1")
+    assert simple_[1] == pytest.approx(simple_[0], rel=0.3)
+
+
+def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:
+    def run(name: str, *more: str) -> tuple[bytes, bytes]:
+        sets = [f"--set={s}" for s in ("x=[50,100]", "nodes=100", "events=5", "load.attributes=30")]
+        out = tmp_path / name
+        done = CliRunner().invoke(sim, ["figure", "5", "--out", str(out), "--quiet", *sets, *more])
+        assert done.exit_code == 0, done.output
+        return (out / "figure-5.json").read_bytes(), (out / "figure-5.svg").read_bytes()
+
+    text, picture = run("a")
+    assert run("b") == (text, picture)
+    assert run("c", "--seed", "2")[0] != text
+    facts = json.loads(text)
+    assert facts["x"] == [50, 100]
+    assert facts["seed"] == 1
+    assert facts["parameters"]["nodes"] == 100
+    assert facts["parameters"]["load"]["attributes"] == 30
+    assert [len(series["y"]) for series in facts["series"]] == [2, 2, 2]
+    assert b"</svg>" in picture
+
+
+@pytest.mark.parametrize("change", ["nodse=1", "nodes=many", "load.kind=3", "x"])
+def test_a_parameter_that_is_none_is_refused(change: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(sim, ["figure", "5", "--out", str(tmp_path), "--set", change])
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def graph(nodes: int, view: int) -> LowerLayer:
+    from overlay.settings import ViewSettings, WalkSettings
+
+    settings = ViewSettings(size=view)
+    return LowerLayer("1", nodes, [], lambda a, r: None, {}, settings, WalkSettings())
+
+
+def test_simple_sees_one_node_in_six() -> None:
+    wanderer = Simple(graph(3_000, 10).neighbours, Random(1))
+    seen, messages = zip(*(wanderer.publish(n, 10) for n in range(20)), strict=True)
+    assert set(messages) == {550}
+    assert sum(map(len, seen)) / 20 / 3_000 == pytest.approx(1 / 6, rel=0.15)  # walkers meet near the source
+
+
+def test_a_source_that_matches_itself_counts() -> None:
+    cost = simple(Plan(x=(), nodes=1, subscriptions=3, events=20), "1", PaperBaselines())
+    assert cost.messages == 0
+    assert cost.delivered == cost.expected
+
+
+def test_tera_reaches_all_subscribers_of_a_topic_or_none() -> None:
+    tera = Tera(graph(2_000, 10).neighbours, 2_000, Random(1), "1")
+    found = 0
+    for topic in range(40):
+        walk, broadcast, reached = tera.publish(topic, topic, 10)
+        members = len(tera.members[topic])
+        assert reached in (0, members)
+        assert walk <= 11
+        found += reached > 0
+        if reached:
+            assert members - 1 <= broadcast <= 2 * 2 * 5 * members
+    assert found > 35
