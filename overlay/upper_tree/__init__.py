@@ -17,8 +17,9 @@ kinds of participants, and a node can be all of them at once:
         │                                                                 │
     interested node ◄──────────────────────────────────────────── Deliver ┤ once per node
 
-Read ``messages`` (the vocabulary), ``batches``, ``partition`` (the map and the tree that follows from it),
-``hosting``; then the owner's side: ``state``, ``owned``, ``owner``, ``registry``, ``balance``, ``told``,
-``leases``; the publisher's: ``locations``, ``finder``, ``publisher``; the subscriber's:
-``registrar``, ``receiver``; and ``clients``, ``inspect``, ``explaining``, ``history`` for people.
+Read ``messages`` (the vocabulary), ``partition`` (the map and the tree that follows from it),
+``batches``, ``hosting``; then the owner's side: ``state``, ``owned``, ``owner``, ``registry``,
+``balance``, ``told``, ``leases``; the publisher's: ``locations``, ``finder``, ``publisher``; the
+subscriber's: ``registrar``, ``receiver``; and for people ``clients``, ``inspect``, ``explaining``,
+``history``.
 """

@@ -103,7 +103,8 @@ def test_simple_sees_one_node_in_six() -> None:
     wanderer = Simple(graph(3_000, 10).neighbours, Random(1))
     seen, messages = zip(*(wanderer.publish(n, 10) for n in range(20)), strict=True)
     assert set(messages) == {550}
-    assert sum(map(len, seen)) / 20 / 3_000 == pytest.approx(1 / 6, rel=0.15)  # walkers meet near the source
+    # walkers meet near the source
+    assert sum(map(len, seen)) / 20 / 3_000 == pytest.approx(1 / 6, rel=0.15)
 
 
 def test_a_source_that_matches_itself_counts() -> None:
