@@ -8,8 +8,10 @@ from typing import Literal, cast
 import msgspec
 
 from overlay.settings import ViewSettings, WalkSettings
-from sim.figures.model import Baselines, Plan
+from sim.figures.model import Baselines, Neighbours, Plan
 from sim.lean.counting import Cost, LeanOverlay
+from sim.lean.load import Load
+from sim.lean.lower import LowerLayer
 
 
 class SimpleCost(msgspec.Struct):
@@ -48,33 +50,40 @@ def cbdlo(plan: Plan, seed: str) -> Cost:
     return overlay(plan, seed).run(plan.events)
 
 
+def graph(plan: Plan, seed: str) -> Neighbours:
+    """The random graph below, without anything on it."""
+    view = ViewSettings(size=plan.view)
+    layer = LowerLayer(seed, plan.nodes, (), lambda name, rng: None, {}, view, WalkSettings())
+    return layer.neighbours
+
+
 def simple(plan: Plan, seed: str, baselines: Baselines) -> SimpleCost:
     """The same events, from the same sources, through *Simple*."""
-    there = overlay(plan, seed)
-    wanderer = baselines.simple(there.lower.neighbours, Random(f"{seed}/simple"), plan.walkers)
+    load = Load(Random(f"{seed}/load"), plan.load, plan.nodes)  # as in LeanOverlay, to the number
+    subscriptions = [load.subscription(number) for number in range(plan.subscriptions)]
+    wanderer = baselines.simple(graph(plan, seed), Random(f"{seed}/simple"), plan.walkers)
     at: dict[int, list[int]] = {}
-    for subscription in there.subscriptions:
+    for subscription in subscriptions:
         at.setdefault(subscription.node, []).append(subscription.number)
     cost = SimpleCost()
     sources = Random(f"{seed}/sources")
     for _ in range(plan.events):
-        source, event = sources.randrange(plan.nodes), there.load.event()
+        source, event = sources.randrange(plan.nodes), load.event()
         seen, messages = wanderer.publish(source, plan.hops)
-        matching = {s.number for s in there.subscriptions if s.matches(event)}
+        matching = {s.number for s in subscriptions if s.matches(event)}
         cost.messages += messages
         cost.expected += len(matching)
         for node in seen:
             for number in at.get(node, ()):
-                cost.matching += len(there.subscriptions[number].ranges)
+                cost.matching += len(subscriptions[number].ranges)
                 cost.delivered += number in matching
     return cost
 
 
 def tera(plan: Plan, seed: str, baselines: Baselines) -> TeraCost:
     """As many events through *TERA*, on the same random graph."""
-    there = overlay(msgspec.structs.replace(plan, subscriptions=1), seed)
     rng = Random(f"{seed}/tera")
-    broadcaster = baselines.tera(there.lower.neighbours, plan.nodes, rng, seed)
+    broadcaster = baselines.tera(graph(plan, seed), plan.nodes, rng, seed)
     cost = TeraCost()
     for _ in range(plan.events):
         source = rng.randrange(plan.nodes)

@@ -15,9 +15,12 @@ from bench.baselines.simple import Simple
 from bench.baselines.tera import Tera
 from cli.sim import sim
 from cli.sim_figure import PaperBaselines
+from overlay.settings import ViewSettings, WalkSettings
 from sim.figures.model import Figure, Plan
 from sim.figures.paper import PLANS, make
 from sim.figures.points import simple
+from sim.lean.counting import effective
+from sim.lean.load import LoadShape
 from sim.lean.lower import LowerLayer
 
 
@@ -30,37 +33,54 @@ def curve(figure: Figure, name: str) -> list[float]:
     return [y for y in series.y if y is not None]
 
 
-def test_figure_5_simple_costs_what_the_paper_says_and_cbdlo_far_less() -> None:
-    figure = made(5, x=(1_000, 3_000), events=125)
+DENSE = LoadShape(attributes=60, kinds=15)
+"""Many matches per event, so that few events say much."""
+
+
+def dense(number: int, **changes: Any) -> Figure:
+    """A fifth of the paper's size, with the same shares: walkers see one node in six."""
+    return made(
+        number, **{"nodes": 600, "walkers": 11, "load": DENSE, "access_points": 12, **changes}
+    )
+
+
+def test_figure_5_simple_costs_what_the_paper_says() -> None:
+    cost = simple(Plan(x=(), subscriptions=3_000), "1", PaperBaselines())
+    assert cost.messages == 125 * 550
+    per_match = effective(cost.messages, cost.delivered, cost.expected)
+    assert per_match == pytest.approx(411_630, rel=0.2)
+
+
+def test_figure_5_cbdlo_costs_far_less_whatever_the_number_of_subscriptions() -> None:
+    figure = dense(5, x=(400, 2_000), events=30)
     simple_, ours = curve(figure, "Simple"), curve(figure, "CBDLO (CRAWL)")
-    assert all(y == pytest.approx(411_630, rel=0.35) for y in simple_)
-    assert all(10 * y < theirs for y, theirs in zip(ours, simple_, strict=True))
-    assert max(ours) < 2 * min(ours)  # subscriptions hardly matter
+    assert all(4 * y < theirs for y, theirs in zip(ours, simple_, strict=True))
+    assert max(ours) < 2 * min(ours)
 
 
 def test_figure_6_more_hops_help_at_first() -> None:
-    figure = made(6, x=(2, 10, 30), events=60)
-    simple_ = curve(figure, "Simple")
-    assert simple_[0] > 1.5 * simple_[1]
-    assert simple_[2] == pytest.approx(simple_[1], rel=0.4)
-    ours = curve(figure, "CBDLO (CRAWL)")
-    assert ours[0] > ours[1] >= 0.8 * ours[2]
+    figure = dense(6, x=(2, 10, 30), events=40)
+    simple_, ours = curve(figure, "Simple"), curve(figure, "CBDLO (CRAWL)")
+    assert simple_[0] > 1.2 * simple_[1]
+    assert simple_[2] > 0.9 * simple_[1]
+    assert ours[0] > 1.5 * ours[1]
+    assert ours[1] > 0.7 * ours[2]
 
 
 def test_figure_7_tera_grows_with_the_overlay_and_cbdlo_hardly() -> None:
-    figure = made(7, x=(100, 3_000), events=40)
+    figure = made(7, x=(100, 3_000), events=20)
     tera, ours = curve(figure, "TERA"), curve(figure, "CBDLO")
     assert tera[0] < ours[0]  # few nodes: its broadcast is cheap, and it has one walk only
     assert tera[1] > 2 * ours[1]
     assert ours[1] < 3 * ours[0]
 
 
-def test_figures_8_and_9_simple_grows_with_subscriptions_only() -> None:
-    eight = made(8, x=(500, 3_000), events=40)
+def test_figures_8_and_9_simple_grows_with_subscriptions_and_cbdlo_does_not() -> None:
+    eight = dense(8, x=(300, 3_000), events=30)
     simple_, ours = curve(eight, "Simple, times 0.1"), curve(eight, "CBDLO, times 1/8")
-    assert simple_[1] == pytest.approx(6 * simple_[0], rel=0.3)
-    assert ours[1] < ours[0] < simple_[0]
-    nine = made(9, x=(100, 400), events=40, subscriptions=1_000)
+    assert simple_[1] == pytest.approx(10 * simple_[0], rel=0.3)
+    assert ours[1] < ours[0]
+    nine = made(9, x=(60, 120), events=20, subscriptions=800)
     simple_ = curve(nine, "Simple, times 0.1")
     assert simple_[1] == pytest.approx(simple_[0], rel=0.3)
 
@@ -93,8 +113,6 @@ def test_a_parameter_that_is_none_is_refused(change: str, tmp_path: Path) -> Non
 
 
 def graph(nodes: int, view: int) -> LowerLayer:
-    from overlay.settings import ViewSettings, WalkSettings
-
     settings = ViewSettings(size=view)
     return LowerLayer("1", nodes, [], lambda a, r: None, {}, settings, WalkSettings())
 
@@ -103,8 +121,9 @@ def test_simple_sees_one_node_in_six() -> None:
     wanderer = Simple(graph(3_000, 10).neighbours, Random(1))
     seen, messages = zip(*(wanderer.publish(n, 10) for n in range(20)), strict=True)
     assert set(messages) == {550}
-    # walkers meet near the source
-    assert sum(map(len, seen)) / 20 / 3_000 == pytest.approx(1 / 6, rel=0.15)
+    assert sum(map(len, seen)) / 20 / 3_000 == pytest.approx(
+        1 / 6, rel=0.15
+    )  # walkers meet near the source
 
 
 def test_a_source_that_matches_itself_counts() -> None:
