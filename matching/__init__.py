@@ -86,7 +86,7 @@ from matching.constraint import Constraint
 from matching.errors import SelectorError
 from matching.explain import Explanation
 from matching.expression import Expression
-from matching.index import Index, warm
+from matching.index import Index, warm, warm_wanted
 from matching.predicate import Predicate, compile_selector
 from matching.values import (
     BOTTOM,
@@ -125,4 +125,5 @@ __all__ = [
     "compile_selector",
     "place",
     "warm",
+    "warm_wanted",
 ]

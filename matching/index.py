@@ -5,16 +5,16 @@ and whatever has no constraint on an attribute; where predicates become many, th
 over. Each conjunction lies in exactly one of them, so the change-over is a walk in small steps: a
 few conjunctions are moved with every call, and a match asks both. The fast engine's kernels are
 compiled (or read back from disk) by `warm`, which takes seconds; until that is done, nothing moves.
-A program that expects many predicates calls it before; else a thread does when they have become
-many, and nobody waits for it. An index with few predicates never imports numba.
+A program that must not wait calls it in a thread, at its start or when `warm_wanted`; for one that
+never does, it is called when there is more to lose than to wait for. An index with few predicates
+imports neither numba nor NumPy.
 """
 
 from __future__ import annotations
 
-import threading
 from array import array
-from collections.abc import Hashable, Iterable
-from itertools import islice
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matching.conjunction import Conjunction
@@ -33,6 +33,9 @@ Key = TypeVar("Key", bound=Hashable)
 # Conjunctions from which the fast engine is worth its memory (numba's 60 MB, and 5 MB at least for
 # its own) and its start. Measured: docs/matching.md.
 CHANGE_OVER = 2000
+# Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
+# takes milliseconds per match. Wild guess.
+WAIT_FOR_IT = 20_000
 # The sample that the fast engine is made for: enough for 60 buckets per attribute. Wild guess.
 SAMPLE = 1000
 # Conjunctions moved per call. Measured: 20 microseconds each.
@@ -43,28 +46,36 @@ class _Kernels:
     """Whether the fast engine can be used at once; the same for all indexes of a process."""
 
     warm = False
-    asked = False
-    lock = threading.Lock()
+    begun = False
+    wanted = False
 
 
 def warm() -> None:
     """Make the fast engine ready: seconds the first time on a machine, less from then on.
 
-    Blocks until it is. Any thread may call it, also at the same time as others.
+    Blocks until it is. It may be called in a thread while indexes are in use in another one.
     """
-    with _Kernels.lock:
-        if not _Kernels.warm:
-            from matching.engine.warming import warm_up
+    _Kernels.begun = True
+    if not _Kernels.warm:
+        from matching.engine.warming import warm_up
 
-            warm_up()
-            _Kernels.warm = True
+        warm_up()
+        _Kernels.warm = True
 
 
-def _is_warm() -> bool:
-    """Whether it is ready; if nobody has seen to it yet, a thread does."""
-    if not _Kernels.warm and not _Kernels.asked:
-        _Kernels.asked = True
-        threading.Thread(target=warm, name="matching kernels", daemon=True).start()
+def warm_wanted() -> bool:
+    """Whether some index has become large, and nobody has called `warm` yet.
+
+    This package starts no threads: who has some looks here now and then, and calls it in one.
+    """
+    return _Kernels.wanted and not _Kernels.begun
+
+
+def _is_warm(conjunctions: int) -> bool:
+    """Whether the fast engine can be used for so many."""
+    _Kernels.wanted = True
+    if conjunctions >= WAIT_FOR_IT and not _Kernels.begun:
+        warm()
     return _Kernels.warm
 
 
@@ -107,14 +118,17 @@ class Index(Generic[Key]):
     def add_many(self, items: Iterable[tuple[Key, Predicate | Conjunction]]) -> None:
         """`add` for each of many; the fast engine lays them out better and sooner than one by one.
 
-        Returns when all is done: with kernels that are warm about 10 microseconds for each.
+        Returns when all is done, `warm` included where it is worth it. The first few thousand are
+        taken as a sample of all, so better not in some order.
         """
-        pairs = [pair for key, predicate in items for pair in self._register(key, predicate)]
-        if self._fast is None and not self._waiting and len(pairs) >= self._change_over:
-            if _is_warm():
-                self._start(pairs)
-                return
-        for label, conjunction in pairs:
+        pairs = (pair for key, predicate in items for pair in self._register(key, predicate))
+        fresh = self._fast is None and not self._waiting
+        head = list(islice(pairs, max(self._change_over, 4 * SAMPLE))) if fresh else []
+        if fresh and len(head) >= self._change_over:
+            warm()
+            self._start(head, pairs)
+            return
+        for label, conjunction in chain(head, pairs):
             self._place(label, conjunction)
         if self._waiting:
             self._advance()
@@ -176,29 +190,33 @@ class Index(Generic[Key]):
     def _advance(self) -> None:
         """Move a few conjunctions to the fast engine, if it is time."""
         if self._fast is None:
-            if len(self._waiting) < self._change_over or not _is_warm():
+            if len(self._waiting) < self._change_over or not _is_warm(len(self._waiting)):
                 return
             sample = list(islice(self._waiting.items(), SAMPLE))
             for label, _ in sample:
                 del self._waiting[label]
                 self._plain.remove(label)
-            self._start(sample)
+            self._start(sample, iter(()))
             return
         for _ in range(min(STEP, len(self._waiting))):
             label, conjunction = self._waiting.popitem()
             self._plain.remove(label)
             self._fast.add(label, conjunction)
 
-    def _start(self, pairs: list[tuple[int, Conjunction]]) -> None:
+    def _start(
+        self, head: list[tuple[int, Conjunction]], rest: Iterator[tuple[int, Conjunction]]
+    ) -> None:
+        """Make the fast engine for a sample, and put it and all the rest in."""
         from matching.engine.engine import Engine
 
-        fast = [pair for pair in pairs if pair[1].constraints]
-        step = max(1, len(fast) // (4 * SAMPLE))
-        self._fast = Engine([conjunction for _, conjunction in fast[::step]])
-        self._fast.add_many(fast)
-        for label, conjunction in pairs:
-            if not conjunction.constraints:
-                self._plain.add(label, conjunction)
+        self._fast = Engine([conjunction for _, conjunction in head if conjunction.constraints])
+        self._fast.add_many(pair for pair in chain(head, rest) if self._is_for_fast(*pair))
+
+    def _is_for_fast(self, label: int, conjunction: Conjunction) -> bool:
+        """Whether the fast engine can hold it; if not, the plain one has it now."""
+        if not conjunction.constraints:
+            self._plain.add(label, conjunction)
+        return bool(conjunction.constraints)
 
     # Matching.
 

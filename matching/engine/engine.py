@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -239,7 +239,7 @@ class Engine:
 
     def _make_room(self, label: int) -> None:
         if label >= len(self._where):
-            wider = aligned(2 * label, np.int64)
+            wider = aligned(2 * label + 1, np.int64)
             wider[: len(self._where)] = self._where
             wider[len(self._where) :] = -1
             self._where = wider
@@ -325,9 +325,9 @@ class Engine:
         self._node_count = tree.grow(low, high, order, self._nodes, root, self._node_count, ends)
         return order, ends[: int(np.argmax(ends[:, 0] == -1))].tolist()
 
-    def add_many(self, items: Sequence[Item]) -> None:
+    def add_many(self, items: Iterable[Item]) -> None:
         """Put many conjunctions in at once; into an empty engine that is several times faster."""
-        if self._size or not items:
+        if self._size:
             for label, conjunction in items:
                 self.add(label, conjunction)
             return
@@ -336,13 +336,16 @@ class Engine:
         for label, conjunction in items:
             starts.append(len(jobs))
             jobs.extend(self._encode(label, conjunction))
-        self._make_room(max(label for label, _ in items))
-        low = np.empty((len(items), self._indexed), np.uint8)
-        high = np.empty((len(items), self._indexed), np.uint8)
+            self._make_room(label)
+        if not starts:
+            return
+        count = len(starts)
+        low = np.empty((count, self._indexed), np.uint8)
+        high = np.empty((count, self._indexed), np.uint8)
         begins = np.frombuffer(starts, np.int64)
         tree.extents(self._address, jobs.buffer_info()[0], begins, low, high)
         order, ends = self._grow(low, high, 0)
-        places, leaves = self._lay_out(ends, len(items))
+        places, leaves = self._lay_out(ends, count)
         edit.fill(
             self._address,
             jobs.buffer_info()[0],
@@ -350,9 +353,9 @@ class Engine:
             order.ctypes.data,
             leaves.ctypes.data,
             places.ctypes.data,
-            len(items),
+            count,
         )
-        self._size = len(items)
+        self._size = count
         for block, count in enumerate(np.bincount(places // BLOCK).tolist()):
             self._filled[block] = count
         edit.tighten(self._address, 0, len(self._filled) * 8)
