@@ -94,14 +94,15 @@ class Strings:
             del self._sorted[bisect_left(self._sorted, text)]
 
     def spread(self, texts: list[str]) -> None:
-        """Make room for many at once, evenly; only while nothing has been taken."""
+        """Take many at once for good, evenly spaced; only while nothing has been taken."""
         if len(self._sorted) > 1:
             return
         step = (2**50 // (len(texts) + 1)) // STEP * STEP
         for number, text in enumerate(sorted(dict.fromkeys(texts) | {"": None})):
             self._codes[text] = STRINGS + number * step
-            self._uses.setdefault(text, 0)
-            self._sorted.insert(number, text) if text else None
+            self._uses[text] = 1
+            if text:
+                self._sorted.append(text)
 
 
 class Coder:

@@ -36,20 +36,25 @@ from matching.engine.layout import (
     NO_COLUMN,
     NODE,
     PYTHON,
+    R_COLUMNS,
+    R_LABEL,
+    R_PARTS,
+    R_PYTHON,
     ROWS,
     SEGMENT,
     T_ALWAYS,
     T_DEAD,
+    T_EXACT,
     T_FAILS,
     T_LABELS,
     T_LEAVES,
     T_LIVE,
-    T_PYTHON,
     T_RECORDS,
+    T_TIGHT,
     TABLE,
 )
 from matching.engine.lines import kernel, lowest_bit, read32, read64, write32, write64
-from matching.engine.search import ROW, TURN, row_of
+from matching.engine.search import ROW, TURN, record_bytes, row_of
 
 ALL = -1  # a word of ones
 
@@ -107,10 +112,23 @@ def descend(h: int) -> int:
 
 
 @kernel
+def _revive(h: int, table: int, word: int, column: int, rows: int) -> None:
+    """Somebody in a word does not fail these rows of a column: clear their summary bits."""
+    mine = read64(table + T_TIGHT * 8) + (word * read64(h + H_INDEXED * 8) + column) * 8
+    changed = read64(mine) & rows
+    write64(mine, read64(mine) & ~rows)
+    dead = read64(table + T_DEAD * 8) + column * ROWS * LINE + (word >> 6) * 8
+    while changed:
+        _set(dead + lowest_bit(changed) * LINE, word & 63, 0)
+        changed &= changed - 1
+
+
+@kernel
 def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
     """The row bits of the subscription whose spans are there; with the summary or without."""
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
-    old = read64(read64(table + T_RECORDS * 8) + at * (2 * read64(h + H_STRIDE * 8) + 1) * 8)
+    size = record_bytes(read64(h + H_STRIDE * 8))
+    old = read64(read64(table + T_RECORDS * 8) + at * size)
     # Whoever was here before left its bits: in the columns of its record, and maybe in others if
     # that is full.
     full, stale = True, 0
@@ -120,7 +138,6 @@ def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
         if column < indexed:
             stale |= 1 << column
     word = read64(table + T_FAILS * 8) + (at >> 6) * 8
-    dead = read64(table + T_DEAD * 8) + (at >> 12) * 8
     for column in range(indexed):
         has = read64(out + column * 8) >= 0
         rows = read64(out + (2 * INDEXED + column) * 8) if has else ALL
@@ -128,38 +145,45 @@ def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
             for row in range(ROWS):
                 _set(word + (column * ROWS + row) * ROW, at & 63, 1 - ((rows >> row) & 1))
         if summary:
-            for row in range(ROWS):
-                if (rows >> row) & 1:
-                    bits = dead + (column * ROWS + row) * LINE
-                    write64(bits, read64(bits) & ~(1 << ((at >> 6) & 63)))
+            _revive(h, table, at >> 6, column, rows)
+
+
+@kernel
+def _write_part(record: int, exact: int, part: int, low: int, high: int) -> None:
+    write64(exact + part * 16, low)
+    write64(exact + part * 16 + 8, high)
+    write32(record + R_PARTS + part * 8, low >> 32)
+    write32(record + R_PARTS + part * 8 + 4, high >> 32)
 
 
 @kernel
 def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
     stride = read64(h + H_STRIDE * 8)
-    record = read64(table + T_RECORDS * 8) + at * (2 * stride + 1) * 8
-    columns, part, last = ALL, -1, -1
+    record = read64(table + T_RECORDS * 8) + at * record_bytes(stride)
+    exact = read64(table + T_EXACT * 8) + at * stride * 16
+    columns, parts, last = ALL, 0, -1
     for number in range(read64(job + J_COUNT * 8)):
         column = read64(job + (J_PARTS + number * 3) * 8)
-        if column != last:
-            part, last = part + 1, column
-            if part == stride:
-                break
-            columns &= ~(255 << (8 * part))
-            columns |= column << (8 * part)
-            write64(record + part * 16 + 8, read64(job + (J_PARTS + number * 3 + 1) * 8))
-        # The last interval of a column ends what the record knows of it.
-        write64(record + part * 16 + 16, read64(job + (J_PARTS + number * 3 + 2) * 8))
-    for part in range(min(part + 1, stride), stride):
-        write64(record + part * 16 + 8, -TURN - 1)
-        write64(record + part * 16 + 16, TURN)
-    write64(record, columns)
-    flags = read64(job + J_FLAGS * 8)
+        low = read64(job + (J_PARTS + number * 3 + 1) * 8)
+        high = read64(job + (J_PARTS + number * 3 + 2) * 8)
+        if column == last:
+            # The last interval of a column ends what the record knows of it.
+            low = read64(exact + (parts - 1) * 16)
+            _write_part(record, exact, parts - 1, low, high)
+        elif parts == stride:
+            break
+        else:
+            columns &= ~(255 << (8 * parts)) | (column << (8 * parts))
+            _write_part(record, exact, parts, low, high)
+            parts, last = parts + 1, column
+    for part in range(parts, stride):
+        _write_part(record, exact, part, -TURN - 1, TURN)
+    flags, label = read64(job + J_FLAGS * 8), read64(job + J_LABEL * 8)
+    write64(record + R_COLUMNS, columns)
+    write64(record + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
     word, bit = (at >> 6) * 8, at & 63
     _set(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
-    _set(read64(table + T_PYTHON * 8) + word, bit, (flags & PYTHON) >> 1)
     _set(read64(table + T_LIVE * 8) + word, bit, 1)
-    label = read64(job + J_LABEL * 8)
     write32(read64(table + T_LABELS * 8) + at * 4, label)
     write32(read64(table + T_LEAVES * 8) + at * 4, leaf)
 
@@ -217,9 +241,15 @@ def tighten(h: int, first: int, last: int) -> None:
         empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
         fails = read64(table + T_FAILS * 8) + word * 8
         dead = read64(table + T_DEAD * 8) + (word >> 6) * 8
-        for row in range(indexed * ROWS):
-            is_dead = (read64(fails + row * ROW) | empty) == ALL
-            _set(dead + row * LINE, word & 63, 1 if is_dead else 0)
+        mine = read64(table + T_TIGHT * 8) + word * indexed * 8
+        for column in range(indexed):
+            tight = 0
+            for row in range(ROWS):
+                line = column * ROWS + row
+                is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
+                _set(dead + line * LINE, word & 63, is_dead)
+                tight |= is_dead << row
+            write64(mine + column * 8, tight)
 
 
 @kernel
@@ -239,18 +269,24 @@ def move(h: int, source: int, target: int) -> None:
     a, b = source % SEGMENT, target % SEGMENT
     from_word = read64(old + T_FAILS * 8) + (a >> 6) * 8
     to_word = read64(new + T_FAILS * 8) + (b >> 6) * 8
-    dead = read64(new + T_DEAD * 8) + (b >> 12) * 8
-    for row in range(indexed * ROWS):
-        fails = (read64(from_word + row * ROW) >> (a & 63)) & 1
-        _set(to_word + row * ROW, b & 63, fails)
-        if not fails:
-            _set(dead + row * LINE, (b >> 6) & 63, 0)
-    width = 2 * read64(h + H_STRIDE * 8) + 1
-    from_record = read64(old + T_RECORDS * 8) + a * width * 8
-    to_record = read64(new + T_RECORDS * 8) + b * width * 8
-    for word in range(width):
-        write64(to_record + word * 8, read64(from_record + word * 8))
-    for flag in (T_ALWAYS, T_PYTHON, T_LIVE):
+    for column in range(indexed):
+        passed = 0
+        for row in range(ROWS):
+            line = (column * ROWS + row) * ROW
+            fails = (read64(from_word + line) >> (a & 63)) & 1
+            _set(to_word + line, b & 63, fails)
+            passed |= (1 - fails) << row
+        _revive(h, new, b >> 6, column, passed)
+    stride = read64(h + H_STRIDE * 8)
+    for array, size in (
+        (T_RECORDS, record_bytes(stride)),
+        (T_EXACT, stride * 16),
+    ):
+        from_bytes = read64(old + array * 8) + a * size
+        to_bytes = read64(new + array * 8) + b * size
+        for byte in range(0, size, 8):
+            write64(to_bytes + byte, read64(from_bytes + byte))
+    for flag in (T_ALWAYS, T_LIVE):
         bit = (read64(read64(old + flag * 8) + (a >> 6) * 8) >> (a & 63)) & 1
         _set(read64(new + flag * 8) + (b >> 6) * 8, b & 63, bit)
     for array in (T_LABELS, T_LEAVES):
@@ -267,11 +303,12 @@ def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
     low[:] = NO_COLUMN
     for number in range(len(places)):
         table = read64(h + H_TABLE * 8) + (places[number] // SEGMENT) * TABLE * 8
-        width = (2 * stride + 1) * 8
-        record = read64(table + T_RECORDS * 8) + (places[number] % SEGMENT) * width
+        at = places[number] % SEGMENT
+        columns = read64(read64(table + T_RECORDS * 8) + at * record_bytes(stride))
+        exact = read64(table + T_EXACT * 8) + at * stride * 16
         for part in range(stride):
-            column = (read64(record) >> (8 * part)) & 255
+            column = (columns >> (8 * part)) & 255
             if column < indexed:
                 of_column = bounds + column * (ROWS - 1) * 8
-                low[number, column] = row_of(of_column, read64(record + part * 16 + 8))
-                high[number, column] = row_of(of_column, read64(record + part * 16 + 16))
+                low[number, column] = row_of(of_column, read64(exact + part * 16))
+                high[number, column] = row_of(of_column, read64(exact + part * 16 + 8))

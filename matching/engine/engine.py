@@ -58,7 +58,7 @@ class Engine:
             self._raw[column] = -1
         self._codes = aligned(COLUMNS + 1, np.int64)
         self._offsets = aligned(3 * INDEXED, np.int64)
-        self._scratch = aligned(16, np.int64)
+        self._scratch = aligned(16 + layout.BLOCKS, np.int64)
         self._edges = aligned(SEGMENT, np.uint32)
         self._spans = aligned(3 * INDEXED, np.int64)
         self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
@@ -160,9 +160,8 @@ class Engine:
                 raw[column] = self._coder.strings.code(value)  # type: ignore[arg-type]
             elif kind is bool:
                 raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
-        search.search(self._address)
-        found = self._found[: self._header[layout.H_FOUND_COUNT]].copy()
-        asked = int(self._header[layout.H_ASK_COUNT])
+        asked, count = divmod(search.search(self._address), 2**32)
+        found = self._found[:count].copy()
         if not asked:
             return found, []
         checks = self._checks
@@ -258,7 +257,7 @@ class Engine:
             self._segments.append(layout.Segment(self._indexed, self._stride))
             places = len(self._segments) * SEGMENT
             self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
-            self._table[:] = [a for s in self._segments for a in s.addresses()]
+            self._table[:] = [a for s in self._segments for a in s.addresses]
             self._found, self._ask = aligned(places, np.uint32), aligned(places, np.uint32)
             self._point()
         return block
@@ -383,4 +382,4 @@ class Engine:
     def nbytes(self) -> int:
         """The bytes of all arrays that grow with the subscriptions."""
         arrays = (self._where, self._nodes, self._found, self._ask)
-        return sum(s.nbytes() for s in self._segments) + sum(a.nbytes for a in arrays)
+        return sum(s.memory.nbytes for s in self._segments) + sum(a.nbytes for a in arrays)

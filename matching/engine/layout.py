@@ -64,7 +64,25 @@ N_COLUMN, N_KEY, N_PIVOT, N_WITHOUT, N_UPTO, N_BEYOND, NODE = range(7)
 N_BLOCK = N_WITHOUT
 
 # The segment table.
-T_FAILS, T_DEAD, T_LIVE, T_ALWAYS, T_PYTHON, T_LABELS, T_RECORDS, T_LEAVES, TABLE = range(9)
+(
+    T_FAILS,
+    T_DEAD,
+    T_LIVE,
+    T_ALWAYS,
+    T_LABELS,
+    T_RECORDS,
+    T_EXACT,
+    T_LEAVES,
+    T_TIGHT,
+    TABLE,
+) = range(10)
+
+# A record: a byte for each part's column, the label with the flag for Python above it, and of each
+# part the upper halves of the lowest and the highest code; whole lines of six parts, then eight.
+# The whole codes lie elsewhere: they are looked at where the upper half is equal.
+R_COLUMNS, R_LABEL, R_PARTS = 0, 8, 16
+R_PYTHON = 32  # the bit
+HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
 
 
 def aligned(count: int, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
@@ -76,37 +94,38 @@ def aligned(count: int, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
 
 
 class Segment:
-    """The memory of 64 blocks."""
+    """The memory of 64 blocks: one piece that begins where a large page may."""
 
     def __init__(self, indexed: int, stride: int) -> None:
-        self.fails = aligned(indexed * ROWS * BLOCKS * 8, np.uint64)
-        self.dead = aligned(indexed * ROWS * 8, np.uint64)
-        self.dead[:] = np.uint64(2**64 - 1)  # empty words are dead
-        self.live = aligned(BLOCKS * 8, np.uint64)
-        self.always = aligned(BLOCKS * 8, np.uint64)
-        self.python = aligned(BLOCKS * 8, np.uint64)
-        self.labels = aligned(SEGMENT, np.uint32)
-        self.records = aligned(SEGMENT * (2 * stride + 1), np.int64)
-        self.records[:: 2 * stride + 1] = -1  # no columns yet
-        self.leaves = aligned(SEGMENT, np.int32)
-
-    def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
-        """In the order of the segment table."""
-        return (
-            self.fails,
-            self.dead,
-            self.live,
-            self.always,
-            self.python,
-            self.labels,
-            self.records,
-            self.leaves,
+        sizes = (
+            indexed * ROWS * BLOCKS * LINE,  # fails
+            indexed * ROWS * LINE,  # dead: the summary
+            BLOCKS * LINE,  # live
+            BLOCKS * LINE,  # always
+            SEGMENT * 4,  # labels
+            SEGMENT * record_size(stride),
+            SEGMENT * stride * 16,  # exact
+            SEGMENT * 4,  # leaves
+            SEGMENT // WORD * indexed * 8,  # tight: the summary by words, a bit per row
         )
-
-    def addresses(self) -> list[int]:
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-size // LINE) * LINE)
+        self.memory = np.zeros(starts[-1] + HUGE, np.uint8)
+        first = -self.memory.ctypes.data % HUGE
+        self.addresses = [self.memory.ctypes.data + first + start for start in starts[:-1]]
         """The row of the segment table."""
-        return [array.ctypes.data for array in self.arrays()]
 
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return sum(array.nbytes for array in self.arrays())
+        def part(number: int) -> npt.NDArray[np.uint8]:
+            return self.memory[first + starts[number] :][: sizes[number]]
+
+        for summary in (T_DEAD, T_TIGHT):
+            part(summary)[:] = 255  # empty words are dead
+        part(T_RECORDS).view(np.int64)[:: record_size(stride) // 8] = -1  # no columns yet
+        self.leaves = part(T_LEAVES).view(np.int32)
+        """By place: whose subscription it is."""
+
+
+def record_size(stride: int) -> int:
+    """The bytes of a record."""
+    return -(-(R_PARTS + 8 * stride) // LINE) * LINE

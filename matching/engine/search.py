@@ -29,13 +29,16 @@ from matching.engine.layout import (
     H_VALUES,
     INDEXED,
     LINE,
+    R_LABEL,
+    R_PARTS,
+    R_PYTHON,
     ROWS,
     T_ALWAYS,
     T_DEAD,
+    T_EXACT,
     T_FAILS,
     T_LABELS,
     T_LIVE,
-    T_PYTHON,
     T_RECORDS,
     TABLE,
 )
@@ -62,6 +65,8 @@ ROW = BLOCKS * LINE  # bytes of a row in a segment
 # With fewer candidates in a block than this, comparing them all costs less than two more lines per
 # column, and taking them one by one less than compressing. Measured at 10 to 40.
 DENSE = 24
+# Blocks whose lines are asked for ahead of the one being searched. Measured: 1 to 4 are alike.
+AHEAD = 2
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 
@@ -94,9 +99,20 @@ def _rows(h: int) -> None:
         # In the outermost rows no interval ends that a candidate could have.
         before = here if row == 0 else here - 1
         behind = here if row == 0 or row == ROWS - 1 else here + 1
-        write64(offsets + column * 8, here)
+        write64(offsets + column * 8, here * ROW)
         write64(offsets + (INDEXED + column) * 8, before * ROW)
         write64(offsets + (2 * INDEXED + column) * 8, behind * ROW)
+
+
+@kernel
+def _compare_exactly(h: int, exact: int, columns: int) -> bool:
+    """Compare whole codes."""
+    codes = read64(h + H_CODES * 8)
+    passes = True
+    for part in range(read64(h + H_STRIDE * 8)):
+        code = read64(codes + ((columns >> (8 * part)) & 255) * 8)
+        passes &= (read64(exact + part * 16) <= code) & (code <= read64(exact + part * 16 + 8))
+    return passes
 
 
 @kernel
@@ -104,30 +120,37 @@ def _compare(h: int, table: int, count: int) -> None:
     """Compare the edges' records with the event's codes; put those that pass where they go."""
     codes, edges = read64(h + H_CODES * 8), read64(h + H_EDGES * 8)
     stride = read64(h + H_STRIDE * 8)
-    records, labels = read64(table + T_RECORDS * 8), read64(table + T_LABELS * 8)
-    python = read64(table + T_PYTHON * 8)
+    records, exact = read64(table + T_RECORDS * 8), read64(table + T_EXACT * 8)
     found, ask = read64(h + H_FOUND * 8), read64(h + H_ASK * 8)
     found_count, ask_count = read64(h + H_FOUND_COUNT * 8), read64(h + H_ASK_COUNT * 8)
-    width = (2 * stride + 1) * 8
+    size = record_bytes(stride)
     for number in range(count):
         at = read32(edges + number * 4)
-        record = records + at * width
-        columns = read64(record)
-        passes = True
+        record = records + at * size
+        columns, label = read64(record), read64(record + R_LABEL)
+        passes, close = True, False
         for part in range(stride):
-            code = read64(codes + ((columns >> (8 * part)) & 255) * 8)
-            low = read64(record + part * 16 + 8)
-            high = read64(record + part * 16 + 16)
+            code = read64(codes + ((columns >> (8 * part)) & 255) * 8) >> 32
+            ends = read64(record + R_PARTS + part * 8)
+            low, high = (ends << 32) >> 32, ends >> 32
             passes &= (low <= code) & (code <= high)
-        label = read32(labels + at * 4)
-        asked = (read64(python + (at >> 6) * 8) >> (at & 63)) & 1
+            close |= (low == code) | (code == high)
+        if passes & close:
+            passes = _compare_exactly(h, exact + at * stride * 16, columns)
         # Written always, kept if it counts: no branch to mispredict.
         write32(found + found_count * 4, label)
         write32(ask + ask_count * 4, label)
+        asked = (label >> R_PYTHON) & 1
         found_count += passes & (asked == 0)
         ask_count += passes & (asked == 1)
     write64(h + H_FOUND_COUNT * 8, found_count)
     write64(h + H_ASK_COUNT * 8, ask_count)
+
+
+@kernel
+def record_bytes(stride: int) -> int:
+    """`layout.record_size`, for kernels."""
+    return (R_PARTS + 8 * stride + LINE - 1) // LINE * LINE
 
 
 @kernel
@@ -152,57 +175,88 @@ def _settle(h: int, table: int, block: int, candidates, count: int, edge_count: 
     line_store(scratch, candidates)
     edges = read64(h + H_EDGES * 8)
     records = read64(table + T_RECORDS * 8)
-    width = (2 * read64(h + H_STRIDE * 8) + 1) * 8
+    size = record_bytes(read64(h + H_STRIDE * 8))
     for word in range(8):
         bits = read64(scratch + word * 8)
         while bits:
             at = block * BLOCK + word * 64 + lowest_bit(bits)
             bits &= bits - 1
             write32(edges + edge_count * 4, at)
-            prefetch(records + at * width)
-            prefetch(records + at * width + LINE)
+            prefetch(records + at * size)
             edge_count += 1
     return edge_count
 
 
 @kernel
-def _segment(h: int, table: int) -> None:
-    """The matches of one segment, whose row of the segment table is given."""
-    indexed = read64(h + H_INDEXED * 8)
+def _alive(h: int, table: int) -> int:
+    """Write down the blocks of a segment with a word that is not dead; how many."""
     offsets = read64(h + H_OFFSETS * 8)
     summary = read64(table + T_DEAD * 8)
     dead = line_none()
-    for column in range(indexed):
-        dead = line_or(dead, line_load(summary + read64(offsets + column * 8) * LINE))
+    for column in range(read64(h + H_INDEXED * 8)):
+        dead = line_or(dead, line_load(summary + read64(offsets + column * 8) // BLOCKS))
     if not line_any(line_not(dead)):
-        return
+        return 0
     scratch = read64(h + H_ALIVE * 8)
     line_store(scratch, line_not(dead))
-    fails, live = read64(table + T_FAILS * 8), read64(table + T_LIVE * 8)
-    edge_count = 0
+    count = 0
     for group in range(8):
         words = read64(scratch + group * 8)
         while words:
             byte = lowest_bit(words) >> 3
             words &= ~(255 << (byte * 8))
-            block = group * 8 + byte
-            out = line_not(line_load(live + block * LINE))
-            for column in range(indexed):
-                here = read64(offsets + column * 8) * ROW
-                out = line_or(out, line_load(fails + here + block * LINE))
-            candidates = line_not(out)
-            count = line_count(candidates)
-            if count:
-                edge_count = _settle(h, table, block, candidates, count, edge_count)
+            write64(scratch + (16 + count) * 8, group * 8 + byte)
+            count += 1
+    return count
+
+
+@kernel
+def _fetch(h: int, fails: int, line: int) -> None:
+    """Ask for the lines of one block in all the event's rows."""
+    offsets = read64(h + H_OFFSETS * 8)
+    for column in range(read64(h + H_INDEXED * 8)):
+        prefetch(fails + read64(offsets + column * 8) + line)
+
+
+@kernel
+def _segment(h: int, table: int) -> None:
+    """The matches of one segment, whose row of the segment table is given."""
+    blocks = read64(h + H_ALIVE * 8) + 16 * 8
+    offsets = read64(h + H_OFFSETS * 8)
+    fails, live = read64(table + T_FAILS * 8), read64(table + T_LIVE * 8)
+    indexed = read64(h + H_INDEXED * 8)
+    alive = _alive(h, table)
+    edge_count = 0
+    for number in range(min(AHEAD, alive)):
+        _fetch(h, fails, read64(blocks + number * 8) * LINE)
+    for number in range(alive):
+        if number + AHEAD < alive:
+            _fetch(h, fails, read64(blocks + (number + AHEAD) * 8) * LINE)
+        block = read64(blocks + number * 8)
+        out = line_not(line_load(live + block * LINE))
+        for column in range(indexed):
+            here = fails + read64(offsets + column * 8)
+            out = line_or(out, line_load(here + block * LINE))
+        candidates = line_not(out)
+        count = line_count(candidates)
+        if count:
+            edge_count = _settle(h, table, block, candidates, count, edge_count)
     _compare(h, table, edge_count)
 
 
 @kernel
-def search(h: int) -> None:
-    """Find the matches of the event in the header's values."""
+def search(h: int) -> int:
+    """Find the matches of the event in the header's values: how many, and 2**32 for each to ask."""
     write64(h + H_FOUND_COUNT * 8, 0)
     write64(h + H_ASK_COUNT * 8, 0)
     _rows(h)
     table = read64(h + H_TABLE * 8)
-    for segment in range(read64(h + H_SEGMENTS * 8)):
+    offsets = read64(h + H_OFFSETS * 8)
+    segments = read64(h + H_SEGMENTS * 8)
+    for segment in range(segments):
+        if segment + 1 < segments:
+            summary = read64(table + ((segment + 1) * TABLE + T_DEAD) * 8)
+            for column in range(read64(h + H_INDEXED * 8)):
+                prefetch(summary + read64(offsets + column * 8) // BLOCKS)
         _segment(h, table + segment * TABLE * 8)
+    return read64(h + H_FOUND_COUNT * 8) + (read64(h + H_ASK_COUNT * 8) << 32)
