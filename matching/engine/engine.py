@@ -58,7 +58,7 @@ class Engine:
             self._raw[column] = -1
         self._codes = aligned(COLUMNS + 1, np.int64)
         self._offsets = aligned(3 * INDEXED, np.int64)
-        self._scratch = aligned(16 + layout.BLOCKS, np.int64)
+        self._scratch = aligned(16 + layout.BLOCKS * 17, np.int64)
         self._edges = aligned(SEGMENT, np.uint32)
         self._spans = aligned(3 * INDEXED, np.int64)
         self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)

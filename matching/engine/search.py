@@ -9,6 +9,8 @@ fail them. These *edges* are compared with their records, number by number.
 
 from __future__ import annotations
 
+from typing import Any
+
 from matching.engine.layout import (
     BLOCK,
     BLOCKS,
@@ -67,6 +69,9 @@ ROW = BLOCKS * LINE  # bytes of a row in a segment
 DENSE = 24
 # Blocks whose lines are asked for ahead of the one being searched. Measured: 1 to 4 are alike.
 AHEAD = 2
+# Blocks of a segment that are alive from which its rows are read as a whole. Measured: 24 to 48
+# are alike.
+MANY = 40
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 
@@ -154,24 +159,31 @@ def record_bytes(stride: int) -> int:
 
 
 @kernel
-def _settle(h: int, table: int, block: int, candidates, count: int, edge_count: int) -> int:
-    """Put a block's candidates where they go: the sure ones found, the others to the edges."""
-    line = block * LINE
+def _edges(h: int, table: int, block: int) -> Any:
+    """Who of a block may have an end in the event's rows."""
+    fails = read64(table + T_FAILS * 8) + block * LINE
+    offsets = read64(h + H_OFFSETS * 8) + INDEXED * 8
+    edge = line_load(read64(table + T_ALWAYS * 8) + block * LINE)
+    for column in range(read64(h + H_INDEXED * 8)):
+        before = line_load(fails + read64(offsets + column * 8))
+        behind = line_load(fails + read64(offsets + (INDEXED + column) * 8))
+        edge = line_or(edge, line_or(before, behind))
+    return edge
+
+
+@kernel
+def _emit(h: int, table: int, block: int, sure: Any) -> None:
+    """Put a block's sure candidates to those found."""
+    count = read64(h + H_FOUND_COUNT * 8)
+    labels = read64(table + T_LABELS * 8) + block * BLOCK * 4
+    emitted = line_emit(sure, labels, read64(h + H_FOUND * 8) + count * 4)
+    write64(h + H_FOUND_COUNT * 8, count + emitted)
+
+
+@kernel
+def _note(h: int, table: int, block: int, candidates: Any, edge_count: int) -> int:
+    """Write a block's candidates down to be compared; how many are written down then."""
     scratch = read64(h + H_ALIVE * 8) + LINE
-    if count >= DENSE:
-        fails = read64(table + T_FAILS * 8) + line
-        offsets = read64(h + H_OFFSETS * 8) + INDEXED * 8
-        edge = line_load(read64(table + T_ALWAYS * 8) + line)
-        for column in range(read64(h + H_INDEXED * 8)):
-            before = line_load(fails + read64(offsets + column * 8))
-            behind = line_load(fails + read64(offsets + (INDEXED + column) * 8))
-            edge = line_or(edge, line_or(before, behind))
-        sure = line_and(candidates, line_not(edge))
-        found_count = read64(h + H_FOUND_COUNT * 8)
-        labels = read64(table + T_LABELS * 8) + block * BLOCK * 4
-        emitted = line_emit(sure, labels, read64(h + H_FOUND * 8) + found_count * 4)
-        write64(h + H_FOUND_COUNT * 8, found_count + emitted)
-        candidates = line_and(candidates, edge)
     line_store(scratch, candidates)
     edges = read64(h + H_EDGES * 8)
     records = read64(table + T_RECORDS * 8)
@@ -219,13 +231,12 @@ def _fetch(h: int, fails: int, line: int) -> None:
 
 
 @kernel
-def _segment(h: int, table: int) -> None:
-    """The matches of one segment, whose row of the segment table is given."""
+def _few(h: int, table: int, alive: int) -> int:
+    """Search a segment block by block, where many are dead; how many edges there are."""
     blocks = read64(h + H_ALIVE * 8) + 16 * 8
     offsets = read64(h + H_OFFSETS * 8)
     fails, live = read64(table + T_FAILS * 8), read64(table + T_LIVE * 8)
     indexed = read64(h + H_INDEXED * 8)
-    alive = _alive(h, table)
     edge_count = 0
     for number in range(min(AHEAD, alive)):
         _fetch(h, fails, read64(blocks + number * 8) * LINE)
@@ -239,8 +250,64 @@ def _segment(h: int, table: int) -> None:
             out = line_or(out, line_load(here + block * LINE))
         candidates = line_not(out)
         count = line_count(candidates)
+        if count >= DENSE:
+            edge = _edges(h, table, block)
+            _emit(h, table, block, line_and(candidates, line_not(edge)))
+            candidates = line_and(candidates, edge)
         if count:
-            edge_count = _settle(h, table, block, candidates, count, edge_count)
+            edge_count = _note(h, table, block, candidates, edge_count)
+    return edge_count
+
+
+@kernel
+def _gather(h: int, table: int, rows: int, into: int) -> None:
+    """OR whole rows of a segment, one after the other: memory likes to be read in runs."""
+    fails, offsets = read64(table + T_FAILS * 8), read64(h + H_OFFSETS * 8)
+    for column in range(read64(h + H_INDEXED * 8)):
+        row = fails + read64(offsets + (rows * INDEXED + column) * 8)
+        for line in range(0, ROW, LINE):
+            line_store(into + line, line_or(line_load(into + line), line_load(row + line)))
+
+
+@kernel
+def _many(h: int, table: int) -> int:
+    """Search a segment row by row, where most blocks are alive; how many edges there are."""
+    out = read64(h + H_ALIVE * 8) + (16 + BLOCKS) * 8
+    edge = out + ROW
+    live, always = read64(table + T_LIVE * 8), read64(table + T_ALWAYS * 8)
+    for line in range(0, ROW, LINE):
+        line_store(out + line, line_not(line_load(live + line)))
+        line_store(edge + line, line_load(always + line))
+    _gather(h, table, 0, out)
+    count = 0
+    for line in range(0, ROW, LINE):
+        count += line_count(line_not(line_load(out + line)))
+    dense = count >= DENSE * BLOCKS // 2
+    if dense:
+        _gather(h, table, 1, edge)
+        _gather(h, table, 2, edge)
+    edge_count = 0
+    for block in range(BLOCKS):
+        candidates = line_not(line_load(out + block * LINE))
+        if not line_any(candidates):
+            continue
+        if dense:
+            ends = line_load(edge + block * LINE)
+            _emit(h, table, block, line_and(candidates, line_not(ends)))
+            candidates = line_and(candidates, ends)
+        elif line_count(candidates) >= DENSE:
+            ends = _edges(h, table, block)
+            _emit(h, table, block, line_and(candidates, line_not(ends)))
+            candidates = line_and(candidates, ends)
+        edge_count = _note(h, table, block, candidates, edge_count)
+    return edge_count
+
+
+@kernel
+def _segment(h: int, table: int) -> None:
+    """The matches of one segment, whose row of the segment table is given."""
+    alive = _alive(h, table)
+    edge_count = _many(h, table) if alive >= MANY else _few(h, table, alive)
     _compare(h, table, edge_count)
 
 
