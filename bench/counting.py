@@ -17,13 +17,13 @@ from bench.matching_workloads import Table
 Array = Any
 
 
-@numba.njit(cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, boundscheck=False)
 def _add(counters: Array, ids: Array, first: int, last: int) -> None:
     for number in range(first, last):
         counters[ids[number]] += 1
 
 
-@numba.njit(cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, boundscheck=False)
 def _count(
     values: Array, starts: Array, ends: Array, ids: Array, counters: Array, needs: Array, out: Array
 ) -> int:

@@ -5,9 +5,9 @@ Python call `Index.match_labels`, from the event's dictionary to an array of lab
 `Counting.match`, one after the other for each event, so that a busy machine slows both; medians
 over the events. `us_per_key_match` is `Index.match`: keys as a list, in order.
 `us_per_build` is for `Index.add_many` from compiled conjunctions, `us_per_add` and `us_per_remove`
-are means at full size, `us_longest_change` the longest single one of these. `bytes_per_subscription`
-is what the process has grown by, per subscription, keys included. `--churn` replaces every
-subscription once and measures again.
+are means at full size, `us_longest_change` the longest single one of these.
+`bytes_per_subscription` is what the process has grown by, per subscription, keys included.
+`--churn` replaces every subscription once and measures again.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Table:
         return len(self.low)
 
     def conjunctions(self, numbers: range) -> Iterator[Conjunction]:
-        """The subscriptions as compiled selectors have them, but for the tree (only texts need it)."""
+        """The subscriptions as selectors have them, but for the tree (only texts need it)."""
         for number in numbers:
             low, high = self.low[number].tolist(), self.high[number].tolist()
             constraints = {

@@ -4,8 +4,8 @@ Read in the order of the data flow: ``values`` (the ordered space of C6), ``expr
 tree), ``words``, ``grammar``, ``parser``, ``complaints`` (text to tree), ``unparse`` (and back),
 ``like`` and ``evaluate`` (a tree as a function), ``explain``, ``constraint`` and ``conjunction``
 (what is registered, C8 and C9), ``normal`` (a tree as an OR of ANDs), ``predicate`` (all of it
-together), ``build`` (without text), ``index`` (the door to the two engines), ``plain`` and ``ranges``
-(the one that starts at once), ``engine`` (the fast one, a package with a manual of its own).
+together), ``build`` (without text), ``index`` (the door to the two engines), ``plain`` and
+``ranges`` (the one that starts at once), ``engine`` (the fast one, with a manual of its own).
 
 A selector is SQL-92's search condition with three truth values; only *true* delivers:
 

@@ -260,7 +260,7 @@ class Index(Generic[Key]):
         key = self._keys[label]
         if key not in self._labels:
             raise KeyError(label)
-        return key  # type: ignore[return-value]
+        return key
 
     def _ordered(self, found: npt.NDArray[np.uint32], more: list[int]) -> list[int]:
         """Labels in the order of their keys."""

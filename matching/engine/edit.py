@@ -196,7 +196,8 @@ def _free_place(h: int, block: int) -> int:
     for word in range(8):
         bits = ~read64(live + word * 8)
         if bits:
-            return block * BLOCK + word * 64 + lowest_bit(bits)
+            free: int = block * BLOCK + word * 64 + lowest_bit(bits)
+            return free
     return -1
 
 

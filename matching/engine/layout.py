@@ -6,11 +6,10 @@ what is there, so it never makes a match wait.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-
-Bits = npt.NDArray[np.uint64]
-Integers = npt.NDArray[np.int64]
 
 LINE = 64  # bytes; 512 bits
 BLOCK = 512  # subscriptions: one line
@@ -85,7 +84,7 @@ R_PYTHON = 32  # the bit
 HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
 
 
-def aligned(count: int, kind: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def aligned(count: int, kind: type[Any]) -> npt.NDArray[Any]:
     """A zeroed array that begins at a multiple of a line, with a line to spare behind it."""
     size = np.dtype(kind).itemsize * count
     raw = np.zeros(size + 2 * LINE, np.uint8)

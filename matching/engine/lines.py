@@ -33,17 +33,19 @@ def kernel(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
 
 
-def _instruction(function: F) -> F:
-    return cast(F, intrinsic(function))
+def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An instruction: called with its arguments but the first, in compiled code only."""
+    return cast(Callable[..., Any], intrinsic(function))
 
 
 def _llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """One of LLVM's own functions."""
     kind = ir.FunctionType(result, arguments)
-    return cgutils.get_or_insert_function(builder.module, kind, name)
+    find: Any = cgutils.get_or_insert_function
+    return find(builder.module, kind, name)
 
 
-class LineType(types.Type):  # type: ignore[misc]
+class LineType(types.Type):
     """The type of a line, for numba."""
 
     def __init__(self) -> None:
@@ -53,10 +55,10 @@ class LineType(types.Type):  # type: ignore[misc]
 LINE = LineType()
 
 
-@register_model(LineType)  # type: ignore[untyped-decorator]
-class _LineModel(models.PrimitiveModel):  # type: ignore[misc]
+@register_model(LineType)
+class _LineModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, VECTOR)
+        super().__init__(manager, kind, VECTOR)  # type: ignore[no-untyped-call]
 
 
 @_instruction
@@ -202,7 +204,7 @@ def prefetch(typing: Any, address: Any) -> Any:
     return types.void(ADDRESS), code
 
 
-def _reader(integer: Any, kind: Any) -> Any:
+def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], None]]:
     @_instruction
     def read(typing: Any, address: Any) -> Any:
         """The integer at an address, widened to 64 bits."""
@@ -229,5 +231,5 @@ def _reader(integer: Any, kind: Any) -> Any:
     return read, write
 
 
-read64, write64 = _reader(ir.IntType(64), types.int64)
-read32, write32 = _reader(ir.IntType(32), types.int64)
+read64, write64 = _access(ir.IntType(64))
+read32, write32 = _access(ir.IntType(32))

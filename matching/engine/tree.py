@@ -54,7 +54,7 @@ def extents(h: int, jobs: Any, starts: Any, low: Any, high: Any) -> None:
 
 
 @kernel
-def _measure(first: int, last: int, key: int) -> int:
+def _measure(first: Any, last: Any, key: int) -> Any:
     return first if key == 0 else last if key == 1 else first + last
 
 
