@@ -57,7 +57,6 @@ as a value in compiled code), `search` (the kernel of a match), `edit` (the kern
 `tree` (who shares a block), `engine` (the bookkeeping in Python), `warming` (compiling).
 Little-endian machines are assumed: a record's halves are read as one word.
 
-The idea of failing bitmaps over equi-depth buckets with an exact check of the edges is that of
-REIN and HEM for content-based matching; the lines, the summary, the edges from neighbouring rows
-and the tree are our own.
+Marking who fails instead of counting who holds is REIN's idea; the lines, the summary, the edges
+from neighbouring rows and the tree are our own.
 """
