@@ -4,7 +4,8 @@ Read in the order of the data flow: ``values`` (the ordered space of C6), ``expr
 tree), ``words``, ``grammar``, ``parser``, ``complaints`` (text to tree), ``unparse`` (and back),
 ``like`` and ``evaluate`` (a tree as a function), ``explain``, ``constraint`` and ``conjunction``
 (what is registered, C8 and C9), ``normal`` (a tree as an OR of ANDs), ``predicate`` (all of it
-together), ``build`` (without text), ``ranges`` and ``index``.
+together), ``build`` (without text), ``index`` (the door to the two engines), ``plain`` and
+``ranges`` (the one that starts at once), ``engine`` (the fast one, with a manual of its own).
 
 A selector is SQL-92's search condition with three truth values; only *true* delivers:
 
@@ -85,7 +86,7 @@ from matching.constraint import Constraint
 from matching.errors import SelectorError
 from matching.explain import Explanation
 from matching.expression import Expression
-from matching.index import Index
+from matching.index import Index, warm, warm_wanted
 from matching.predicate import Predicate, compile_selector
 from matching.values import (
     BOTTOM,
@@ -123,4 +124,6 @@ __all__ = [
     "check_value",
     "compile_selector",
     "place",
+    "warm",
+    "warm_wanted",
 ]

@@ -1,151 +1,274 @@
 """Which of many predicates match an event: the index of a virtual node, a subscriber, a log.
 
-Every conjunction hangs under one attribute, its most selective pivot (the idea of C9 once more, on
-the small): single values in a hash table, intervals in `Ranges`. An event's values are looked up
-there, and only the conjunctions found are checked for the rest of what they ask, which stops at the
-first part that is not true. Conjunctions without a pivot are evaluated one by one.
-
-The classic alternative, counting satisfied constraints per conjunction, was left: it touches every
-satisfied constraint of every attribute, this one only those of one attribute per conjunction.
+The narrow door to two engines that give the same answers. The plain one holds everything at first
+and whatever has no constraint on an attribute; where predicates become many, the fast one takes
+over. Each conjunction lies in exactly one of them, so the change-over is a walk in small steps: a
+few conjunctions are moved with every call, and a match asks both. The fast engine's kernels are
+compiled (or read back from disk) by `warm`, which takes seconds; until that is done, nothing moves.
+A program that must not wait calls it in a thread, at its start or when `warm_wanted`; for one that
+never does, it is called when there is more to lose than to wait for. An index with few predicates
+imports neither numba nor NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matching.conjunction import Conjunction
-from matching.evaluate import ConditionFunction
+from matching.plain import PlainEngine
 from matching.predicate import Predicate
-from matching.ranges import Ranges
-from matching.values import EVERYTHING, RANKS, Attributes, Interval, Value
+from matching.values import Attributes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from matching.engine.engine import Engine
 
 Key = TypeVar("Key", bound=Hashable)
 
-
-class _Slot(Generic[Key]):
-    """One conjunction in the index."""
-
-    __slots__ = ("attribute", "check", "intervals", "key", "number", "sequence")
-
-    def __init__(self, number: int, sequence: int, key: Key, conjunction: Conjunction) -> None:
-        self.number = number
-        self.sequence = sequence
-        self.key = key
-        pivots = conjunction.pivots()
-        self.attribute: str | None = pivots[0][0] if pivots else None
-        self.intervals: tuple[Interval, ...] = ()
-        if self.attribute is not None:
-            constraint = conjunction.constraints.get(self.attribute)
-            self.intervals = (EVERYTHING,) if constraint is None else constraint.intervals
-        # What is left to check once the pivot's value lies in an interval.
-        self.check: ConditionFunction = conjunction.check_except(self.attribute)
+# Conjunctions from which the fast engine is worth its memory (numba's 60 MB, and 5 MB at least for
+# its own) and its start. Measured: docs/matching.md.
+CHANGE_OVER = 2000
+# Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
+# takes milliseconds per match. Wild guess.
+WAIT_FOR_IT = 20_000
+# The sample that the fast engine is made for: enough for 60 buckets per attribute. Wild guess.
+SAMPLE = 1000
+# Conjunctions moved per call. Measured: 20 microseconds each.
+STEP = 8
 
 
-class _Table(Generic[Key]):
-    """The slots under one attribute."""
+class _Kernels:
+    """Whether the fast engine can be used at once; the same for all indexes of a process."""
 
-    __slots__ = ("points", "ranges")
+    warm = False
+    begun = False
+    wanted = False
 
-    def __init__(self) -> None:
-        # By (rank, value): TRUE and 1 are one key to Python, and two values here.
-        self.points: dict[tuple[int, Value], dict[int, _Slot[Key]]] = {}
-        self.ranges: Ranges[_Slot[Key]] = Ranges()
 
-    def add(self, slot: _Slot[Key]) -> None:
-        for interval in slot.intervals:
-            if interval.is_point():
-                self.points.setdefault(interval.lo[:2], {})[slot.number] = slot
-            else:
-                self.ranges.add(interval, slot.number, slot)
+def warm() -> None:
+    """Make the fast engine ready: seconds the first time on a machine, less from then on.
 
-    def remove(self, slot: _Slot[Key]) -> None:
-        for interval in slot.intervals:
-            if interval.is_point():
-                same = self.points[interval.lo[:2]]
-                del same[slot.number]
-                if not same:
-                    del self.points[interval.lo[:2]]
-            else:
-                self.ranges.remove(interval, slot.number)
+    Blocks until it is. It may be called in a thread while indexes are in use in another one.
+    """
+    _Kernels.begun = True
+    if not _Kernels.warm:
+        from matching.engine.warming import warm_up
+
+        warm_up()
+        _Kernels.warm = True
+
+
+def warm_wanted() -> bool:
+    """Whether some index has become large, and nobody has called `warm` yet.
+
+    This package starts no threads: who has some looks here now and then, and calls it in one.
+    """
+    return _Kernels.wanted and not _Kernels.begun
+
+
+def _is_warm(conjunctions: int) -> bool:
+    """Whether the fast engine can be used for so many."""
+    _Kernels.wanted = True
+    if conjunctions >= WAIT_FOR_IT and not _Kernels.begun:
+        warm()
+    return _Kernels.warm
 
 
 class Index(Generic[Key]):
     """Predicates by key; finds the keys whose predicate an event matches.
 
     Keys are any hashable. A key that is added again has its predicate replaced and keeps its place
-    in the order.
+    in the order. `change_over` is the number of conjunctions from which the fast engine is used.
     """
 
-    def __init__(self) -> None:
-        self._slots: dict[Key, list[_Slot[Key]]] = {}
-        self._sequences: dict[Key, int] = {}
-        self._tables: dict[str, _Table[Key]] = {}
-        self._everything: dict[int, _Slot[Key]] = {}
+    def __init__(self, change_over: int = CHANGE_OVER) -> None:
+        # Each conjunction has a label, a small integer that is used again when it is free.
+        self._labels: dict[Key, int | tuple[int, ...]] = {}
+        self._keys: list[Key | None] = []
+        self._sequences = array("q")  # by label: where its key stands in the order
+        self._free: list[int] = []
         self._next = 0
+        self._several = 0  # keys with more than one conjunction
+        self._change_over = change_over
+        self._plain = PlainEngine()
+        self._fast: Engine | None = None
+        # What is in the plain engine and could be in the fast one.
+        self._waiting: dict[int, Conjunction] = {}
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._labels)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._slots
+        return key in self._labels
+
+    # Changes.
 
     def add(self, key: Key, predicate: Predicate | Conjunction) -> None:
         """Register a predicate, or one conjunction of it, under a key."""
+        for label, conjunction in self._register(key, predicate):
+            self._place(label, conjunction)
+        if self._waiting:
+            self._advance()
+
+    def add_many(self, items: Iterable[tuple[Key, Predicate | Conjunction]]) -> None:
+        """`add` for each of many; the fast engine lays them out better and sooner than one by one.
+
+        Returns when all is done, `warm` included where it is worth it. The first few thousand are
+        taken as a sample of all, so better not in some order.
+        """
+        pairs = (pair for key, predicate in items for pair in self._register(key, predicate))
+        fresh = self._fast is None and not self._waiting
+        head = list(islice(pairs, max(self._change_over, 4 * SAMPLE))) if fresh else []
+        if fresh and len(head) >= self._change_over:
+            warm()
+            self._start(head, pairs)
+            return
+        for label, conjunction in chain(head, pairs):
+            self._place(label, conjunction)
+        if self._waiting:
+            self._advance()
+
+    def _register(
+        self, key: Key, predicate: Predicate | Conjunction
+    ) -> list[tuple[int, Conjunction]]:
+        """Labels for a predicate's conjunctions; what the key stood for before is taken out."""
         conjunctions = (
             (predicate,) if isinstance(predicate, Conjunction) else predicate.conjunctions
         )
-        sequence = self._sequences.get(key, self._next)
-        if key in self._slots:
-            self.remove(key)
-        self._sequences[key] = sequence
+        sequence = self._next
         self._next += 1
-        slots = []
-        for conjunction in conjunctions:
-            slot = _Slot(self._next, sequence, key, conjunction)
-            self._next += 1
-            slots.append(slot)
-            if slot.attribute is None:
-                self._everything[slot.number] = slot
+        if key in self._labels:
+            sequence = self._take_out(key)
+        labels = []
+        for _ in conjunctions or (None,):  # one that can never be true has a label, too
+            if self._free:
+                label = self._free.pop()
+                self._keys[label] = key
+                self._sequences[label] = sequence
             else:
-                self._tables.setdefault(slot.attribute, _Table()).add(slot)
-        self._slots[key] = slots
+                label = len(self._keys)
+                self._keys.append(key)
+                self._sequences.append(sequence)
+            labels.append(label)
+        self._labels[key] = labels[0] if len(labels) == 1 else tuple(labels)
+        self._several += len(labels) > 1
+        return list(zip(labels, conjunctions, strict=False))
+
+    def _place(self, label: int, conjunction: Conjunction) -> None:
+        if self._fast is not None and not self._waiting and conjunction.constraints:
+            self._fast.add(label, conjunction)
+            return
+        self._plain.add(label, conjunction)
+        if conjunction.constraints:
+            self._waiting[label] = conjunction
 
     def remove(self, key: Key) -> None:
         """Take a key out; KeyError if it is not there."""
-        for slot in self._slots.pop(key):
-            if slot.attribute is None:
-                del self._everything[slot.number]
-                continue
-            table = self._tables[slot.attribute]
-            table.remove(slot)
-            if not table.points and not table.ranges:
-                del self._tables[slot.attribute]
-        del self._sequences[key]
+        self._take_out(key)
+        del self._labels[key]
+
+    def _take_out(self, key: Key) -> int:
+        """Take a key's conjunctions out and free their labels; where it stood in the order."""
+        labels = self._labels[key]
+        many = labels if isinstance(labels, tuple) else (labels,)
+        self._several -= len(many) > 1
+        for label in many:
+            self._keys[label] = None
+            if label in self._plain:
+                self._plain.remove(label)
+                self._waiting.pop(label, None)
+            elif self._fast is not None and label in self._fast:
+                self._fast.remove(label)
+        self._free.extend(many)
+        return self._sequences[many[0]]
+
+    def _advance(self) -> None:
+        """Move a few conjunctions to the fast engine, if it is time."""
+        if self._fast is None:
+            if len(self._waiting) < self._change_over or not _is_warm(len(self._waiting)):
+                return
+            sample = list(islice(self._waiting.items(), SAMPLE))
+            for label, _ in sample:
+                del self._waiting[label]
+                self._plain.remove(label)
+            self._start(sample, iter(()))
+            return
+        for _ in range(min(STEP, len(self._waiting))):
+            label, conjunction = self._waiting.popitem()
+            self._plain.remove(label)
+            self._fast.add(label, conjunction)
+
+    def _start(
+        self, head: list[tuple[int, Conjunction]], rest: Iterator[tuple[int, Conjunction]]
+    ) -> None:
+        """Make the fast engine for a sample, and put it and all the rest in."""
+        from matching.engine.engine import Engine
+
+        self._fast = Engine([conjunction for _, conjunction in head if conjunction.constraints])
+        self._fast.add_many(pair for pair in chain(head, rest) if self._is_for_fast(*pair))
+
+    def _is_for_fast(self, label: int, conjunction: Conjunction) -> bool:
+        """Whether the fast engine can hold it; if not, the plain one has it now."""
+        if not conjunction.constraints:
+            self._plain.add(label, conjunction)
+        return bool(conjunction.constraints)
+
+    # Matching.
 
     def match(self, attributes: Attributes) -> list[Key]:
         """The keys whose predicate is true for the attributes, each once, in insertion order."""
-        hits: dict[int, Key] = {}
-        for name, value in attributes.items():
-            table = self._tables.get(name)
-            rank = RANKS.get(type(value))
-            if table is None or rank is None or value is None:
-                continue
-            same = table.points.get((rank, value))
-            if same is not None:
-                _check(same.values(), attributes, hits)
-            if table.ranges:
-                _check(table.ranges.holding((rank, value, 0)), attributes, hits)
-        _check(self._everything.values(), attributes, hits)
-        return [hits[sequence] for sequence in sorted(hits)]
+        if self._waiting:
+            self._advance()
+        labels = self._plain.match(attributes) if len(self._plain) else []
+        if self._fast is not None:
+            found, more = self._fast.match(attributes)
+            labels = self._ordered(found, labels + more)
+        else:
+            labels.sort(key=self._sequences.__getitem__)
+        keys = self._keys
+        if self._several:
+            return list(dict.fromkeys(keys[label] for label in labels))  # type: ignore[misc]
+        return [keys[label] for label in labels]  # type: ignore[misc]
 
     def match_many(self, batch: Iterable[Attributes]) -> list[list[Key]]:
         """`match` for each of several events."""
         return [self.match(attributes) for attributes in batch]
 
+    def match_labels(self, attributes: Attributes) -> npt.NDArray[np.uint32]:
+        """The labels of the conjunctions that are true, each once, in no order.
 
-def _check(slots: Iterable[_Slot[Key]], attributes: Attributes, hits: dict[int, Key]) -> None:
-    """Add those slots to the hits that hold for the whole event."""
-    for slot in slots:
-        if slot.sequence not in hits and slot.check(attributes) is True:
-            hits[slot.sequence] = slot.key
+        For who works with arrays: `key_of` tells whose a label is, until that key is taken out.
+        """
+        import numpy as np
+
+        if self._waiting:
+            self._advance()
+        labels = self._plain.match(attributes) if len(self._plain) else []
+        if self._fast is None:
+            return np.array(labels, np.uint32)
+        found, more = self._fast.match(attributes)
+        labels += more
+        return np.concatenate([found, np.array(labels, np.uint32)]) if labels else found
+
+    def key_of(self, label: int) -> Key:
+        """The key of a label that `match_labels` found; KeyError if it has been taken out."""
+        key = self._keys[label]
+        if key not in self._labels:
+            raise KeyError(label)
+        return key
+
+    def _ordered(self, found: npt.NDArray[np.uint32], more: list[int]) -> list[int]:
+        """Labels in the order of their keys."""
+        import numpy as np
+
+        if more:
+            found = np.concatenate([found, np.array(more, np.uint32)])
+        ordered: list[int] = found[
+            np.argsort(np.frombuffer(self._sequences, np.int64)[found])
+        ].tolist()
+        return ordered

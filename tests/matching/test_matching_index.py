@@ -74,7 +74,7 @@ def test_many_of_every_kind_agree_with_brute_force() -> None:
     for number, _ in kept:
         index.remove(number)
     assert len(index) == 0
-    assert not index._tables  # nothing is left behind
+    assert not index._plain._tables  # nothing is left behind
     assert index.match({"x": 150}) == []
 
 

@@ -1,0 +1,62 @@
+"""The fast engine: many conjunctions in blocks of 512 bits, matched a cache line at a time.
+
+The theory of operation, and where to read on.
+
+*The question.* Of a million conjunctions of five intervals on twenty attributes, which does an
+event satisfy? Counting touches every satisfied predicate: millions of random additions. Here an
+event only looks at who *fails*, 512 at a time, and at most of them not at all.
+
+*A column* is an attribute. Its values become integers in the order of the value space (`codes`),
+and these become 64 *rows*: row 0 is "the event has no such attribute", two rows hold nothing and
+close the ends, and the rest are buckets of which each holds equally many ends of intervals.
+
+*A block* is 512 subscriptions. For each column and row it has one line of 512 bits: who surely
+fails when the event's value lies in that row. So an event, which lies in one row per column, ORs
+one line per column; whose bit is still zero is a candidate::
+
+    fails, of one segment                    block 0     block 1    …   block 63
+                                           +-----------+-----------+---+-----------+
+    column 0   row 0   attribute absent    | 512 bits  | 512 bits  | … | 512 bits  |
+               row 1   below everything    +-----------+-----------+---+-----------+
+               row 2   first bucket        |           |           |   |           |
+      event -> row 3                       |  ########## these lines are read ###  |
+               …                           +-----------+-----------+---+-----------+
+               row 63  above everything    |           |           |   |           |
+                                           +-----------+-----------+---+-----------+
+    column 1   row 0                       |           |           |   |           |
+               …                           +-----------+-----------+---+-----------+
+
+    dead, its summary: per column and row one line, a bit for each word of 64 subscriptions
+                                           | 8 bits    | 8 bits    | … | 8 bits    |  = 512 bits
+
+    per subscription                       record: one line; exact: its codes in full;
+                                           label; leaf; a bit in live and one in always
+
+*The summary* is the same thing once more: a bit for each 64 subscriptions, set when all of them
+fail. It is ORed first; a block without a living word is not looked at.
+
+*The tree* (`tree`) is what makes the summary sharp: it puts subscriptions that use the same columns
+in the same places into the same words. It is grown greedily over all that are put in at once; later
+ones descend to a leaf, each leaf knows the block with room for it, and a block that is full hands
+half of its leaves to a fresh one.
+
+*Edges.* A candidate with an end of an interval in the event's bucket may fail all the same. It
+fails in the row before or in the row behind, so ORing these two lines tells the *sure* candidates
+from the edges; where a block has few candidates all are treated as edges. An edge's record is
+compared with the event: first the upper halves of the codes, and the whole ones where these are
+equal. What no code can say (a residual, several intervals, NOT, LIKE inside a word, integers beyond
+2**53, more parts than a record has) carries the flag *python*, and its conjunction is asked itself.
+
+*Changes.* Taking out clears a bit in `live`. Putting in writes one bit in each row of its columns
+and clears summary bits; these only ever err towards looking, and `tighten` sets what can be set
+again. Memory grows by a segment of 64 blocks at a time, so nothing is ever copied, and the longest
+pause is the relief of one full block.
+
+Read in this order: `layout` (sizes and addresses), `codes` (values as integers), `lines` (512 bits
+as a value in compiled code), `search` (the kernel of a match), `edit` (the kernels of a change),
+`tree` (who shares a block), `engine` (the bookkeeping in Python), `warming` (compiling).
+Little-endian machines are assumed: a record's halves are read as one word.
+
+Marking who fails instead of counting who holds is REIN's idea; the lines, the summary, the edges
+from neighbouring rows and the tree are our own.
+"""

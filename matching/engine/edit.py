@@ -1,0 +1,315 @@
+"""The kernels that put a subscription in, move it, and keep the summaries true.
+
+A summary bit may be missing where it could be set (that costs time, not truth): putting in only
+ever clears bits, taking out changes nothing but the live bit. `tighten` sets what can be set again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matching.engine.layout import (
+    ALWAYS,
+    BLOCK,
+    BLOCKS,
+    H_BOUNDS,
+    H_INDEXED,
+    H_JOB,
+    H_NODES,
+    H_SPANS,
+    H_STRIDE,
+    H_TABLE,
+    H_WHERE,
+    INDEXED,
+    J_COUNT,
+    J_FLAGS,
+    J_LABEL,
+    J_PARTS,
+    LINE,
+    N_BEYOND,
+    N_BLOCK,
+    N_COLUMN,
+    N_KEY,
+    N_PIVOT,
+    N_UPTO,
+    N_WITHOUT,
+    NO_COLUMN,
+    NODE,
+    PYTHON,
+    R_COLUMNS,
+    R_LABEL,
+    R_PARTS,
+    R_PYTHON,
+    ROWS,
+    SEGMENT,
+    T_ALWAYS,
+    T_DEAD,
+    T_EXACT,
+    T_FAILS,
+    T_LABELS,
+    T_LEAVES,
+    T_LIVE,
+    T_RECORDS,
+    T_TIGHT,
+    TABLE,
+)
+from matching.engine.lines import kernel, lowest_bit, read32, read64, write32, write64
+from matching.engine.search import ROW, TURN, record_bytes, row_of
+
+ALL = -1  # a word of ones
+
+
+@kernel
+def _set(word: int, bit: int, on: int) -> None:
+    """Set or clear one bit of the word at an address."""
+    old = read64(word) & ~(1 << bit)
+    write64(word, old | (on << bit))
+
+
+@kernel
+def spans(h: int, job: int) -> None:
+    """Of each column with rows: the job's first and last row there (-1: none), and all its rows."""
+    out, bounds = read64(h + H_SPANS * 8), read64(h + H_BOUNDS * 8)
+    indexed = read64(h + H_INDEXED * 8)
+    for column in range(indexed):
+        write64(out + column * 8, -1)
+        write64(out + (INDEXED + column) * 8, -1)
+        write64(out + (2 * INDEXED + column) * 8, 0)
+    for part in range(read64(job + J_COUNT * 8)):
+        column = read64(job + (J_PARTS + part * 3) * 8)
+        if column >= indexed:
+            continue
+        of_column = bounds + column * (ROWS - 1) * 8
+        first = row_of(of_column, read64(job + (J_PARTS + part * 3 + 1) * 8))
+        last = row_of(of_column, read64(job + (J_PARTS + part * 3 + 2) * 8))
+        rows = (ALL << first) & (ALL if last == ROWS - 1 else (1 << (last + 1)) - 1)
+        if read64(out + column * 8) < 0:
+            write64(out + column * 8, first)
+        write64(out + (INDEXED + column) * 8, last)
+        rows |= read64(out + (2 * INDEXED + column) * 8)
+        write64(out + (2 * INDEXED + column) * 8, rows)
+
+
+@kernel
+def descend(h: int) -> int:
+    """The leaf for the subscription whose spans are there."""
+    nodes, out = read64(h + H_NODES * 8), read64(h + H_SPANS * 8)
+    node = 0
+    while True:
+        at = nodes + node * NODE * 8
+        column = read64(at + N_COLUMN * 8)
+        if column < 0:
+            return node
+        first = read64(out + column * 8)
+        last = read64(out + (INDEXED + column) * 8)
+        if first < 0:
+            node = read64(at + N_WITHOUT * 8)
+            continue
+        key = read64(at + N_KEY * 8)
+        measure = first if key == 0 else last if key == 1 else first + last
+        upto = measure <= read64(at + N_PIVOT * 8)
+        node = read64(at + N_UPTO * 8) if upto else read64(at + N_BEYOND * 8)
+
+
+@kernel
+def _revive(h: int, table: int, word: int, column: int, rows: int) -> None:
+    """Somebody in a word does not fail these rows of a column: clear their summary bits."""
+    mine = read64(table + T_TIGHT * 8) + (word * read64(h + H_INDEXED * 8) + column) * 8
+    changed = read64(mine) & rows
+    write64(mine, read64(mine) & ~rows)
+    dead = read64(table + T_DEAD * 8) + column * ROWS * LINE + (word >> 6) * 8
+    while changed:
+        _set(dead + lowest_bit(changed) * LINE, word & 63, 0)
+        changed &= changed - 1
+
+
+@kernel
+def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
+    """The row bits of the subscription whose spans are there; with the summary or without."""
+    out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
+    size = record_bytes(read64(h + H_STRIDE * 8))
+    old = read64(read64(table + T_RECORDS * 8) + at * size)
+    # Whoever was here before left its bits: in the columns of its record, and maybe in others if
+    # that is full.
+    full, stale = True, 0
+    for part in range(read64(h + H_STRIDE * 8)):
+        column = (old >> (8 * part)) & 255
+        full &= column != NO_COLUMN
+        if column < indexed:
+            stale |= 1 << column
+    word = read64(table + T_FAILS * 8) + (at >> 6) * 8
+    for column in range(indexed):
+        has = read64(out + column * 8) >= 0
+        rows = read64(out + (2 * INDEXED + column) * 8) if has else ALL
+        if has or full or (stale >> column) & 1:
+            for row in range(ROWS):
+                _set(word + (column * ROWS + row) * ROW, at & 63, 1 - ((rows >> row) & 1))
+        if summary:
+            _revive(h, table, at >> 6, column, rows)
+
+
+@kernel
+def _write_part(record: int, exact: int, part: int, low: int, high: int) -> None:
+    write64(exact + part * 16, low)
+    write64(exact + part * 16 + 8, high)
+    write32(record + R_PARTS + part * 8, low >> 32)
+    write32(record + R_PARTS + part * 8 + 4, high >> 32)
+
+
+@kernel
+def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
+    stride = read64(h + H_STRIDE * 8)
+    record = read64(table + T_RECORDS * 8) + at * record_bytes(stride)
+    exact = read64(table + T_EXACT * 8) + at * stride * 16
+    columns, parts, last = ALL, 0, -1
+    for number in range(read64(job + J_COUNT * 8)):
+        column = read64(job + (J_PARTS + number * 3) * 8)
+        low = read64(job + (J_PARTS + number * 3 + 1) * 8)
+        high = read64(job + (J_PARTS + number * 3 + 2) * 8)
+        if column == last:
+            # The last interval of a column ends what the record knows of it.
+            low = read64(exact + (parts - 1) * 16)
+            _write_part(record, exact, parts - 1, low, high)
+        elif parts == stride:
+            break
+        else:
+            columns &= ~(255 << (8 * parts)) | (column << (8 * parts))
+            _write_part(record, exact, parts, low, high)
+            parts, last = parts + 1, column
+    for part in range(parts, stride):
+        _write_part(record, exact, part, -TURN - 1, TURN)
+    flags, label = read64(job + J_FLAGS * 8), read64(job + J_LABEL * 8)
+    write64(record + R_COLUMNS, columns)
+    write64(record + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
+    word, bit = (at >> 6) * 8, at & 63
+    _set(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
+    _set(read64(table + T_LIVE * 8) + word, bit, 1)
+    write32(read64(table + T_LABELS * 8) + at * 4, label)
+    write32(read64(table + T_LEAVES * 8) + at * 4, leaf)
+
+
+@kernel
+def _free_place(h: int, block: int) -> int:
+    """A place in a block where nobody is, or -1."""
+    table = read64(h + H_TABLE * 8) + (block // BLOCKS) * TABLE * 8
+    live = read64(table + T_LIVE * 8) + (block % BLOCKS) * LINE
+    for word in range(8):
+        bits = ~read64(live + word * 8)
+        if bits:
+            free: int = block * BLOCK + word * 64 + lowest_bit(bits)
+            return free
+    return -1
+
+
+@kernel
+def _put(h: int, place: int, job: int, leaf: int, summary: bool) -> None:
+    table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
+    _write_rows(h, table, place % SEGMENT, summary)
+    _write_record(h, table, place % SEGMENT, job, leaf)
+    write64(read64(h + H_WHERE * 8) + read64(job + J_LABEL * 8) * 8, place)
+
+
+@kernel
+def insert(h: int) -> int:
+    """Put the job in: its place, or -1 less the leaf whose block is full."""
+    job = read64(h + H_JOB * 8)
+    spans(h, job)
+    leaf = descend(h)
+    place = _free_place(h, read64(read64(h + H_NODES * 8) + (leaf * NODE + N_BLOCK) * 8))
+    if place < 0:
+        return -1 - leaf
+    _put(h, place, job, leaf, True)
+    return place
+
+
+@kernel
+def fill(h: int, jobs: int, starts: int, order: int, leaves: int, places: int, count: int) -> None:
+    """Put many jobs into fresh blocks, in a given order; `tighten` has to follow."""
+    for number in range(count):
+        which = read64(order + number * 8)
+        job = jobs + read64(starts + which * 8) * 8
+        spans(h, job)
+        _put(h, read64(places + number * 8), job, read64(leaves + number * 8), False)
+
+
+@kernel
+def tighten(h: int, first: int, last: int) -> None:
+    """Make the summary bits of some words (numbers, over all segments) what they could be."""
+    indexed = read64(h + H_INDEXED * 8)
+    for number in range(first, last):
+        table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
+        word = number % (SEGMENT // 64)
+        empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
+        fails = read64(table + T_FAILS * 8) + word * 8
+        dead = read64(table + T_DEAD * 8) + (word >> 6) * 8
+        mine = read64(table + T_TIGHT * 8) + word * indexed * 8
+        for column in range(indexed):
+            tight = 0
+            for row in range(ROWS):
+                line = column * ROWS + row
+                is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
+                _set(dead + line * LINE, word & 63, is_dead)
+                tight |= is_dead << row
+            write64(mine + column * 8, tight)
+
+
+@kernel
+def remove(h: int, place: int) -> None:
+    """Take out whoever is at a place."""
+    table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
+    at = place % SEGMENT
+    _set(read64(table + T_LIVE * 8) + (at >> 6) * 8, at & 63, 0)
+
+
+@kernel
+def move(h: int, source: int, target: int) -> None:
+    """Move a subscription to a place where nobody is; `tighten` may follow."""
+    indexed = read64(h + H_INDEXED * 8)
+    old = read64(h + H_TABLE * 8) + (source // SEGMENT) * TABLE * 8
+    new = read64(h + H_TABLE * 8) + (target // SEGMENT) * TABLE * 8
+    a, b = source % SEGMENT, target % SEGMENT
+    from_word = read64(old + T_FAILS * 8) + (a >> 6) * 8
+    to_word = read64(new + T_FAILS * 8) + (b >> 6) * 8
+    for column in range(indexed):
+        passed = 0
+        for row in range(ROWS):
+            line = (column * ROWS + row) * ROW
+            fails = (read64(from_word + line) >> (a & 63)) & 1
+            _set(to_word + line, b & 63, fails)
+            passed |= (1 - fails) << row
+        _revive(h, new, b >> 6, column, passed)
+    stride = read64(h + H_STRIDE * 8)
+    for array, size in (
+        (T_RECORDS, record_bytes(stride)),
+        (T_EXACT, stride * 16),
+    ):
+        from_bytes = read64(old + array * 8) + a * size
+        to_bytes = read64(new + array * 8) + b * size
+        for byte in range(0, size, 8):
+            write64(to_bytes + byte, read64(from_bytes + byte))
+    for flag in (T_ALWAYS, T_LIVE):
+        bit = (read64(read64(old + flag * 8) + (a >> 6) * 8) >> (a & 63)) & 1
+        _set(read64(new + flag * 8) + (b >> 6) * 8, b & 63, bit)
+    for array in (T_LABELS, T_LEAVES):
+        write32(read64(new + array * 8) + b * 4, read32(read64(old + array * 8) + a * 4))
+    write64(read64(h + H_WHERE * 8) + read32(read64(new + T_LABELS * 8) + b * 4) * 8, target)
+    remove(h, source)
+
+
+@kernel
+def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
+    """The first and last row in each column of who is at some places, as their records say."""
+    stride, bounds = read64(h + H_STRIDE * 8), read64(h + H_BOUNDS * 8)
+    indexed = read64(h + H_INDEXED * 8)
+    low[:] = NO_COLUMN
+    for number in range(len(places)):
+        table = read64(h + H_TABLE * 8) + (places[number] // SEGMENT) * TABLE * 8
+        at = places[number] % SEGMENT
+        columns = read64(read64(table + T_RECORDS * 8) + at * record_bytes(stride))
+        exact = read64(table + T_EXACT * 8) + at * stride * 16
+        for part in range(stride):
+            column = (columns >> (8 * part)) & 255
+            if column < indexed:
+                of_column = bounds + column * (ROWS - 1) * 8
+                low[number, column] = row_of(of_column, read64(exact + part * 16))
+                high[number, column] = row_of(of_column, read64(exact + part * 16 + 8))

@@ -1,0 +1,385 @@
+"""The engine: conjunctions by label, kept in blocks by a tree; finds those an event may match."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from matching.conjunction import Conjunction
+from matching.engine import edit, layout, search, tree
+from matching.engine.codes import FALSE, HIGHEST, LOWEST, Coder
+from matching.engine.layout import BLOCK, COLUMNS, INDEXED, NODE, ROWS, SEGMENT, aligned
+from matching.values import Attributes
+
+Labels = npt.NDArray[np.uint32]
+Item = tuple[int, Conjunction]
+Job = list[int]
+
+# A column has bit rows if at least this share of the sample uses it: rows cost their memory for
+# every subscription, and one that few use prunes little. Wild guess.
+SHARE = 0.01
+# Every so many insertions the summary of the word concerned is made tight again: after a full
+# churn each word has been about four times. Measured: costs less than a microsecond each.
+TIGHTEN_EVERY = 16
+# How much of a block is filled when many are put in at once.
+FILLED = BLOCK - 16
+_RAW_FALSE = FALSE ^ HIGHEST  # as it stands in the event: `search` turns it
+
+
+class Engine:
+    """Conjunctions by label (an integer of 32 bits that the caller chooses, small ones best).
+
+    Made for a sample of what will be in it: the sample decides the columns, the buckets and the
+    beginnings of the tree. Anything may be put in later; what is unlike the sample is only slower.
+    """
+
+    def __init__(self, sample: Sequence[Conjunction]) -> None:
+        self._coder = Coder()
+        self._checks: dict[int, Conjunction] = {}
+        self._named: dict[int, list[str]] = {}
+        self._size = 0
+        self._inserted = 0
+        names = Counter(name for conjunction in sample for name in conjunction.constraints)
+        chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
+        self._columns = {name: column for column, name in enumerate(chosen)}
+        self._indexed = len(chosen)
+        widths = sorted(len(conjunction.constraints) for conjunction in sample)
+        widest = widths[len(widths) * 99 // 100] if widths else 1
+        self._stride = max(2, min(layout.STRIDE, widest))
+        self._bounds = aligned(max(1, self._indexed) * (ROWS - 1), np.int64)
+        self._set_bounds(sample)
+        self._event = array("d", bytes(8 * COLUMNS))
+        self._raw = memoryview(self._event).cast("B").cast("q")
+        for column in range(COLUMNS):
+            self._raw[column] = -1
+        self._codes = aligned(COLUMNS + 1, np.int64)
+        self._offsets = aligned(3 * INDEXED, np.int64)
+        self._scratch = aligned(16 + layout.BLOCKS * 17, np.int64)
+        self._edges = aligned(SEGMENT, np.uint32)
+        self._spans = aligned(3 * INDEXED, np.int64)
+        self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
+        self._node_count = 1
+        self._where = aligned(1024, np.int64)
+        self._where[:] = -1
+        self._job = aligned(64, np.int64)
+        self._segments: list[layout.Segment] = []
+        self._table = aligned(layout.TABLE, np.int64)
+        self._found = self._ask = aligned(0, np.uint32)
+        self._header = aligned(layout.HEADER, np.int64)
+        self._address = self._header.ctypes.data
+        # Of each block: how many live in it, and how many leaves put their next one there.
+        self._filled: list[int] = []
+        self._owners: list[int] = []
+        self._free: list[int] = []
+        self._nodes[0, layout.N_COLUMN] = -1
+        self._nodes[0, layout.N_BLOCK] = self._new_block()
+        self._owners[0] = 1
+        self._point()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, label: int) -> bool:
+        return label < len(self._where) and bool(self._where[label] >= 0)
+
+    def _set_bounds(self, sample: Sequence[Conjunction]) -> None:
+        """Equi-depth buckets between the ends of the sample's intervals."""
+        texts = [
+            str(cut[1])
+            for conjunction in sample
+            for constraint in conjunction.constraints.values()
+            for interval in constraint.intervals
+            for cut in (interval.lo, interval.hi)
+            if cut[0] == 2
+        ]
+        self._coder.strings.spread(texts)
+        bounds = self._bounds.reshape(-1, ROWS - 1)
+        bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
+        for name, column in self._columns.items():
+            cuts: list[int] = []
+            named: list[str] = []
+            for conjunction in sample:
+                constraint = conjunction.constraints.get(name)
+                for interval in () if constraint is None else constraint.intervals:
+                    low, high, _ = self._coder.interval(interval, named)
+                    cuts += (low, high + 1)
+            for text in named:
+                self._coder.strings.drop(text)
+            inner = ROWS - 4
+            ordered = np.sort(np.array(cuts, np.int64))
+            if len(np.unique(ordered)) > inner:
+                ordered = ordered[np.arange(inner) * len(ordered) // inner]
+            ordered = np.unique(ordered)
+            ordered = ordered[(ordered > LOWEST + 1) & (ordered < HIGHEST)]
+            bounds[column, 2 : 2 + len(ordered)] = ordered
+
+    def _point(self) -> None:
+        """Tell the kernels where everything is now."""
+        header = self._header
+        header[layout.H_COLUMNS] = len(self._columns)
+        header[layout.H_INDEXED] = self._indexed
+        header[layout.H_SEGMENTS] = len(self._segments)
+        header[layout.H_STRIDE] = self._stride
+        header[layout.H_VALUES] = self._event.buffer_info()[0]
+        for field, block in (
+            (layout.H_CODES, self._codes),
+            (layout.H_OFFSETS, self._offsets),
+            (layout.H_BOUNDS, self._bounds),
+            (layout.H_TABLE, self._table),
+            (layout.H_ALIVE, self._scratch),
+            (layout.H_EDGES, self._edges),
+            (layout.H_FOUND, self._found),
+            (layout.H_ASK, self._ask),
+            (layout.H_NODES, self._nodes),
+            (layout.H_WHERE, self._where),
+            (layout.H_JOB, self._job),
+            (layout.H_SPANS, self._spans),
+        ):
+            header[field] = block.ctypes.data
+
+    # Matching.
+
+    def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:
+        """(the labels found, in no order; those of them that only Python could tell)."""
+        columns, numbers, raw = self._columns, self._event, self._raw
+        for name, value in attributes.items():
+            column = columns.get(name)
+            if column is None:
+                continue
+            kind = type(value)
+            if kind is float or kind is int:
+                try:
+                    numbers[column] = value  # type: ignore[assignment]
+                except OverflowError:  # an integer beyond the floats: no event's, but no fault
+                    numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
+            elif kind is str:
+                raw[column] = self._coder.strings.code(value)  # type: ignore[arg-type]
+            elif kind is bool:
+                raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
+        asked, count = divmod(search.search(self._address), 2**32)
+        found = self._found[:count].copy()
+        if not asked:
+            return found, []
+        checks = self._checks
+        labels = self._ask[:asked].tolist()
+        return found, [label for label in labels if checks[label].matches(attributes)]
+
+    # Changes.
+
+    def _encode(self, label: int, conjunction: Conjunction) -> Job:
+        """The job that puts a conjunction in; takes note of what Python has to remember."""
+        parts: list[int] = []
+        named: list[str] = []
+        constraints = conjunction.constraints
+        wants_python = conjunction.residual is not None or len(constraints) > self._stride
+        always = False
+        columns = self._columns
+        of_interval = self._coder.interval
+        for name, constraint in constraints.items():
+            column = columns.get(name)
+            if column is None:
+                if len(columns) == COLUMNS:
+                    wants_python = True
+                    continue
+                column = columns[name] = len(columns)
+                self._header[layout.H_COLUMNS] = len(columns)
+            always |= column >= self._indexed
+            intervals = constraint.intervals
+            wants_python |= len(intervals) > 1 or not constraint.exact
+            for interval in intervals:
+                low, high, loose = of_interval(interval, named)
+                wants_python |= loose
+                parts += (column, low, high)
+        if wants_python:
+            self._checks[label] = conjunction
+        if named:
+            self._named[label] = named
+        flags = layout.ALWAYS + layout.PYTHON if wants_python else layout.ALWAYS if always else 0
+        return [label, flags, len(parts) // 3, *parts]
+
+    def add(self, label: int, conjunction: Conjunction) -> None:
+        """Put a conjunction in under a label that is not in use."""
+        job = self._encode(label, conjunction)
+        if len(job) > len(self._job):
+            self._job = aligned(2 * len(job), np.int64)
+            self._point()
+        self._job[: len(job)] = job
+        self._make_room(label)
+        place = edit.insert(self._address)
+        while place < 0:
+            self._relieve(-1 - place)
+            place = edit.insert(self._address)
+        self._filled[place // BLOCK] += 1
+        self._size += 1
+        self._inserted += 1
+        if self._inserted % TIGHTEN_EVERY == 0:
+            edit.tighten(self._address, place // 64, place // 64 + 1)
+
+    def remove(self, label: int) -> None:
+        """Take a label out that is in."""
+        place = int(self._where[label])
+        self._where[label] = -1
+        edit.remove(self._address, place)
+        self._checks.pop(label, None)
+        for text in self._named.pop(label, ()):
+            self._coder.strings.drop(text)
+        self._size -= 1
+        self._filled[place // BLOCK] -= 1
+        self._recycle(place // BLOCK)
+
+    def _recycle(self, block: int) -> None:
+        if self._filled[block] == 0 and self._owners[block] == 0:
+            self._free.append(block)
+            self._owners[block] = -1  # in the list
+
+    def _make_room(self, label: int) -> None:
+        if label >= len(self._where):
+            wider = aligned(2 * label + 1, np.int64)
+            wider[: len(self._where)] = self._where
+            wider[len(self._where) :] = -1
+            self._where = wider
+            self._point()
+
+    def _new_block(self) -> int:
+        if self._free:
+            block = self._free.pop()
+            self._owners[block] = 0
+            edit.tighten(self._address, block * 8, block * 8 + 8)
+            return block
+        block = len(self._filled)
+        self._filled.append(0)
+        self._owners.append(0)
+        if block * BLOCK == len(self._segments) * SEGMENT:
+            self._segments.append(layout.Segment(self._indexed, self._stride))
+            places = len(self._segments) * SEGMENT
+            self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
+            self._table[:] = [a for s in self._segments for a in s.addresses]
+            self._found, self._ask = aligned(places, np.uint32), aligned(places, np.uint32)
+            self._point()
+        return block
+
+    # The tree.
+
+    def _relieve(self, leaf: int) -> None:
+        """Make room for the next subscription of a leaf whose block is full."""
+        block = int(self._nodes[leaf, layout.N_BLOCK])
+        segment = self._segments[block * BLOCK // SEGMENT]
+        start = block * BLOCK % SEGMENT
+        tenants = segment.leaves[start : start + BLOCK]
+        who, counts = np.unique(tenants, return_counts=True)
+        if len(who) == 1:
+            self._split(leaf, block, tenants)
+            who, counts = np.unique(tenants, return_counts=True)
+        fresh = self._new_block()
+        if len(who) == 1:
+            # They are all alike: the block stays as it is, and the leaf goes on in another.
+            self._hand_over(leaf, block, fresh)
+            return
+        moving = who[np.cumsum(counts) <= max(BLOCK // 2, counts[0])]
+        for node in moving.tolist():
+            if self._nodes[node, layout.N_BLOCK] == block:
+                self._hand_over(node, block, fresh)
+        for target, at in enumerate(np.flatnonzero(np.isin(tenants, moving)).tolist()):
+            edit.move(self._address, block * BLOCK + at, fresh * BLOCK + target)
+        self._filled[fresh] = int(np.isin(tenants, moving).sum())
+        self._filled[block] -= self._filled[fresh]
+        edit.tighten(self._address, fresh * 8, fresh * 8 + 8)
+        edit.tighten(self._address, block * 8, block * 8 + 8)
+
+    def _hand_over(self, leaf: int, block: int, fresh: int) -> None:
+        self._nodes[leaf, layout.N_BLOCK] = fresh
+        self._owners[block] -= 1
+        self._owners[fresh] += 1
+
+    def _split(self, leaf: int, block: int, tenants: npt.NDArray[np.generic]) -> None:
+        """Grow a subtree under a leaf that has a whole block for itself."""
+        places = block * BLOCK + np.arange(BLOCK)
+        low = np.empty((BLOCK, self._indexed), np.uint8)
+        high = np.empty((BLOCK, self._indexed), np.uint8)
+        edit.extents_of(self._address, places, low, high)
+        order, ends = self._grow(low, high, leaf)
+        start = 0
+        for number, (node, end) in enumerate(ends):
+            tenants[order[start:end]] = node
+            self._nodes[node, layout.N_BLOCK] = block
+            self._owners[block] += number > 0
+            start = end
+
+    def _grow(
+        self, low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8], root: int
+    ) -> tuple[npt.NDArray[np.int64], list[list[int]]]:
+        """Grow the tree under a leaf; the order of the rows given, and each leaf's end in it."""
+        needed = self._node_count + 3 * (len(low) // 4 + 4)
+        if needed > len(self._nodes):
+            wider = aligned(2 * needed * NODE, np.int64).reshape(-1, NODE)
+            wider[: len(self._nodes)] = self._nodes
+            self._nodes = wider
+            self._point()
+        order = np.arange(len(low), dtype=np.int64)
+        ends = np.empty((len(low) + 4, 2), np.int64)
+        self._node_count = tree.grow(low, high, order, self._nodes, root, self._node_count, ends)
+        return order, ends[: int(np.argmax(ends[:, 0] == -1))].tolist()
+
+    def add_many(self, items: Iterable[Item]) -> None:
+        """Put many conjunctions in at once; into an empty engine that is several times faster."""
+        if self._size:
+            for label, conjunction in items:
+                self.add(label, conjunction)
+            return
+        jobs = array("q")
+        starts = array("q")
+        for label, conjunction in items:
+            starts.append(len(jobs))
+            jobs.extend(self._encode(label, conjunction))
+            self._make_room(label)
+        if not starts:
+            return
+        count = len(starts)
+        low = np.empty((count, self._indexed), np.uint8)
+        high = np.empty((count, self._indexed), np.uint8)
+        begins = np.frombuffer(starts, np.int64)
+        tree.extents(self._address, jobs.buffer_info()[0], begins, low, high)
+        order, ends = self._grow(low, high, 0)
+        places, leaves = self._lay_out(ends, count)
+        edit.fill(
+            self._address,
+            jobs.buffer_info()[0],
+            begins.ctypes.data,
+            order.ctypes.data,
+            leaves.ctypes.data,
+            places.ctypes.data,
+            count,
+        )
+        self._size = count
+        for block, count in enumerate(np.bincount(places // BLOCK).tolist()):
+            self._filled[block] = count
+        edit.tighten(self._address, 0, len(self._filled) * 8)
+
+    def _lay_out(
+        self, ends: list[list[int]], count: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """A place for each subscription of the tree's leaves, in their order; and its leaf."""
+        places = np.empty(count, np.int64)
+        leaves = np.empty(count, np.int64)
+        block, used, start = 0, 0, 0
+        self._owners[0] = 0
+        for node, end in ends:
+            leaves[start:end] = node
+            while end - start > 0:
+                if used == FILLED or (end - start > FILLED - used and end - start <= FILLED):
+                    block, used = self._new_block(), 0
+                some = min(end - start, FILLED - used)
+                places[start : start + some] = block * BLOCK + used + np.arange(some)
+                start, used = start + some, used + some
+            self._nodes[node, layout.N_BLOCK] = block
+            self._owners[block] += 1
+        return places, leaves
+
+    def nbytes(self) -> int:
+        """The bytes of all arrays that grow with the subscriptions."""
+        arrays = (self._where, self._nodes, self._found, self._ask)
+        return sum(s.memory.nbytes for s in self._segments) + sum(a.nbytes for a in arrays)

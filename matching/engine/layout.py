@@ -1,0 +1,130 @@
+"""Where everything is: sizes, the segment's memory, and the block of addresses the kernels get.
+
+See the drawing in `matching.engine`. A *segment* is the unit of allocation: growing never copies
+what is there, so it never makes a match wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LINE = 64  # bytes; 512 bits
+BLOCK = 512  # subscriptions: one line
+WORD = 64  # subscriptions: one bit of a summary
+BLOCKS = 64  # of a segment: its 512 words are one summary line
+SEGMENT = BLOCKS * BLOCK  # subscriptions
+
+# Rows of each column: MISSING, the two ends where nothing is, and the buckets between. More rows
+# prune better and leave fewer edges; each costs a bit per subscription and column. Measured.
+ROWS = 64
+MISSING_ROW = 0
+# Columns that have bit rows, and columns at all: a record names a column by one byte, 255 is none.
+INDEXED = 48
+COLUMNS = 255
+NO_COLUMN = 255
+# Parts of a record: a record names eight columns in one word.
+STRIDE = 8
+
+# The header: what is where, for the kernels.
+(
+    H_COLUMNS,  # how many columns have values
+    H_INDEXED,  # how many of them have rows; the first ones
+    H_SEGMENTS,
+    H_STRIDE,  # parts of a record
+    H_VALUES,  # address: the event, int64[COLUMNS]; a number's bits, else a code turned alike
+    H_CODES,  # address: its codes, int64[COLUMNS + 1]
+    H_OFFSETS,  # address: byte offsets of its rows, int64[3 * INDEXED]
+    H_BOUNDS,  # address: first codes of rows 1…, int64[indexed, ROWS - 1]
+    H_TABLE,  # address: of each segment its addresses, int64[segments, TABLE]
+    H_ALIVE,  # address: scratch, two lines
+    H_EDGES,  # address: scratch, int32[SEGMENT]
+    H_FOUND,  # address: labels found, uint32[…]
+    H_ASK,  # address: labels found that Python has to check, uint32[…]
+    H_FOUND_COUNT,
+    H_ASK_COUNT,
+    H_NODES,  # address: the tree, int64[nodes, NODE]
+    H_WHERE,  # address: the place of each label, int64[labels]
+    H_JOB,  # address: what to put: label, flags, how many parts, and (column, low, high) of each
+    H_SPANS,  # address: scratch, int64[3 * INDEXED]
+    HEADER,
+) = range(20)
+
+# A job's head, and its flags: an edge always, and Python has to check it.
+J_LABEL, J_FLAGS, J_COUNT, J_PARTS = range(4)
+ALWAYS, PYTHON = 1, 2
+
+# A node of the tree: its column (-1: a leaf), which key of a subscription's rows is compared there
+# with the pivot, and the nodes of those without the column, up to the pivot, and beyond it. A leaf
+# has the block that takes its next subscription in the place of the first of these.
+N_COLUMN, N_KEY, N_PIVOT, N_WITHOUT, N_UPTO, N_BEYOND, NODE = range(7)
+N_BLOCK = N_WITHOUT
+
+# The segment table.
+(
+    T_FAILS,
+    T_DEAD,
+    T_LIVE,
+    T_ALWAYS,
+    T_LABELS,
+    T_RECORDS,
+    T_EXACT,
+    T_LEAVES,
+    T_TIGHT,
+    TABLE,
+) = range(10)
+
+# A record: a byte for each part's column, the label with the flag for Python above it, and of each
+# part the upper halves of the lowest and the highest code; whole lines of six parts, then eight.
+# The whole codes lie elsewhere: they are looked at where the upper half is equal.
+R_COLUMNS, R_LABEL, R_PARTS = 0, 8, 16
+R_PYTHON = 32  # the bit
+HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
+
+
+def aligned(count: int, kind: type[Any]) -> npt.NDArray[Any]:
+    """A zeroed array that begins at a multiple of a line, with a line to spare behind it."""
+    size = np.dtype(kind).itemsize * count
+    raw = np.zeros(size + 2 * LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + size].view(kind)
+
+
+class Segment:
+    """The memory of 64 blocks: one piece that begins where a large page may."""
+
+    def __init__(self, indexed: int, stride: int) -> None:
+        sizes = (
+            indexed * ROWS * BLOCKS * LINE,  # fails
+            indexed * ROWS * LINE,  # dead: the summary
+            BLOCKS * LINE,  # live
+            BLOCKS * LINE,  # always
+            SEGMENT * 4,  # labels
+            SEGMENT * record_size(stride),
+            SEGMENT * stride * 16,  # exact
+            SEGMENT * 4,  # leaves
+            SEGMENT // WORD * indexed * 8,  # tight: the summary by words, a bit per row
+        )
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-size // LINE) * LINE)
+        self.memory = np.zeros(starts[-1] + HUGE, np.uint8)
+        first = -self.memory.ctypes.data % HUGE
+        self.addresses = [self.memory.ctypes.data + first + start for start in starts[:-1]]
+        """The row of the segment table."""
+
+        def part(number: int) -> npt.NDArray[np.uint8]:
+            return self.memory[first + starts[number] :][: sizes[number]]
+
+        for summary in (T_DEAD, T_TIGHT):
+            part(summary)[:] = 255  # empty words are dead
+        part(T_RECORDS).view(np.int64)[:: record_size(stride) // 8] = -1  # no columns yet
+        self.leaves = part(T_LEAVES).view(np.int32)
+        """By place: whose subscription it is."""
+
+
+def record_size(stride: int) -> int:
+    """The bytes of a record."""
+    return -(-(R_PARTS + 8 * stride) // LINE) * LINE

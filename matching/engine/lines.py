@@ -1,0 +1,278 @@
+"""A line of 512 bits as one value in compiled code: load, store, AND, OR, NOT, count, emit.
+
+A line is 64 bytes: one cache line, and one vector register where there are registers of that size
+(LLVM splits it into smaller ones elsewhere). numba knows no such type and its loop vectoriser does
+not find it in eight words by itself (measured: two times slower), so it is declared here with the
+few instructions that the kernels need. They are LLVM's portable ones: nothing here names a CPU.
+
+Memory is reached by its address, an integer: passing one block of addresses costs a fifth of a
+microsecond per call of a kernel, passing a dozen arrays costs more than a match of few predicates.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, TypeVar, cast
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WORD = ir.IntType(64)
+VECTOR = ir.VectorType(WORD, 8)
+BYTES = 64  # of a line
+LANES = 16  # 32-bit labels that are compressed at once: half a kilobit of them
+ADDRESS = types.int64
+
+
+class _Sources:
+    """A running checksum of all compiled code so far, and of the numbers it uses.
+
+    numba keeps a kernel on disk until *its* file changes; but it contains the instructions, the
+    constants and the other kernels that it was compiled with. All of these are made before it.
+    """
+
+    checksum = 0
+
+    @classmethod
+    def add(cls, function: Callable[..., Any]) -> None:
+        """Take a function into account."""
+        numbers = [
+            function.__globals__[name]
+            for name in function.__code__.co_names
+            if isinstance(function.__globals__.get(name), int)
+        ]
+        cls.checksum = zlib.crc32(repr(numbers).encode(), cls.checksum)
+        cls._add_code(function.__code__)
+
+    @classmethod
+    def _add_code(cls, code: CodeType) -> None:
+        cls.checksum = zlib.crc32(code.co_code + repr(code.co_names).encode(), cls.checksum)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                cls._add_code(constant)
+            else:
+                cls.checksum = zlib.crc32(repr(constant).encode(), cls.checksum)
+
+
+def kernel(function: F) -> F:
+    """A function compiled at its first call, and kept on disk for the next process."""
+    _Sources.add(function)
+    try:
+        compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # nowhere to keep it
+        return cast(F, numba.njit(nogil=True)(function))
+    # No public way to say so; without it a kernel is kept too long, and only by who changes these
+    # files.
+    kept: Any = getattr(compiled._cache, "_cache_file", None)
+    if hasattr(kept, "_source_stamp"):
+        kept._source_stamp = (kept._source_stamp, _Sources.checksum)
+    return cast(F, compiled)
+
+
+def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An instruction: called with its arguments but the first, in compiled code only."""
+    _Sources.add(function)
+    return cast(Callable[..., Any], intrinsic(function))
+
+
+def _llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """One of LLVM's own functions."""
+    kind = ir.FunctionType(result, arguments)
+    find: Any = cgutils.get_or_insert_function
+    return find(builder.module, kind, name)
+
+
+class LineType(types.Type):
+    """The type of a line, for numba."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Line")
+
+
+LINE = LineType()
+
+
+@register_model(LineType)
+class _LineModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, VECTOR)  # type: ignore[no-untyped-call]
+
+
+@_instruction
+def line_load(typing: Any, address: Any) -> Any:
+    """The line at an address that is a multiple of 64."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], VECTOR.as_pointer())
+        return builder.load(place, align=BYTES)
+
+    return LINE(ADDRESS), code
+
+
+@_instruction
+def line_store(typing: Any, address: Any, line: Any) -> Any:
+    """Write a line to an address that is a multiple of 64."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], VECTOR.as_pointer())
+        builder.store(args[1], place, align=BYTES)
+        return context.get_dummy_value()
+
+    return types.void(ADDRESS, LINE), code
+
+
+@_instruction
+def line_or(typing: Any, left: Any, right: Any) -> Any:
+    """The bits that are in either."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.or_(args[0], args[1])
+
+    return LINE(LINE, LINE), code
+
+
+@_instruction
+def line_and(typing: Any, left: Any, right: Any) -> Any:
+    """The bits that are in both."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.and_(args[0], args[1])
+
+    return LINE(LINE, LINE), code
+
+
+@_instruction
+def line_not(typing: Any, line: Any) -> Any:
+    """The bits that are not in it."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.not_(args[0])
+
+    return LINE(LINE), code
+
+
+@_instruction
+def line_none(typing: Any) -> Any:
+    """The line without bits."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(VECTOR, [0] * 8)
+
+    return LINE(), code
+
+
+@_instruction
+def line_any(typing: Any, line: Any) -> Any:
+    """Whether there is a bit at all."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = ir.IntType(512)
+        return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), ir.Constant(whole, 0))
+
+    return types.boolean(LINE), code
+
+
+@_instruction
+def line_count(typing: Any, line: Any) -> Any:
+    """How many bits there are."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
+        total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD, VECTOR)
+        return builder.call(total, [builder.call(count, [args[0]])])
+
+    return types.int64(LINE), code
+
+
+@_instruction
+def line_emit(typing: Any, line: Any, labels: Any, out: Any) -> Any:
+    """Write the 32-bit labels of the line's bits, in order, and say how many these are.
+
+    Sixteen labels at a time are compressed and written whole: what is behind the last one is
+    scratch, so 64 bytes more than fit have to be there.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half = ir.IntType(16)
+        pack = ir.VectorType(ir.IntType(32), LANES)
+        mask = ir.VectorType(ir.IntType(1), LANES)
+        name = "llvm.experimental.vector.compress.v16i32"
+        compress = _llvm(builder, name, pack, pack, mask, pack)
+        count = _llvm(builder, "llvm.ctpop.i16", half, half)
+        halves = builder.bitcast(args[0], ir.VectorType(half, 512 // LANES))
+        out, start = args[2], args[2]
+        for step in range(512 // LANES):
+            bits = builder.extract_element(halves, ir.Constant(ir.IntType(32), step))
+            source = builder.add(args[1], ir.Constant(WORD, step * LANES * 4))
+            labels = builder.load(builder.inttoptr(source, pack.as_pointer()), align=BYTES)
+            kept = builder.call(
+                compress, [labels, builder.bitcast(bits, mask), ir.Constant(pack, ir.Undefined)]
+            )
+            builder.store(kept, builder.inttoptr(out, pack.as_pointer()), align=4)
+            more = builder.zext(builder.call(count, [bits]), WORD)
+            out = builder.add(out, builder.shl(more, ir.Constant(WORD, 2)))
+        return builder.lshr(builder.sub(out, start), ir.Constant(WORD, 2))
+
+    return types.int64(LINE, ADDRESS, ADDRESS), code
+
+
+@_instruction
+def lowest_bit(typing: Any, word: Any) -> Any:
+    """The position of the lowest bit of a word that is not zero."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), code
+
+
+@_instruction
+def prefetch(typing: Any, address: Any) -> Any:
+    """Ask for the cache line at an address without waiting for it."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        flag = ir.IntType(32)
+        pointer = ir.IntType(8).as_pointer()
+        function = _llvm(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, flag, flag, flag)
+        hints = [ir.Constant(flag, hint) for hint in (0, 3, 1)]  # to read, keep, data
+        builder.call(function, [builder.inttoptr(args[0], pointer), *hints])
+        return context.get_dummy_value()
+
+    return types.void(ADDRESS), code
+
+
+def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], None]]:
+    @_instruction
+    def read(typing: Any, address: Any) -> Any:
+        """The integer at an address, widened to 64 bits."""
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = builder.inttoptr(args[0], integer.as_pointer())
+            value = builder.load(place, align=integer.width // 8)
+            return value if integer.width == 64 else builder.zext(value, WORD)
+
+        return types.int64(ADDRESS), code
+
+    @_instruction
+    def write(typing: Any, address: Any, value: Any) -> Any:
+        """Write the low bits of an integer to an address."""
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = builder.inttoptr(args[0], integer.as_pointer())
+            value = args[1] if integer.width == 64 else builder.trunc(args[1], integer)
+            builder.store(value, place, align=integer.width // 8)
+            return context.get_dummy_value()
+
+        return types.void(ADDRESS, types.int64), code
+
+    return read, write
+
+
+read64, write64 = _access(ir.IntType(64))
+read32, write32 = _access(ir.IntType(32))

@@ -1,0 +1,248 @@
+"""The fast engine finds what brute force finds, through growth, churn and whatever is odd."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching import Index, Predicate, attr, compile_selector, warm
+from matching.engine import layout
+from matching.engine.codes import EXACT, MISSING, Coder, Strings, number_code
+from matching.engine.engine import Engine
+from matching.expression import Expression
+from matching.values import Interval, prefix_interval
+from tests.matching.matching_strategies import (
+    PATIENT,
+    any_value,
+    events,
+    strings,
+    typed,
+    wild,
+    wild_events,
+)
+
+Event = dict[str, Any]
+keys = st.integers(0, 7)
+steps = st.lists(st.tuples(keys, st.one_of(st.none(), typed, wild)), min_size=1, max_size=20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm() -> None:
+    warm()
+
+
+@settings(PATIENT, max_examples=150)
+@given(
+    steps=steps,
+    batch=st.lists(st.one_of(events, wild_events), min_size=1, max_size=4),
+    change_over=st.integers(1, 8),
+)
+def test_fast_index_is_brute_force_through_any_churn(
+    steps: list[tuple[int, Expression | None]], batch: list[Event], change_over: int
+) -> None:
+    index: Index[int] = Index(change_over)
+    model: dict[int, Predicate] = {}
+    for key, tree in steps:
+        if tree is not None:
+            index.add(key, Predicate(tree))
+            model[key] = Predicate(tree)
+        elif key in model:
+            index.remove(key)
+            del model[key]
+        # Matching takes part in the change-over.
+        expected = [k for k, predicate in model.items() if predicate.matches(batch[0])]
+        assert index.match(batch[0]) == expected
+    assert index.match_many(batch) == [
+        [k for k, predicate in model.items() if predicate.matches(event)] for event in batch
+    ]
+
+
+@settings(PATIENT, max_examples=80)
+@given(trees=st.lists(st.one_of(typed, wild), min_size=1, max_size=30), event=wild_events)
+def test_what_is_added_together_is_found(trees: list[Expression], event: Event) -> None:
+    index: Index[int] = Index(1)
+    index.add_many(enumerate(Predicate(tree) for tree in trees))
+    assert index.match(event) == [n for n, t in enumerate(trees) if Predicate(t).matches(event)]
+
+
+def _random_predicate(rng: random.Random) -> Predicate:
+    predicate = None
+    for name in rng.sample("abcdefgh", rng.randint(1, 4)):
+        low = rng.randint(-40, 40)
+        part = rng.choice(
+            [
+                attr(name).between(low, low + rng.randint(0, 30)),
+                attr(name) > low / 3,
+                attr(name) == low,
+                attr(name).isin([low, low + 7, str(low)]),
+                attr(name) != low,
+                attr(name).like(f"{low}%"),
+                attr(name) >= str(low),
+                attr(name) == bool(low % 2),
+            ]
+        )
+        predicate = part if predicate is None else predicate & part
+    assert predicate is not None
+    return predicate
+
+
+def _random_event(rng: random.Random) -> Event:
+    number = rng.randint(-45, 60)
+    choices: list[Any] = [number, number / 3, float(number), str(number), bool(number % 2), None]
+    return {name: rng.choice(choices) for name in rng.sample("abcdefgh", rng.randint(1, 8))}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_through_growth_and_churn(seed: int) -> None:
+    """Enough to fill blocks, split leaves, hand leaves over and use places again."""
+    rng = random.Random(seed)
+    index: Index[int] = Index(100)
+    model: dict[int, Predicate] = {}
+    for number in range(3000):
+        model[number] = _random_predicate(rng)
+        index.add(number, model[number])
+    for number in range(3000, 5000):
+        gone = rng.choice(list(model))
+        index.remove(gone)
+        del model[gone]
+        model[number] = _random_predicate(rng)
+        index.add(number, model[number])
+    assert index._fast is not None
+    assert len(index._fast) > 2900
+    for _ in range(40):
+        event = _random_event(rng)
+        expected = [n for n, predicate in model.items() if predicate.matches(event)]
+        assert index.match(event) == expected
+        labels = index.match_labels(event).tolist()
+        assert sorted({index.key_of(label) for label in labels}) == sorted(expected)
+    for number in list(model):
+        index.remove(number)
+    assert len(index._fast) == 0
+    assert index.match({"a": 1}) == []
+
+
+def test_alike_subscriptions_fill_block_after_block() -> None:
+    """No tree can part them, and their blocks are used again when they are empty."""
+    index: Index[int] = Index(10)
+    for _ in range(3):
+        for number in range(3 * layout.BLOCK):
+            index.add(number, attr("x") == 1)
+        assert index.match({"x": 1}) == list(range(3 * layout.BLOCK))
+        assert index.match({"x": 2}) == []
+        for number in range(3 * layout.BLOCK):
+            index.remove(number)
+    assert index._fast is not None
+    assert len(index._fast._filled) <= 6
+
+
+def test_integers_beyond_the_floats_are_exact() -> None:
+    index: Index[int] = Index(1)
+    numbers = [EXACT - 1, EXACT, EXACT + 1, EXACT + 2, 2**63 - 1, 2**63 - 2, float(2**62)]
+    for key, number in enumerate(numbers):
+        index.add(key, attr("x") == number)
+        index.add(~key, attr("x") > number)
+    for value in [*numbers, 2**62 + 1, 0, -EXACT - 1, 1e300]:
+        expected = [k for k, n in enumerate(numbers) if value == n]
+        expected += [~k for k, n in enumerate(numbers) if value > n]
+        assert sorted(index.match({"x": value})) == sorted(expected)
+
+
+def test_more_attributes_than_columns() -> None:
+    index: Index[int] = Index(1)
+    for number in range(layout.COLUMNS + 50):
+        index.add(number, (attr(f"x{number}") > number) & (attr("y") == 1))
+    for number in range(0, layout.COLUMNS + 50, 7):
+        event = {f"x{number}": number + 1, f"x{number - 1}": 0, "y": 1}
+        assert index.match(event) == [number]
+
+
+def test_more_constraints_than_a_record_holds() -> None:
+    index: Index[str] = Index(1)
+    names = [f"x{number}" for number in range(layout.STRIDE + 4)]
+    index.add("all", compile_selector(" AND ".join(f"{name} > 1" for name in names)))
+    event: Event = dict.fromkeys(names, 2)
+    assert index.match(event) == ["all"]
+    for name in names:
+        assert index.match(event | {name: 1}) == []
+
+
+@settings(PATIENT, max_examples=60)
+@given(lists=st.lists(st.lists(st.integers(-500, 500), min_size=200, max_size=300), max_size=2))
+def test_in_with_hundreds_of_values(lists: list[list[int]]) -> None:
+    index: Index[int] = Index(1)
+    index.add(99, attr("x") > 0)
+    for key, values in enumerate(lists):
+        index.add(key, attr("x").isin(values))
+    for value in range(-20, 20):
+        expected = [k for k, values in enumerate(lists) if value in values]
+        assert index.match({"x": value}) == [99] * (value > 0) + expected
+
+
+@settings(PATIENT, max_examples=300)
+@given(low=any_value, high=any_value, value=any_value, others=st.lists(strings, max_size=8))
+def test_codes_keep_the_order(low: Any, high: Any, value: Any, others: list[str]) -> None:
+    """A value in an interval has a code in the interval's codes; and only then, if not loose."""
+    coder = Coder()
+    for text in others:
+        coder.strings.take(text)
+    for interval in (
+        Interval(_cut(low, 0), _cut(high, 1)),
+        Interval(_cut(low, 1), _cut(high, 0)),
+        prefix_interval(str(low)),
+    ):
+        first, last, loose = coder.interval(interval, [])
+        inside = first <= _code(coder, value) <= last
+        if interval.contains(value):
+            assert inside
+        elif not loose and not _beyond(value):
+            assert not inside
+        assert not first <= MISSING
+
+
+def _cut(value: Any, side: int) -> Any:
+    rank = 0 if isinstance(value, bool) else 2 if isinstance(value, str) else 1
+    return (rank, value, side)
+
+
+def _beyond(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) >= EXACT
+
+
+def _code(coder: Coder, value: Any) -> int:
+    if isinstance(value, bool):
+        return MISSING + 2 + value
+    return coder.strings.code(value) if isinstance(value, str) else number_code(value)
+
+
+def test_strings_are_found_when_their_room_is_used_up() -> None:
+    """Each falls between the one before and "a1": a gap has few dozen halvings in it."""
+    index: Index[int] = Index(1)
+    texts = ["a", "a1", *(f"a{'0' * number}1" for number in range(1, 80))]
+    for key, text in enumerate(texts):
+        index.add(key, attr("s") == text)
+    assert index._fast is not None
+    assert len(index._fast._coder.strings) < 60
+    for key, text in enumerate(texts):
+        assert index.match({"s": text}) == [key]
+        assert index.match({"s": text + "x"}) == []
+
+
+def test_strings_nobody_names_any_more_are_forgotten() -> None:
+    strings_ = Strings()
+    for _ in range(2):
+        assert strings_.take("b") is not None
+    strings_.drop("b")
+    assert len(strings_) == 2
+    strings_.drop("b")
+    assert len(strings_) == 1
+
+
+def test_an_engine_without_columns_in_its_sample() -> None:
+    engine = Engine([])
+    engine.add(0, compile_selector("x > 3").conjunctions[0])
+    assert engine.match({"x": 4})[0].tolist() == [0]
+    assert engine.match({"x": 3})[0].tolist() == []
