@@ -22,6 +22,7 @@ from typing import Final, TextIO
 import msgspec
 import trio
 
+import matching
 from overlay.client import (
     Command,
     Done,
@@ -53,6 +54,9 @@ TRACE_FLUSH: Final = 0.5
 """Seconds between two writes of the trace buffer: what a killed process may lose. Wild guess."""
 
 INTERRUPTED: Final = 130  # DESIGN.md, section 6, exit codes
+
+WARM_LOOK: Final = 1.0
+"""Seconds between looks at whether the fast matching engine is wanted. Wild guess."""
 
 
 class StartError(Exception):
@@ -150,6 +154,7 @@ class NodeProcess:
                 self._nursery = nursery
                 nursery.start_soon(self._obey, signals)
                 nursery.start_soon(self._write_traces)
+                nursery.start_soon(self._warm_matching)
                 nursery.start_soon(self._feed.run)
                 self.log.info(
                     "listening",
@@ -280,6 +285,14 @@ class NodeProcess:
             await trio.sleep(TRACE_FLUSH)
             if self._traces is not None:
                 self._traces.flush()
+
+    async def _warm_matching(self) -> None:
+        """Compile the fast matching engine in a thread, once some index has become large."""
+        while not matching.warm_wanted():
+            await trio.sleep(WARM_LOOK)
+        begun = trio.current_time()
+        await trio.to_thread.run_sync(matching.warm, abandon_on_cancel=True)
+        self.log.info("matching_warm", seconds=round(trio.current_time() - begun, 1))
 
     def _open_traces(self) -> TraceWriter | None:
         config = self.config
