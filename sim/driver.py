@@ -133,6 +133,7 @@ class SimDriver:
         self._network = world.network
         self._offset = clock - world.now
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
+        self._paused: list[tuple[str, tuple[Any, ...]]] | None = None  # inputs that wait, in order
 
     def run(self, node: Any) -> None:
         """Take `node` in charge and start it."""
@@ -160,42 +161,57 @@ class SimDriver:
 
     def opened(self, connection: int) -> None:
         """A dial of ours succeeded."""
-        self.node.on_opened(connection)
-        self._after()
+        self._input("on_opened", connection)
 
     def accepted(self, connection: int) -> None:
         """Somebody dialled us."""
-        self.node.on_accepted(connection)
-        self._after()
+        self._input("on_accepted", connection)
 
     def arrived(self, connection: int, frame: Frame) -> None:
         """A frame came in."""
-        self.node.on_frame(connection, frame)
-        self._after()
+        self._input("on_frame", connection, frame)
 
     def closed(self, connection: int, reason: str) -> None:
         """A connection is gone."""
-        self.node.on_closed(connection, reason)
-        self._after()
+        self._input("on_closed", connection, reason)
 
     def command(self, client: int, command: Command) -> None:
         """A client's command, as if it came in over the control socket."""
-        self.node.command(client, command)
-        self._after()
+        self._input("command", client, command)
 
     def client_gone(self, client: int) -> None:
         """A client closed its socket."""
-        self.node.client_gone(client)
-        self._after()
+        self._input("client_gone", client)
 
     def drain(self) -> None:
         """SIGTERM."""
-        self.node.drain()
+        self._input("drain")
+
+    def pause(self) -> None:
+        """The process stands still (SIGSTOP, a long pause of its machine): what comes in waits."""
+        if self._paused is None:
+            self._paused = []
+
+    def resume(self) -> None:
+        """It goes on, with everything that came in meanwhile, and its ticks are late."""
+        if self._paused is None:
+            return
+        waiting, self._paused = self._paused, None
+        for name, arguments in waiting:
+            if self.alive:
+                self._input(name, *arguments)
+        self._after()
+
+    def _input(self, name: str, *arguments: Any) -> None:
+        if self._paused is not None:
+            self._paused.append((name, arguments))
+            return
+        getattr(self.node, name)(*arguments)
         self._after()
 
     def _after(self) -> None:
         """After every input: end if drained, else see to the next tick."""
-        if not self.alive:
+        if not self.alive or self._paused is not None:
             return
         if self.node.drained:
             self.node.leave("left")
@@ -215,6 +231,9 @@ class SimDriver:
     def _tick(self, at: float) -> None:
         if not self.alive or at != self._tick_at:
             return  # overtaken by an earlier one
+        if self._paused is not None:
+            self._tick_at = -1.0  # `resume` sees to it
+            return
         self._tick_at = -1.0
         deadline = self.node.deadline()
         if deadline is not None and deadline <= self.clock():  # else it has moved away meanwhile

@@ -59,6 +59,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_low: float = 0.001
     latency_high: float = 0.020  # wild guess: nodes of one continent
     loss: float = 0.0  # share of frames that vanish
+    duplicate: float = 0.0  # share of frames that come twice
 
 
 class End:
@@ -91,7 +92,9 @@ class Network:
         self._ends: dict[int, End] = {}
         self._listening: dict[str, Process] = {}
         self._sides: dict[str, int] = {}  # process name -> side of the partition, absent: 0
-        self._severed: dict[tuple[str, str], None] = {}  # pairs of names, in both orders
+        self._blocked: dict[tuple[str, str], None] = {}  # (from, to) that swallow
+        self._clogged: dict[tuple[str, str], list[tuple[Callable[..., object], tuple[Any, ...]]]]
+        self._clogged = {}  # (from, to) that hold back, with what they hold, in order
         self._numbers = 0
 
     # --- what processes do ---
@@ -123,6 +126,8 @@ class Network:
         arrival = max(end.clear_at, self._now() + self._latency())
         end.clear_at = arrival
         self._schedule(arrival, self._arrive, other, frame)
+        if conditions.duplicate and self._rng.random() < conditions.duplicate:
+            self._schedule(arrival, self._arrive, other, frame)
 
     def close(self, connection: int, reason: str) -> None:
         """Close after what was written has arrived; only the other side is told."""
@@ -166,18 +171,34 @@ class Network:
 
     def sever(self, one: str, two: str) -> None:
         """These two do not reach each other, whoever else they reach (P3), until `heal`."""
-        self._severed[one, two] = self._severed[two, one] = None
+        self.block(one, two)
+        self.block(two, one)
+
+    def block(self, sender: str, receiver: str) -> None:
+        """A one-way partition: what `sender` says to `receiver` is swallowed, not the other way."""
+        self._blocked[sender, receiver] = None
+
+    def clog(self, sender: str, receiver: str) -> None:
+        """Hold back what `sender` says to `receiver`, in order, until `unclog` or `heal`."""
+        self._clogged.setdefault((sender, receiver), [])
+
+    def unclog(self, sender: str, receiver: str) -> None:
+        """Let everything that was held back arrive at once."""
+        for action, arguments in self._clogged.pop((sender, receiver), []):
+            self._schedule(self._now(), action, *arguments)
 
     def heal(self) -> None:
         """Everybody reaches everybody."""
         self._sides = {}
-        self._severed = {}
+        self._blocked = {}
+        for sender, receiver in list(self._clogged):
+            self.unclog(sender, receiver)
 
-    def reachable(self, one: str, two: str) -> bool:
-        """Whether frames between the two processes get through."""
-        if self._severed and (one, two) in self._severed:
+    def reachable(self, sender: str, receiver: str) -> bool:
+        """Whether what `sender` writes gets through to `receiver`."""
+        if (sender, receiver) in self._blocked:
             return False
-        return self._sides.get(one, 0) == self._sides.get(two, 0)
+        return self._sides.get(sender, 0) == self._sides.get(receiver, 0)
 
     # --- what happens later ---
 
@@ -210,23 +231,42 @@ class Network:
             target.accepted(far.number)
 
     def _answer(self, end: End) -> None:
-        if end.open:
-            end.process.opened(end.number)
-
-    def _arrive(self, end: End, frame: Frame) -> None:
-        if not end.open:
+        if not end.open or self._held(end, self._answer, end):
             return
         assert end.other is not None
-        if self.reachable(end.process.name, end.other.process.name):
+        if self.reachable(end.other.process.name, end.process.name):
+            end.process.opened(end.number)
+        else:  # the other side believes in it; here nobody ever answers
+            self._schedule(self._now() + DIAL_TIMEOUT, self._give_up, end)
+
+    def _give_up(self, end: End) -> None:
+        if end.open:
+            self.close(end.number, "no answer")
+            end.process.closed(end.number, "no answer")
+
+    def _held(self, end: End, action: Callable[..., object], *arguments: Any) -> bool:
+        """Whether this is held back on its way to `end`."""
+        if not self._clogged or end.other is None:
+            return False
+        held = self._clogged.get((end.other.process.name, end.process.name))
+        if held is not None:
+            held.append((action, arguments))
+        return held is not None
+
+    def _arrive(self, end: End, frame: Frame) -> None:
+        if not end.open or self._held(end, self._arrive, end, frame):
+            return
+        assert end.other is not None
+        if self.reachable(end.other.process.name, end.process.name):
             end.process.arrived(end.number, frame)
         else:
             self.lost += 1
 
     def _hang_up(self, end: End, reason: str) -> None:
-        if not end.open:
+        if not end.open or self._held(end, self._hang_up, end, reason):
             return
         other = end.other
-        if other is not None and not self.reachable(end.process.name, other.process.name):
+        if other is not None and not self.reachable(other.process.name, end.process.name):
             return  # the news is swallowed like everything else
         end.open = False
         del self._ends[end.number]

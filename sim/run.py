@@ -333,6 +333,18 @@ class Run:
                 world.network.sever(*nodes)
             case "partition":
                 world.network.partition([self.nodes[n] for n in g] for g in fault.groups)
+            case "block":
+                world.network.block(*nodes)
+            case "clog":
+                world.network.clog(*nodes)
+            case "unclog":
+                world.network.unclog(*nodes)
+            case "pause":
+                for name in nodes:
+                    world.drivers[name].pause()
+            case "resume":
+                for driver in world.drivers.values():
+                    driver.resume()
             case "heal":
                 world.network.heal()
             case "network":

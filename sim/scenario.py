@@ -15,6 +15,10 @@
       - {at: 8, do: network, network: {loss: 0.1}}
       - {at: 9, do: partition, groups: [[0, 1], [2, 3]]}
       - {at: 15, do: heal}
+      - {at: 16, do: clog, nodes: [0, 3]}
+      - {at: 18, do: unclog, nodes: [0, 3]}
+      - {at: 19, do: pause, role: primary}
+      - {at: 21, do: resume}
 
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
@@ -51,9 +55,13 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that happens to the world `at` seconds after the first event."""
 
     at: Annotated[float, Meta(ge=0)]
+    # fmt: off
     do: Literal[
-        "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network"
-    ]  # lose: a crash that nobody is told of; join: one more node per given seed
+        "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
+        "block", "clog", "unclog", "pause", "resume",
+    ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
+    # unclog: one way only, from the first of two nodes to the second; resume: all that are paused
+    # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
     groups: tuple[tuple[int, ...], ...] = ()
@@ -109,7 +117,7 @@ def check_nodes(scenario: Scenario) -> None:
                     f"fault {fault.do!r} at {fault.at} s names node {node}; "
                     f"nodes are 0 to {known - 1} then"
                 )
-        if fault.do in ("cut", "sever") and len(fault.nodes) != 2:
+        if fault.do in ("cut", "sever", "block", "clog", "unclog") and len(fault.nodes) != 2:
             raise ScenarioError(f"fault {fault.do!r} at {fault.at} s needs exactly two nodes")
         if fault.do == "network" and fault.network is None:
             raise ScenarioError(f"fault 'network' at {fault.at} s needs `network`")

@@ -3,8 +3,9 @@
 A seed decides everything: the size of the overlay, its settings (drawn from the edges of their
 ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
 hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
-this version promises to survive: loss, delay, broken connections, ordinary members that crash or
-fall silent and come back or not, nodes that join and drain, primaries among them. Every scenario
+this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
+hold back for a while in one direction, pauses, ordinary members that crash or fall silent and come
+back or not, nodes that join and drain, primaries among them. Every scenario
 ends with a quiet time and probes, when nothing excuses a loss.
 
     for verdict in soak(range(1, 500), codec): ...
@@ -38,6 +39,16 @@ FAULTS_APART = 16.0
 """Least seconds between two faults that cost a process: six until a silent node counts as dead, and
 some to replace it. Members that die faster than they are replaced are a cluster's death, and need
 election (P4, P5)."""
+
+SHORT = 3.5
+"""Most seconds that somebody is not heard: well under the six after which silence counts as death,
+which a primary's would be."""
+
+KINDS = (
+    *("cut", "cut", "network", "join", "crash", "lose", "drain"),
+    *("block", "clog", "pause"),
+)
+"""What may go wrong, the more frequent ones twice."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
@@ -155,6 +166,7 @@ def _bad(rng: Random) -> Conditions:
         latency_low=0.001,
         latency_high=rng.choice((0.02, 0.2, 0.6)),
         loss=rng.choice((0.0, 0.01, 0.05)),
+        duplicate=rng.choice((0.0, 0.0, 0.05)),
     )
 
 
@@ -166,9 +178,18 @@ def _faults(rng: Random, nodes: int, length: float, alone: bool) -> tuple[Fault,
     at, costly_at = FIRST_FAULT, 0.0
     for _ in range(rng.choice((0, 0, 1, 2, 3, 5))):
         at += rng.random() * max(2.0, length / 3)
-        kind = rng.choice(("cut", "cut", "network", "join", "crash", "lose", "drain"))
-        if kind == "cut" and nodes > 1:
-            faults.append(Fault(at, "cut", nodes=tuple(rng.sample(range(nodes), 2))))
+        kind = rng.choice(KINDS)
+        if kind in ("cut", "block", "clog") and nodes > 1:
+            pair = tuple(rng.sample(range(nodes), 2))
+            faults.append(Fault(at, kind, nodes=pair))  # type: ignore[arg-type]
+            if kind != "cut":
+                at += rng.random() * SHORT
+                faults.append(Fault(at, "heal"))
+        elif kind == "pause":
+            role = rng.choice(("primary", "standby", "broker", "none"))
+            faults.append(Fault(at, "pause", role=role))  # type: ignore[arg-type]
+            at += rng.random() * SHORT
+            faults.append(Fault(at, "resume"))
         elif kind == "network":
             faults.append(Fault(at, "network", network=_bad(rng)))
         elif kind == "join":

@@ -25,6 +25,7 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
         assert parse_scenario(msgspec.yaml.encode(scenario).decode()) == scenario
     done = Counter(fault.do for scenario in drawn for fault in scenario.faults)
     assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
+    assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
 
 

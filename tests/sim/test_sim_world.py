@@ -146,6 +146,75 @@ def test_severed_nodes_reach_each_other_through_others_only() -> None:
     assert len(world.clients.deliveries) == 5
 
 
+def numbers(world: World, name: str) -> list[int]:
+    return [frame.acknowledged for frame in world.node(name).frames]
+
+
+def say(world: World, sender: str, number: int) -> None:
+    world.drivers[sender].write(world.node(sender).connections[0], Ack(number, 0))
+
+
+def listening(seed: int = 1) -> tuple[World, str, str]:
+    world, (one, two) = grown(2, seed)
+    for name in (one, two):
+        node = world.node(name)
+        node.on_frame = lambda connection, frame, node=node: node.frames.append(frame)
+        node.frames.clear()
+    return world, one, two
+
+
+def test_a_one_way_block_swallows_one_way() -> None:
+    world, one, two = listening()
+    world.network.block(one, two)
+    say(world, one, 1)
+    say(world, two, 2)
+    world.run(1)
+    assert numbers(world, two) == []
+    assert numbers(world, one) == [2]
+    world.network.heal()
+    say(world, one, 3)
+    world.run(1)
+    assert numbers(world, two) == [3]
+
+
+def test_a_clog_holds_back_in_order_and_loses_nothing() -> None:
+    world, one, two = listening()
+    world.network.clog(one, two)
+    for number in range(20):
+        say(world, one, number)
+        world.run(0.01)
+    world.run(5)
+    assert numbers(world, two) == []
+    world.network.unclog(one, two)
+    say(world, one, 20)
+    world.run(1)
+    assert numbers(world, two) == list(range(21))
+
+
+def test_some_frames_come_twice_but_in_order() -> None:
+    world, one, two = listening()
+    world.network.conditions = Conditions(duplicate=0.5)
+    for number in range(200):
+        say(world, one, number)
+    world.run(1)
+    got = numbers(world, two)
+    assert got == sorted(got)
+    assert list(dict.fromkeys(got)) == list(range(200))
+    assert 250 < len(got) < 350
+
+
+def test_a_paused_process_misses_nothing_and_does_nothing() -> None:
+    world, one, two = listening()
+    world.drivers[two].pause()
+    for number in range(5):
+        say(world, one, number)
+    world.run(3)
+    assert numbers(world, two) == []
+    world.drivers[two].resume()
+    world.drivers[two].resume()
+    assert numbers(world, two) == list(range(5))
+
+
 def test_nodes_do_not_share_a_clock_or_a_generator() -> None:
     world, names = grown(3)
     clocks = [world.drivers[name].clock() for name in names]
