@@ -18,6 +18,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, Final
 
 import numpy as np
@@ -102,6 +104,7 @@ def build(table: Table) -> tuple[Index[int], float, float]:
 
 
 def measure(name: str, size: int, options: argparse.Namespace) -> Row:
+    warm()
     say(f"{name}, {size:,}: making subscriptions")
     table = Table(WORKLOADS[name], size, options.seed, options.skew)
     values, events = table.events(options.events)
@@ -155,7 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for size in options.sizes:
         for name in options.workloads:
-            rows.append(measure(name, size, options))
+            # Each in a process of its own: memory that one row freed must not hide the next one's.
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                rows.append(process.submit(measure, name, size, options).result())
             say("  " + json.dumps(rows[-1]))
     if options.json:
         print(json.dumps(rows))

@@ -71,7 +71,7 @@ DENSE = 24
 AHEAD = 2
 # Blocks of a segment that are alive from which its rows are read as a whole. Measured: 24 to 48
 # are alike.
-MANY = 40
+MANY = 24
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 
