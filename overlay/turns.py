@@ -15,10 +15,9 @@ from typing import Any
 
 from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, ProtocolError, Timer
 
-TURN_MOST = 1_000_000
-"""Messages of a node to itself in one turn. Far over what a turn of 4,096 events in 100 trees of
-its own needs; beyond it two handlers answer each other for ever, and an error is better than
-silence."""
+TURN_MOST = 200_000
+"""Messages of a node to itself in one turn. Far over what 4,096 events in its own trees need (those
+travel together); beyond it two handlers answer each other for ever. Wild guess."""
 
 
 class Turns:

@@ -7,7 +7,7 @@ published, and every delivery as it was shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from matching import Value
@@ -75,6 +75,8 @@ class Clients:
     """Which process ended without draining, and when."""
     failures: list[str] = field(default_factory=list)
     """Commands that a node refused."""
+    on_suback: Callable[[Subscription], None] = lambda subscription: None
+    """Called with each subscription when it is acknowledged."""
     answers: dict[int, Reply] = field(default_factory=dict)
     """Replies to requests that nobody here follows (`World.ask`)."""
     _requests: int = 0
@@ -144,6 +146,7 @@ class Clients:
         elif isinstance(reply, Subscribed):
             waiting.identity = reply.subscription
             waiting.acknowledged = now
+            self.on_suback(waiting)
         elif isinstance(reply, Done):
             waiting.ended = now
         elif isinstance(reply, Failed):

@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from matching import Value
+from matching import Value, compile_selector
 from overlay.links.events import Codec
 from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
 from sim.clients import Subscription
@@ -33,6 +33,12 @@ QUIET_WITHIN = 300.0
 RECOVERY = 25.0
 """Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
 dead, and some for moving what it hosted."""
+
+EAGER_TRIES = 30
+"""Events that are drawn in the hope that one matches a selector; wild guess."""
+
+EAGER_AFTER = 0.000_1
+"""Seconds from a SUBACK to the event that holds the overlay to it: less than any latency."""
 
 PROBE_REST = 15.0
 """Virtual seconds before the probes: maps, members and pointers have followed the last change (a
@@ -114,6 +120,8 @@ class Run:
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
         self._workload = Workload(self.world.generator("workload"), scenario.shape)
+        if scenario.eager:
+            self.world.clients.on_suback = self._eager
 
     def result(self, *, state_checks: bool = True) -> Result:
         """All stages, and what came of them."""
@@ -281,6 +289,20 @@ class Run:
         self.nodes.append(self.world.add_node(seeds=seeds))
         if len(self.nodes) == 2:  # a founder that starts again must not found a second ring
             self.world.introduce(self.nodes[0], self.nodes[1:])
+
+    def _eager(self, subscription: Subscription) -> None:
+        """A SUBACK is a promise from its very moment: hold the overlay to it."""
+        predicate = compile_selector(subscription.selector)
+        for _ in range(EAGER_TRIES):
+            event = self._workload.event()
+            if predicate.matches(event):
+                self.world.after(EAGER_AFTER, self._publish_elsewhere, subscription.node, event)
+                return
+
+    def _publish_elsewhere(self, node: str, event: Mapping[str, Value | None]) -> None:
+        others = [name for name in self._serving() if name != node]
+        if others:
+            self.world.publish(self._rng.choice(others), event)
 
     def _subscribe_one(self, number: int) -> Subscription:
         living = self._serving()

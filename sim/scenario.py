@@ -84,6 +84,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] = 0.2  # seconds between the starts of two nodes
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+    eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 
 

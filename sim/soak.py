@@ -126,6 +126,7 @@ def draw_scenario(seed: int) -> Scenario:
         settings=settings,
         network=network,
         faults=faults,
+        eager=rng.random() < 0.5,
         probes=40,
     )
 
