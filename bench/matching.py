@@ -27,7 +27,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bench.counting import Counting
+from bench.matching_counting import Counting
 from bench.matching_workloads import WORKLOADS, Table
 from matching import Index, warm
 from matching.conjunction import Conjunction

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from matching import expression as nodes
 from matching.conjunction import Conjunction
 from matching.constraint import Constraint
 from matching.normal import Draft
-from matching.values import Cut, Interval, prefix_interval
+from matching.values import Interval, prefix_interval
 
 ATTRIBUTES: Final = 20
 SYMBOLS: Final = 5000
@@ -98,25 +99,38 @@ class Table:
         return len(self.low)
 
     def conjunctions(self, numbers: range) -> Iterator[Conjunction]:
-        """The subscriptions as selectors have them, but for the tree (only texts need it)."""
+        """The subscriptions, as a compiled selector has them."""
         for number in numbers:
             low, high = self.low[number].tolist(), self.high[number].tolist()
             constraints = {
-                name: Constraint(name, (), (self._interval(a, low[a], high[a]),), True)
+                name: self._constraint(a, name, low[a], high[a])
                 for a, name in enumerate(self.names)
                 if low[a] != -math.inf or high[a] != math.inf
             }
             yield Conjunction(Draft(constraints, ()))
 
-    def _interval(self, attribute: int, low: float, high: float) -> Interval:
+    def _constraint(self, attribute: int, name: str, low: float, high: float) -> Constraint:
+        first: Any = low
+        last: Any = high
         if self.is_text[attribute]:
             first, last = self.symbols[int(low)], self.symbols[int(high)]
-            if low < high:
-                return prefix_interval(first[:-1])
-            return Interval((2, first, 0), (2, last, 1))
-        lo: Cut = (1, low, 0)
-        hi: Cut = (2, "", 0) if high == math.inf else (1, high, 1)
-        return Interval(lo, hi)
+        operand = nodes.attribute(name)
+        rank = 2 if self.is_text[attribute] else 1
+        term: nodes.Expression
+        interval = Interval((rank, first, 0), (rank, last, 1))
+        if rank == 2 and low < high:
+            term = nodes.Like(operand, f"{first[:-1]}%", None)
+            interval = prefix_interval(first[:-1])
+        elif low == high:
+            term = nodes.Comparison("=", operand, nodes.literal(first))
+        elif low == -math.inf:
+            term = nodes.Comparison("<=", operand, nodes.literal(last))
+        elif high == math.inf:
+            term = nodes.Comparison(">=", operand, nodes.literal(first))
+            interval = Interval((1, first, 0), (2, "", 0))
+        else:
+            term = nodes.Between(operand, nodes.literal(first), nodes.literal(last))
+        return Constraint(name, (term,), (interval,), True)
 
     def events(self, count: int) -> tuple[Array, list[dict[str, Any]]]:
         """Events as rows of numbers (NaN: absent), and as what the index takes."""

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Conjunctions from which the fast engine is worth its memory (numba's 60 MB, and 5 MB at least for
-# its own) and its start. Measured: docs/matching.md.
-CHANGE_OVER = 2000
+# Conjunctions from which the fast engine is worth its start and its memory (some 100 MB with numba,
+# and 12 MB at least for its own). Measured (docs/matching.md): the plain one takes 140 microseconds
+# at 500, 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
+CHANGE_OVER = 500
 # Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
-# takes milliseconds per match. Wild guess.
+# takes tens of milliseconds per match. Wild guess.
 WAIT_FOR_IT = 20_000
 # The sample that the fast engine is made for: enough for 60 buckets per attribute. Wild guess.
 SAMPLE = 1000

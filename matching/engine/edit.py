@@ -262,22 +262,32 @@ def remove(h: int, place: int) -> None:
 
 
 @kernel
-def move(h: int, source: int, target: int) -> None:
-    """Move a subscription to a place where nobody is; `tighten` may follow."""
-    indexed = read64(h + H_INDEXED * 8)
+def move(h: int, block: int, fresh: int, who: Any) -> None:
+    """Move some of a block (their numbers in it) to the beginning of a fresh one.
+
+    The summaries of both blocks are wrong then, until they are tightened.
+    """
+    old = read64(h + H_TABLE * 8) + (block // BLOCKS) * TABLE * 8
+    new = read64(h + H_TABLE * 8) + (fresh // BLOCKS) * TABLE * 8
+    from_line = read64(old + T_FAILS * 8) + (block % BLOCKS) * LINE
+    to_line = read64(new + T_FAILS * 8) + (fresh % BLOCKS) * LINE
+    # Row by row, so that each line is fetched once.
+    for row in range(read64(h + H_INDEXED * 8) * ROWS):
+        source, target = from_line + row * ROW, to_line + row * ROW
+        for number in range(len(who)):
+            at = who[number]
+            fails = (read64(source + (at >> 6) * 8) >> (at & 63)) & 1
+            _set(target + (number >> 6) * 8, number & 63, fails)
+    for number in range(len(who)):
+        _move_record(h, block * BLOCK + who[number], fresh * BLOCK + number)
+
+
+@kernel
+def _move_record(h: int, source: int, target: int) -> None:
+    """Move all of a subscription but its row bits."""
     old = read64(h + H_TABLE * 8) + (source // SEGMENT) * TABLE * 8
     new = read64(h + H_TABLE * 8) + (target // SEGMENT) * TABLE * 8
     a, b = source % SEGMENT, target % SEGMENT
-    from_word = read64(old + T_FAILS * 8) + (a >> 6) * 8
-    to_word = read64(new + T_FAILS * 8) + (b >> 6) * 8
-    for column in range(indexed):
-        passed = 0
-        for row in range(ROWS):
-            line = (column * ROWS + row) * ROW
-            fails = (read64(from_word + line) >> (a & 63)) & 1
-            _set(to_word + line, b & 63, fails)
-            passed |= (1 - fails) << row
-        _revive(h, new, b >> 6, column, passed)
     stride = read64(h + H_STRIDE * 8)
     for array, size in (
         (T_RECORDS, record_bytes(stride)),

@@ -283,10 +283,10 @@ class Engine:
         for node in moving.tolist():
             if self._nodes[node, layout.N_BLOCK] == block:
                 self._hand_over(node, block, fresh)
-        for target, at in enumerate(np.flatnonzero(np.isin(tenants, moving)).tolist()):
-            edit.move(self._address, block * BLOCK + at, fresh * BLOCK + target)
-        self._filled[fresh] = int(np.isin(tenants, moving).sum())
-        self._filled[block] -= self._filled[fresh]
+        who_moves = np.flatnonzero(np.isin(tenants, moving))
+        edit.move(self._address, block, fresh, who_moves)
+        self._filled[fresh] = len(who_moves)
+        self._filled[block] -= len(who_moves)
         edit.tighten(self._address, fresh * 8, fresh * 8 + 8)
         edit.tighten(self._address, block * 8, block * 8 + 8)
 

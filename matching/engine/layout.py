@@ -18,7 +18,8 @@ BLOCKS = 64  # of a segment: its 512 words are one summary line
 SEGMENT = BLOCKS * BLOCK  # subscriptions
 
 # Rows of each column: MISSING, the two ends where nothing is, and the buckets between. More rows
-# prune better and leave fewer edges; each costs a bit per subscription and column. Measured.
+# prune better and leave fewer edges; each costs a bit per subscription and column. The kernels of
+# a change keep a column's rows in one word, so these are 64 at most.
 ROWS = 64
 MISSING_ROW = 0
 # Columns that have bit rows, and columns at all: a record names a column by one byte, 255 is none.

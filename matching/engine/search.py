@@ -64,14 +64,14 @@ from matching.engine.lines import (
 )
 
 ROW = BLOCKS * LINE  # bytes of a row in a segment
-# With fewer candidates in a block than this, comparing them all costs less than two more lines per
-# column, and taking them one by one less than compressing. Measured at 10 to 40.
+# With fewer candidates in a block than this, comparing them all should cost less than two more
+# lines per column, and taking them one by one less than compressing. Wild guess.
 DENSE = 24
-# Blocks whose lines are asked for ahead of the one being searched. Measured: 1 to 4 are alike.
+# Blocks whose lines are asked for ahead of the one being searched. Measured: 0 to 8 are alike.
 AHEAD = 2
-# Blocks of a segment that are alive from which its rows are read as a whole. Measured: 24 to 48
+# Blocks of a segment that are alive from which its rows are read as a whole. Measured: 24 to 40
 # are alike.
-MANY = 24
+MANY = 32
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 

@@ -33,7 +33,7 @@ from matching.engine.layout import (
 from matching.engine.lines import kernel, read64
 
 # Subscriptions under which a node is not cut further. Smaller prunes better and costs nodes;
-# a word is 64. Measured between 32 and 256.
+# a word is 64. Wild guess.
 LEAF = 96
 # A large node's sample.
 SAMPLE = 4096
