@@ -80,6 +80,16 @@ class ClusterSettings(Group, frozen=True):
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; wild guess
 
 
+class ElectionSettings(Group, frozen=True):
+    """Another primary for a cluster (P4)."""
+
+    heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; wild guess
+    suspect_after: Seconds = 1.0  # silence that lets a voter look for another primary: recovery
+    # shall take 1.5 s at most (issue 4), and grants, HELLO and the first look take the rest
+    rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; wild guess
+    grant_timeout: Seconds = 0.5  # a campaign without a majority ends; wild guess
+
+
 class TreeSettings(Group, frozen=True):
     """Attribute trees (C5 to C10)."""
 
@@ -104,4 +114,5 @@ class Settings(Group, frozen=True):
     walk: WalkSettings = WalkSettings()
     ring: RingSettings = RingSettings()
     cluster: ClusterSettings = ClusterSettings()
+    election: ElectionSettings = ElectionSettings()
     tree: TreeSettings = TreeSettings()

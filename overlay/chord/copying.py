@@ -1,30 +1,45 @@
-"""The copy of a cluster's operation log at its standby (P1; Tensor T5's hot standby in small).
+"""The cluster's operation log and its copies at the voters (P1).
 
-The primary appends entries and numbers them; the standby gets each in order, applies it and
-acknowledges cumulatively; an entry is *committed* when the standby has it, or at once where there
-is no standby. A new standby first gets the whole state: the registry writes it as entries
-(`copy_state`), which take the next numbers of the same log, so that one sequence of numbers and one
-cumulative acknowledgement serve both: what was appended before the copy is contained in it, what is
-appended later follows it. Until the copy has arrived, nothing new is committed.
+The primary appends entries, each with its epoch and number; the voters get each in order, apply it
+and acknowledge cumulatively; an entry is *committed* when a majority of the voters has it, and only
+together with one of the primary's own epoch (an older one alone may still be overwritten: Ongaro,
+section 3.6.2), which is why a primary begins with an entry of its own.
 
-The same messages carry the state of an arc that goes to a cluster of its own (`handover`); that is
-a log of its own, from number 0.
+A follower says how far it is (HELLO, HELLO_REPLY) and gets what follows from the tail, or the whole
+state, which counts only when its last piece is there: a voter never has less than before.
 
-(One copy is what this version promises. Majorities come with the election, MECHANISMS P1 and P4.)
+Who votes is an entry of the log as well, changed by one voter at a time, and only after the change
+before has been committed: so any two majorities that follow each other have a node in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from overlay.chord.events import Committed, CopyReset, EntryCopied, StateWanted
-from overlay.chord.messages import Cluster, LogAck, LogEntries
+import msgspec
+
+from overlay.chord.events import ArcGone, Committed, CopyReset, EntryCopied, StateWanted
+from overlay.chord.held import Held
+from overlay.chord.messages import Cluster
+from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
-from overlay.machine import Key, NodeId, Peer
+from overlay.chord.voting import (
+    Config,
+    Hello,
+    HelloReply,
+    LogAck,
+    LogCopy,
+    LogEntries,
+    LogItem,
+)
+from overlay.machine import Key, NodeId, Peer, Version
 
 FRAME = 128 * 1024
-"""Bytes of entries per LogEntries: half of a link's batch (LinkSettings.frame), so that the rest of
+"""Bytes of entries per message: half of a link's batch (LinkSettings.frame), so that the rest of
 the message and other messages fit beside it."""
+
+NOTHING: Version = (0, 0)
+"""The position of who has no log."""
 
 
 def in_frames(entries: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
@@ -40,145 +55,373 @@ def in_frames(entries: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
     yield tuple(run)
 
 
-class Held:
-    """The receiving side: how far the copy of one log has come."""
+class Follower:
+    """What the primary knows of another's copy."""
 
-    def __init__(self, key: Key, epoch: int, following: int) -> None:
-        self.key = key
-        self.epoch = epoch
-        self.next = following
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.matched = 0  # entries that it has acknowledged
+        self.live = False  # it gets entries as they are appended
+        self.wants = False  # it waits for the whole state
+
+
+class Staged:
+    """A copy of the whole state that is still arriving, or that nobody has taken over yet."""
+
+    def __init__(self, message: LogCopy) -> None:
+        self.key = message.key
+        self.epoch = message.epoch
+        self.position = message.position
+        self.config = message.config
+        self.entries: list[bytes] = []
+        self.complete = False
 
 
 class Log:
-    """Both sides of the copy: sending at the primary, holding at the standby."""
+    """Both sides: appending at the primary, following at the other voters."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: Seat, promises: Promises, most_voters: int) -> None:
         self.seat = seat
         self.port = seat.port
-        self.next = 0  # number of the next entry
-        self.committed = 0  # all before are
-        self.standby: NodeId = ""  # who gets the copy
-        self.copied = False  # whether it was sent the whole state
-        self.held: Held | None = None  # at a standby or coming primary
+        self.promises = promises
+        self.most_voters = most_voters
+        self.held: Held | None = None
+        self.committed = 0  # at the primary: all before are
+        self.staged: Staged | None = None
+        self.followers: dict[NodeId, Follower] = {}
+        self.opened = 0  # number of the first entry of the own epoch
+        self.config_at = 0  # number of the newest change of voters
+        self.candidates: Callable[[], tuple[Peer, ...]] = tuple  # who shall vote, the first first
+        self.on_settled: Callable[[], None] = lambda: None  # a change of voters is committed
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """Number of the next entry."""
+        return 0 if self.held is None else self.held.next
+
+    @property
+    def position(self) -> Version:
+        """How far this node's log is."""
+        return NOTHING if self.held is None else self.held.position
+
+    @property
+    def voters(self) -> tuple[Peer, ...]:
+        """By the newest configuration in this node's log."""
+        return () if self.held is None else self.held.config.voters
+
+    def votes(self, node: NodeId) -> bool:
+        """Whether `node` is a voter."""
+        return any(peer.id == node for peer in self.voters)
+
+    def majority(self) -> int:
+        """How many voters decide."""
+        return len(self.voters) // 2 + 1
+
+    @property
+    def fenced(self) -> bool:
+        """Whether this primary has promised a higher epoch, and so may not help in its own."""
+        cluster = self.seat.cluster
+        return cluster is not None and self.promises.epoch(cluster.key) > cluster.version[0]
+
+    def gone(self, key: Key) -> bool:
+        """Whether `key` may be served by a cluster that was split off."""
+        leaving = None if self.held is None else self.held.config.leaving
+        return leaving is not None and leaving.owns(key)
 
     # -- at the primary --------------------------------------------------------------------------
 
-    def lead(self, following: int) -> None:
-        """This node is the primary now; its log goes on at `following`."""
-        self.next = following
+    def found(self, cluster: Cluster) -> None:
+        """An empty log of a new cluster, whose only voter is this node."""
+        self.held = Held(cluster.key, NOTHING, Config((self.port.me,), cluster.start))
+        self.lead()
+
+    def take_staged(self, cluster: Cluster) -> None:
+        """The log of a split-off arc becomes the own one."""
+        staged = self.staged
+        assert staged is not None
+        self._install(staged)
+        assert self.held is not None
+        self.held.config = Config((self.port.me,), cluster.start)
+        self.lead()
+
+    def lead(self) -> None:
+        """This node is the primary of a new epoch now: the log goes on with an entry of it."""
+        assert self.held is not None
+        config = self.held.config
+        if config.leaving is not None:  # nobody can know whether it went: it stays, and is fenced
+            config = Config(config.voters, config.leaving.start)
+        self.followers.clear()
+        self.staged = None
         self.committed = 0
-        self.standby = ""
-        self.held = None
-        self.fit_standby(self._cluster())
-
-    def fit_standby(self, cluster: Cluster) -> None:
-        """The description has changed: a new standby gets the state, and where there is none
-        everything is committed."""
-        standby = "" if cluster.standby is None else cluster.standby.id
-        if standby == self.standby and standby:
-            return
-        self.standby = standby
-        self.copied = False
-        if standby:
-            self.port.emit(StateWanted(cluster.key))
-        else:
-            self._commit(self.next)
-
-    def copy_again(self) -> None:
-        """The epoch has changed: the standby gets the whole state once more."""
-        self.standby = ""
-        self.fit_standby(self._cluster())
+        self.opened = self.next
+        self.promises.make(
+            self.held.key, self._cluster().version[0], self.port.me.id, config.voters
+        )
+        self._add(LogItem(self._epoch(), config=config))
+        self.fit()
 
     def append(self, entry: bytes) -> int:
         """Add one entry. Returns its number; Committed follows."""
-        index = self.next
-        self.next += 1
-        if not self.standby:
-            self._commit(self.next)
-        elif self.copied:
-            self._send(index, (entry,))
-        return index
+        return self._add(LogItem(self._epoch(), entry))
+
+    def configure(self, config: Config) -> int:
+        """Change what the log says of the cluster; the entry's number."""
+        assert self.held is not None
+        self.promises.make(self.held.key, self._epoch(), self.port.me.id, config.voters)
+        return self._add(LogItem(self._epoch(), config=config))
+
+    @property
+    def changing(self) -> bool:
+        """Whether the newest change of the configuration is not committed yet."""
+        return self.committed <= self.config_at
+
+    def fit(self) -> None:
+        """The members have changed, or a follower is further: see to followers and voters."""
+        if self.held is None or not self.seat.is_primary:
+            return
+        copies = {p.id: p for p in (*self._cluster().members(), *self.voters)}
+        copies.pop(self.port.me.id, None)
+        self.followers = {n: f for n, f in self.followers.items() if n in copies}
+        for peer in copies.values():
+            if peer.id not in self.followers:
+                self.followers[peer.id] = Follower(peer)
+                self.port.send(peer, Hello(self._cluster()))
+        if not self.changing:
+            self._change_voters()
+
+    def greet(self, peer: Peer) -> None:
+        """A voter shows up again: what was under way to it is lost."""
+        if self.seat.is_primary and self.followers.pop(peer.id, None) is not None:
+            self.fit()
+
+    def _change_voters(self) -> None:
+        assert self.held is not None
+        config = self.held.config
+        wanted = [p for p in self.candidates() if p.id != self.port.me.id]
+        wanted = wanted[: self.most_voters - 1]
+        keep = {p.id for p in wanted} | {self.port.me.id}
+        voters = list(config.voters)
+        out = next((p for p in voters if p.id not in keep), None)
+        if out is not None:
+            voters.remove(out)
+        else:
+            ready = [p for p in wanted if not self.votes(p.id) and self._is_near(p.id)]
+            if not ready:
+                return
+            voters.append(ready[0])
+        self.port.count("voters_changed")
+        self.configure(msgspec.structs.replace(config, voters=tuple(voters)))
+
+    def _is_near(self, node: NodeId) -> bool:
+        follower = self.followers.get(node)
+        return follower is not None and follower.live and follower.matched >= self.committed
 
     def copy_state(self, entries: Sequence[bytes]) -> None:
-        """The answer to StateWanted. One copy is enough if it was asked for twice."""
-        if not self.standby or self.copied:
+        """The answer to StateWanted: the whole state as of now."""
+        held, waiting = self.held, [f for f in self.followers.values() if f.wants]
+        if held is None or not waiting or not self.seat.is_primary:
             return
-        reset = True
-        for run in in_frames(entries):
-            self._send(self.next, run, reset)
-            self.next += len(run)
-            reset = False
-        self.copied = True
-
-    def add_soft(self, entries: Sequence[bytes]) -> None:
-        """Entries for the standby only, which is about to take over."""
-        for run in in_frames(entries):
-            self._send(self.next, run)
-            self.next += len(run)
+        runs = list(in_frames(entries))
+        for number, run in enumerate(runs):
+            piece = LogCopy(
+                held.key,
+                self._epoch(),
+                held.position,
+                held.config,
+                run,
+                number == 0,
+                number == len(runs) - 1,
+            )
+            for follower in waiting:
+                self.port.send(follower.peer, piece)
+        for follower in waiting:
+            follower.wants, follower.live = False, True
 
     def transfer(self, arc: Cluster, entries: Sequence[bytes]) -> int:
         """Send the state of `arc` to its coming primary. Returns the number of entries."""
-        first, reset = 0, True
-        for run in in_frames(entries):
-            self.port.send(arc.primary, LogEntries(arc.key, arc.version[0], first, run, reset))
-            first += len(run)
-            reset = False
-        return first
+        runs = list(in_frames(entries))
+        position = (arc.version[0], len(entries))
+        config = Config((arc.primary,), arc.start)
+        for number, run in enumerate(runs):
+            first, last = number == 0, number == len(runs) - 1
+            piece = LogCopy(arc.key, arc.version[0], position, config, run, first, last)
+            self.port.send(arc.primary, piece)
+        return len(entries)
+
+    def on_hello_reply(self, sender: Peer, message: HelloReply) -> None:
+        """How far a follower is: it gets what it lacks."""
+        follower = self._follower(sender, message.key, message.epoch)
+        if follower is None or self.held is None:
+            return
+        follower.matched = 0
+        items = self.held.after(message.position) if message.position != NOTHING else None
+        if items is None:
+            follower.live = False
+            if not follower.wants:
+                follower.wants = True
+                self.port.emit(StateWanted(self.held.key))
+            return
+        follower.live, follower.wants = True, False
+        self._send(follower.peer, message.position, items)
 
     def on_ack(self, sender: Peer, message: LogAck) -> None:
-        """The standby has everything before `next`."""
+        """A follower has everything before `next`."""
+        follower = self._follower(sender, message.key, message.epoch)
+        if follower is None or message.next > self.next:
+            return
+        follower.matched = max(follower.matched, message.next)
+        self._count()
+        self.fit()
+
+    def _add(self, item: LogItem) -> int:
+        assert self.held is not None
+        before = self.held.position
+        index = self.held.add(item)
+        if item.config is not None:
+            self.config_at = index
+        for follower in self.followers.values():
+            if follower.live:
+                self._send(follower.peer, before, (item,))
+        self._count()
+        return index
+
+    def _send(self, peer: Peer, position: Version, items: Sequence[LogItem]) -> None:
+        held = self.held
+        assert held is not None
+        at = 0
+        for run in in_frames([item.body for item in items]):
+            part = tuple(items[at : at + len(run)])
+            self.port.send(peer, LogEntries(held.key, self._epoch(), position, part))
+            at += len(part)
+            if part:
+                position = (part[-1].epoch, position[1] + len(part))
+
+    def _count(self) -> None:
+        """Commit what a majority has."""
+        reached = sorted(
+            (self._matched(peer.id) for peer in self.voters),
+            reverse=True,
+        )
+        if not reached:
+            return
+        following = reached[self.majority() - 1]
+        if following > self.opened and following > self.committed:
+            settled = self.committed <= self.config_at < following
+            self.committed = following
+            self.port.emit(Committed(self._cluster().key, following))
+            if settled:
+                self.on_settled()
+                self.fit()
+
+    def _matched(self, node: NodeId) -> int:
+        if node == self.port.me.id:
+            return 0 if self.fenced else self.next
+        follower = self.followers.get(node)
+        return 0 if follower is None else follower.matched
+
+    def _follower(self, sender: Peer, key: Key, epoch: int) -> Follower | None:
         cluster = self.seat.cluster
         if (
             cluster is None
             or not self.seat.is_primary
-            or not self.copied
-            or sender.id != self.standby
-            or (message.key, message.epoch) != (cluster.key, cluster.version[0])
-            or message.next > self.next
+            or (key, epoch) != (cluster.key, cluster.version[0])
         ):
-            return
-        self._commit(message.next)
+            return None
+        return self.followers.get(sender.id)
 
-    # -- at the standby or coming primary --------------------------------------------------------
+    # -- at the other voters ---------------------------------------------------------------------
+
+    def on_hello(self, sender: Peer, message: Hello) -> None:
+        """The primary asks how far this copy is. (The description was taken by `Members`.)"""
+        if self._listens(sender, message.cluster.key, message.cluster.version[0]):
+            self._say_position(sender)
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
-        """Apply and acknowledge. Only the own primary is listened to."""
-        cluster = self.seat.cluster
-        if cluster is None or sender.id != cluster.primary.id or self.seat.is_primary:
+        """Apply and acknowledge."""
+        held = self.held
+        if not self._listens(sender, message.key, message.epoch):
             self.port.count("log_refused")
             return
-        if message.reset:
-            self.held = Held(message.key, message.epoch, message.first)
-            self.port.emit(CopyReset(message.key))
-        held = self.held
-        if held is None or (held.key, held.epoch, held.next) != (
+        if held is None or held.key != message.key or held.position != message.after:
+            self.port.count("log_gaps")
+            if held is None or message.after[1] > held.next:
+                self._say_position(sender)
+            return
+        for item in message.items:
+            was = held.config
+            index = held.add(item)
+            if item.config is None:
+                self.port.emit(EntryCopied(held.key, index, item.body))
+            elif was.leaving is not None and item.config.start != was.start:
+                self.port.emit(ArcGone(was.leaving))
+        self._acknowledge(sender, message.epoch)
+
+    def on_copy(self, sender: Peer, message: LogCopy) -> None:
+        """A piece of a whole state; it counts when it is complete."""
+        cluster = self.seat.cluster
+        mine = cluster is not None and cluster.key == message.key
+        if (mine and not self._listens(sender, message.key, message.epoch)) or (
+            not mine and (cluster is None or sender.id != cluster.primary.id)
+        ):
+            self.port.count("log_refused")
+            return
+        if message.first:
+            self.staged = Staged(message)
+        staged = self.staged
+        if staged is None or (staged.key, staged.epoch, staged.position) != (
             message.key,
             message.epoch,
-            message.first,
+            message.position,
         ):
             self.port.count("log_refused")  # a piece without its beginning: worth nothing
             return
-        for offset, entry in enumerate(message.entries):
-            self.port.emit(EntryCopied(message.key, message.first + offset, entry))
-        held.next += len(message.entries)
-        self.port.send(sender, LogAck(held.key, held.epoch, held.next))
+        staged.entries += message.entries
+        staged.complete = message.last
+        if staged.complete and mine:
+            self._install(staged)
+            self._acknowledge(sender, message.epoch)
 
     def forget_copy(self) -> None:
-        """The copy held here is of no use any more."""
+        """The copy held here is of no use any more. Without it this node grants nothing."""
         if self.held is not None:
             self.port.emit(CopyReset(self.held.key))
-            self.held = None
+        self.held = None
+        self.staged = None
+        self.followers.clear()
 
-    def _send(self, first: int, entries: tuple[bytes, ...], reset: bool = False) -> None:
-        cluster = self._cluster()
-        assert cluster.standby is not None
-        self.port.send(
-            cluster.standby, LogEntries(cluster.key, cluster.version[0], first, entries, reset)
+    def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
+        """Whether the own primary speaks, in an epoch that is not fenced."""
+        cluster = self.seat.cluster
+        return (
+            cluster is not None
+            and not self.seat.is_primary
+            and sender.id == cluster.primary.id
+            and (key, epoch) == (cluster.key, cluster.version[0])
+            and epoch >= self.promises.epoch(key)
         )
 
-    def _commit(self, following: int) -> None:
-        self.committed = max(self.committed, following)
-        self.port.emit(Committed(self._cluster().key, self.committed))
+    def _say_position(self, primary: Peer) -> None:
+        cluster = self._cluster()
+        held = self.held
+        position = held.position if held is not None and held.key == cluster.key else NOTHING
+        self.port.send(primary, HelloReply(cluster.key, cluster.version[0], position))
+
+    def _acknowledge(self, primary: Peer, epoch: int) -> None:
+        assert self.held is not None
+        self.promises.make(self.held.key, epoch, primary.id, self.voters)
+        self.port.send(primary, LogAck(self.held.key, epoch, self.next))
+
+    def _install(self, staged: Staged) -> None:
+        self.held = Held(staged.key, staged.position, staged.config)
+        self.staged = None
+        self.port.emit(CopyReset(staged.key))
+        for index, entry in enumerate(staged.entries):
+            self.port.emit(EntryCopied(staged.key, index, entry))
+
+    def _epoch(self) -> int:
+        return self._cluster().version[0]
 
     def _cluster(self) -> Cluster:
         cluster = self.seat.cluster

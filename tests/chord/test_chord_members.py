@@ -121,13 +121,13 @@ def test_a_member_that_was_declared_lost_wrongly_is_told_and_recruited_again() -
     world.members_agree()
 
 
-def test_a_member_waits_for_its_primary_and_knocks() -> None:
-    world = grown(4, nodes=3, clusters=1, size=3)
-    founder, waiting = primary(world), member(world, "broker")
+def test_without_a_majority_a_member_waits_for_its_primary_and_knocks() -> None:
+    world = grown(4, nodes=2, clusters=1, size=2)
+    founder, waiting = primary(world), member(world, "standby")
     world.crash(founder)
     world.sent.clear()
     world.run(20)
-    assert waiting.clusters.role == "broker"
+    assert waiting.clusters.role == "standby"
     knocks = [m for s, to, m in world.sent if s == waiting.peer.id and to == founder.peer.id]
     assert len(knocks) >= 3
 
