@@ -40,7 +40,7 @@ from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
 from overlay.chord.seat import RecruitingView, Seat
-from overlay.chord.voting import (
+from overlay.chord.voting_messages import (
     Beat,
     BeatReply,
     Grant,
@@ -309,5 +309,5 @@ class Clusters(Machine):
         self.recruiting.begin()
         if not campaign.wanted:
             self.membership.remember(before.primary)
-            self.port.emit(Elected(cluster))
+            self.port.emit(Elected(cluster, before.primary))
             self.port.emit(MemberLost(before.primary))

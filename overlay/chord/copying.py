@@ -23,7 +23,7 @@ from overlay.chord.held import Held
 from overlay.chord.messages import Cluster
 from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
-from overlay.chord.voting import (
+from overlay.chord.voting_messages import (
     Config,
     Hello,
     HelloReply,

@@ -24,7 +24,7 @@ from overlay.chord.copying import Log
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat
-from overlay.chord.voting import Grant, Nominate
+from overlay.chord.voting_messages import Grant, Nominate
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ElectionSettings
 

@@ -78,9 +78,10 @@ class Committed(LocalEvent, frozen=True):
 
 class Elected(LocalEvent, frozen=True):
     """This node leads a cluster whose former primary could not say what was under way: not to whom
-    it told what is in no log, nor what hosts were told last. Follows RoleChanged."""
+    it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led."""
 
     cluster: Cluster
+    lost: Peer
 
 
 class StateWanted(LocalEvent, frozen=True):

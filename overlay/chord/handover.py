@@ -32,7 +32,7 @@ from overlay.chord.members import Members
 from overlay.chord.messages import Cluster, Membership, TakenOver, TakeOver
 from overlay.chord.recruiting import Recruiting
 from overlay.chord.seat import Seat, has_member, with_standby
-from overlay.chord.voting import Config
+from overlay.chord.voting_messages import Config
 from overlay.machine import Key, NodeId, Peer, Timer
 
 GIVE_UP = 30.0

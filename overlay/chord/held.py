@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from overlay.chord.voting import Config, LogItem
+from overlay.chord.voting_messages import Config, LogItem
 from overlay.machine import Key, Version
 
 TAIL_BYTES = 1024 * 1024

@@ -21,7 +21,7 @@ from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member, with_member, with_standby, without_member
-from overlay.chord.voting import Hello
+from overlay.chord.voting_messages import Hello
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import NodeId, Peer, Timer
 
@@ -263,10 +263,8 @@ class Members:
             self.port.trace(
                 "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
             )
-            if self.seat.leaving:
-                self._leave_seat("primary unreachable")
-            else:
-                self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
+            self.port.set_timer(ASK_PRIMARY, AskPrimary())
 
     # -- parts -----------------------------------------------------------------------------------
 

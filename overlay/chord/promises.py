@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from overlay.chord.voting import Promise
+from overlay.chord.voting_messages import Promise
 from overlay.machine import Key, NodeId, Peer, Port
 
 _encoder = msgspec.msgpack.Encoder()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from overlay.chord.copying import Log
 from overlay.chord.messages import Moved
 from overlay.chord.seat import Seat
-from overlay.chord.voting import Beat, BeatReply
+from overlay.chord.voting_messages import Beat, BeatReply
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ElectionSettings
 

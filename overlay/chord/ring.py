@@ -25,7 +25,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.place import Place
 from overlay.chord.repair import FingerRound, Repair, StabiliseRound
-from overlay.chord.voting import Rejoin
+from overlay.chord.voting_messages import Rejoin
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHeard
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Version

@@ -29,7 +29,7 @@ from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Install
 from overlay.upper_tree.owner import BalanceDue, OwnedTree, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
-from overlay.upper_tree.state import MapChanged, Uprooted
+from overlay.upper_tree.state import MapChanged, Preparing, Settled, Uprooted
 
 LOOK_PERIOD = 1.0
 """Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
@@ -80,6 +80,7 @@ class Balance(Machine):
     def on_member_joined(self, event: MemberJoined) -> None:
         """Somebody can take load over."""
         self.owner.leaving.pop(event.peer.id, None)
+        self.owner.dead.pop(event.peer.id, None)
         self.owner.balance_soon()
 
     def on_member_lost(self, event: MemberLost) -> None:
@@ -185,6 +186,7 @@ class Balance(Machine):
         owned.next = new
         owned.awaited.clear()
         owned.prepared.clear()
+        self.owner.append(Preparing(attribute, tuple(new.hosts().values())))
         for host in new.hosts().values():
             gained = self._gained(owned, new, host)
             if not gained or host.id in self.owner.dead:
@@ -198,7 +200,7 @@ class Balance(Machine):
                 if any(r.interval.overlaps(interval) for interval in gained)
             ]
             for batch in in_batches(registrations, weigh_registration):
-                self.port.send(host, Install(attribute, batch))
+                self.port.send(host, Install(attribute, self.owner.epoch, batch))
             self._assign(owned, host, new)
         self.owner.watch_hosts()
         if not owned.awaited:
@@ -281,6 +283,8 @@ class Balance(Machine):
 
     def _finish(self, owned: OwnedTree) -> None:
         owned.previous = None
+        if not owned.strays:
+            self.owner.append(Settled(owned.tree.attribute))
         self.owner.watch_hosts()
         self._settled(owned)
 

@@ -44,6 +44,11 @@ IDS_MOST = 4_096
 the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
 
 
+EPOCHS_KEPT = 4_096
+"""Attributes whose owner's epoch a host remembers, also of trees that it serves no more; as many as
+a publisher's cached locations. Wild guess."""
+
+
 def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
     """The event's value in an attribute's tree; in the `$event` tree every event has one."""
     return True if attribute == EVENT_TREE else event.attributes.get(attribute)
@@ -109,6 +114,7 @@ class Hosting(Machine):
         self.counting = settings.tree.routing == "counting"
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
+        self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -123,6 +129,8 @@ class Hosting(Machine):
 
     def on_install(self, sender: Peer, message: Install) -> None:
         """Registrations may come before the interval is assigned."""
+        if self._is_fenced(message.attribute, message.epoch):
+            return
         tree = self.trees.setdefault(message.attribute, HostedTree())
         for registration in message.registrations:
             try:
@@ -135,6 +143,8 @@ class Hosting(Machine):
 
     def on_uninstall(self, sender: Peer, message: Uninstall) -> None:
         """Registrations that ended."""
+        if self._is_fenced(message.attribute, message.epoch):
+            return
         tree = self.trees.get(message.attribute)
         if tree is not None:
             for id_ in message.ids:
@@ -142,6 +152,8 @@ class Hosting(Machine):
 
     def on_assign(self, sender: Peer, message: Assign) -> None:
         """Serve these intervals at this version; an older word than the last is ignored."""
+        if self._is_fenced(message.attribute, message.version[0]):
+            return
         tree = self.trees.setdefault(message.attribute, HostedTree())
         if message.version >= tree.version:
             tree.assign(message)
@@ -151,6 +163,16 @@ class Hosting(Machine):
                 del self.trees[message.attribute]
             self._publish_access_points()
         self.port.send(sender, Assigned(message.attribute, message.version))
+
+    def _is_fenced(self, attribute: str, epoch: int) -> bool:
+        """Whether a former primary speaks, which does not know that it is one."""
+        known = self._epochs.pop(attribute, 0)
+        self._epochs[attribute] = max(known, epoch)
+        if len(self._epochs) > EPOCHS_KEPT:
+            del self._epochs[next(iter(self._epochs))]
+        if epoch < known:
+            self.port.count("hosting_fenced")
+        return epoch < known
 
     def _publish_access_points(self) -> None:
         self.access_points.own(

@@ -149,9 +149,11 @@ class Assigned(Message, frozen=True):
 
 
 class Install(Message, frozen=True):
-    """Registrations for the intervals that you serve, or are about to serve."""
+    """Registrations for the intervals that you serve, or are about to serve. `epoch` is the
+    owner's: a host that heard of a higher one does not listen."""
 
     attribute: str
+    epoch: int
     registrations: tuple[Registration, ...]
 
 
@@ -163,9 +165,10 @@ class Installed(Message, frozen=True):
 
 
 class Uninstall(Message, frozen=True):
-    """Forget these registrations."""
+    """Forget these registrations; `epoch` as in `Install`."""
 
     attribute: str
+    epoch: int
     ids: tuple[str, ...]
 
 

@@ -17,6 +17,7 @@ from overlay.chord.events import (
     ArcLeaving,
     Committed,
     CopyReset,
+    Elected,
     EntryCopied,
     RoleChanged,
     StateWanted,
@@ -114,6 +115,9 @@ class OwnedTree:
         """Hosts that may not hold what the map says: their link was lost, or they prepared a change
         that was given up. They are given all anew (balance.py)."""
         self.empty_since: float | None = None
+        self.unsure = False
+        """Another primary took these registrations: that they are here does not say that they were
+        acknowledged."""
 
     @property
     def changing(self) -> bool:
@@ -155,7 +159,7 @@ class OwnedTree:
 
 
 class Owner(Machine):
-    """State of the own cluster's trees, at the primary and (as a copy) at the standby."""
+    """State of the own cluster's trees, at the primary and (as a copy) at the voters."""
 
     def __init__(
         self, port: Port, settings: Settings, clusters: ClusterView, ring: RingView
@@ -179,6 +183,7 @@ class Owner(Machine):
         """Messages, timers and events with their handlers."""
         return {
             RoleChanged: self.on_role_changed,
+            Elected: self.on_elected,
             EntryCopied: self.on_entry_copied,
             CopyReset: self.on_copy_reset,
             StateWanted: self.on_state_wanted,
@@ -213,19 +218,24 @@ class Owner(Machine):
         self.state.apply(operation)
         return index
 
+    @property
+    def epoch(self) -> int:
+        """Under which hosts are told; not lower than any that a map of this cluster has."""
+        mine = self.clusters.cluster
+        return max(self.state.highest()[0], 0 if mine is None else mine.version[0])
+
     def next_version(self) -> Version:
         """A version later than every map's of this cluster."""
-        assert self.clusters.cluster is not None
-        epoch, number = self.state.highest()
+        _, number = self.state.highest()
         self._number = max(self._number, number) + 1
-        return (max(epoch, self.clusters.cluster.version[0]), self._number)
+        return (self.epoch, self._number)
 
     def on_committed(self, event: Committed) -> None:
-        """The standby has everything before `next`."""
+        """A majority of the voters has everything before `next`."""
         self.committed = event.next
 
     def on_entry_copied(self, event: EntryCopied) -> None:
-        """At the standby, or at the coming primary of a split-off arc."""
+        """At a voter, or at the new primary of a split-off arc."""
         operation = decode(event.entry)
         if isinstance(operation, Told):
             self.told.tell(operation.attribute, operation.peer, self.port.now, operation.term)
@@ -237,7 +247,7 @@ class Owner(Machine):
         self.state = ClusterState()
 
     def on_state_wanted(self, event: StateWanted) -> None:
-        """A new standby."""
+        """A voter lacks more than the log's tail."""
         self.clusters.copy_state([encode(o) for o in self.state.operations()])
 
     # --- the role ---
@@ -257,6 +267,20 @@ class Owner(Machine):
         if event.role == "primary":
             self.watch_hosts()
             self.balance_soon()
+
+    def on_elected(self, event: Elected) -> None:
+        """The former primary can be asked nothing: somebody may believe what it told, and any host
+        may have been told what is not in the log, or not have been told what is."""
+        self.dead[event.lost.id] = None
+        now = self.port.now
+        self.told.blind_until = max(self.told.blind_until, now + self.told.term)
+        for owned in self.trees.values():
+            owned.blind_until = self.told.blind_until
+            owned.unsure = True
+            for host in (*owned.tree.map.hosts().values(), *owned.tree.loose.values()):
+                owned.stray(host)
+        self.watch_hosts()
+        self.balance_soon()
 
     def _lay_down(self, void: bool) -> None:
         """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
@@ -295,9 +319,11 @@ class Owner(Machine):
         """They are served by their own cluster now. Their hosts go on serving; the new primary
         moves them when it wants."""
         self._departing = None
-        for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
-            del self.trees[attribute]
+        for attribute in [a for a in self.state.trees if event.arc.owns(attribute_key(a))]:
+            self.trees.pop(attribute, None)
             del self.state.trees[attribute]
+        if not self.clusters.is_primary:
+            return  # a voter, whose copy follows
         self.watch_hosts()
 
     def settled(self) -> None:

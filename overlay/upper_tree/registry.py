@@ -2,7 +2,7 @@
 
 A registration is acknowledged (SUBACK) when three things are so:
 
-1. the cluster's log has it (`Committed`: the standby holds a copy),
+1. the cluster's log has it (`Committed`: a majority of the voters holds it),
 2. every host that may serve a virtual node it overlaps has installed it; while a map changes these
    are the hosts of the old *and* of the new map,
 3. for a tree that was just planted: nobody believes any more that the attribute has no subscriber
@@ -13,9 +13,10 @@ A registration is acknowledged (SUBACK) when three things are so:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
-from overlay.chord.events import Committed, RoleChanged
+from overlay.chord.events import Committed, Elected, RoleChanged
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
@@ -47,6 +48,10 @@ MAX_BATCH = 4_096
 """Registrations or attributes in one message; a node splits longer lists. Wild guess."""
 
 
+MAX_ENDED = 16_384
+"""Answers to Unregister that wait for the log; whoever gets none asks again. Wild guess."""
+
+
 class LeaseSweep(Timer, frozen=True):
     """Look for leases that have lapsed."""
 
@@ -65,6 +70,9 @@ class Registry(Machine):
         self.settings = settings
         self.owner = owner
         self.leases = LeaseTable(settings.tree.lease)
+        self._ended: deque[tuple[int, Peer, Unregistered]] = (
+            deque()
+        )  # answers that wait for the log
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -77,6 +85,7 @@ class Registry(Machine):
             Renew: self.on_renew,
             LeaseSweep: self.on_lease_sweep,
             RoleChanged: self.on_role_changed,
+            Elected: self.on_elected,
             BeliefEnds: self.on_belief_ends,
             Committed: self.on_committed,
             MapSettled: self.on_map_settled,
@@ -113,14 +122,18 @@ class Registry(Machine):
         if owned is None:
             owned = self._plant(attribute)
         tree = owned.tree
+        index = 0
         if tree.registrations.get(registration.id) == registration:
-            if registration.id not in owned.waiting:
+            if registration.id in owned.waiting:
+                return
+            if not owned.unsure:
                 self._acknowledge(tree, [registration])
-            return
-        index = self.owner.append(Added(attribute, registration, incarnation))
+                return
+        else:
+            index = self.owner.append(Added(attribute, registration, incarnation))
         owned.waiting[registration.id] = Waiting(registration, index)
         for host in owned.hosts_overlapping(registration.interval).values():
-            self.port.send(host, Install(attribute, (registration,)))
+            self.port.send(host, Install(attribute, self.owner.epoch, (registration,)))
         self.owner.balance_soon()
 
     def _plant(self, attribute: str) -> OwnedTree:
@@ -175,7 +188,10 @@ class Registry(Machine):
         self._check(owned)
 
     def on_committed(self, event: Committed) -> None:
-        """The log is further: some SUBACKs may be due."""
+        """The log is further: some answers may be due."""
+        while self._ended and self._ended[0][0] < event.next:
+            _, peer, answer = self._ended.popleft()
+            self.port.send(peer, answer)
         for owned in list(self.owner.trees.values()):
             if owned.waiting:
                 self._check(owned)
@@ -190,6 +206,10 @@ class Registry(Machine):
         """Give the SUBACKs that are due."""
         if owned.believers or owned.blind_until > self.port.now:
             return
+        if owned.unsure:
+            if self.owner.live_strays(owned):
+                return  # a host that the map does not name may still serve
+            owned.unsure = False
         committed = self.owner.committed
         done = [
             waiting.registration
@@ -226,20 +246,28 @@ class Registry(Machine):
                 if (known := owned.tree.registrations.get(id_)) is not None
                 and known.subscriber.id == sender.id
             )
-            self.end(owned, mine)
+            if (index := self.end(owned, mine)) is not None:
+                answer = Unregistered(message.attribute, message.ids)
+                self._ended.append((index, sender, answer))
+                if len(self._ended) > MAX_ENDED:
+                    self._ended.popleft()  # it will ask again
+                if index < self.owner.committed:
+                    self.on_committed(Committed("", self.owner.committed))
+                return
         self.port.send(sender, Unregistered(message.attribute, message.ids))
 
-    def end(self, owned: OwnedTree, ids: tuple[str, ...]) -> None:
-        """Take registrations out of log and hosts."""
+    def end(self, owned: OwnedTree, ids: tuple[str, ...]) -> int | None:
+        """Take registrations out of log and hosts. The log entry's number, if there was any."""
         if not ids:
-            return
+            return None
         attribute = owned.tree.attribute
-        self.owner.append(Ended(attribute, ids))
+        index = self.owner.append(Ended(attribute, ids))
         for id_ in ids:
             owned.waiting.pop(id_, None)
         for host in self.owner.reachable_hosts(owned).values():
-            self.port.send(host, Uninstall(attribute, ids))
+            self.port.send(host, Uninstall(attribute, self.owner.epoch, ids))
         self.owner.balance_soon()
+        return index
 
     # --- leases ---
 
@@ -248,8 +276,14 @@ class Registry(Machine):
         if event.role == "primary":
             self.port.set_timer(self.leases.term / 4, LeaseSweep())
         else:
+            self._ended.clear()
             self.leases.clear()
             self.port.cancel_timer(LeaseSweep())
+
+    def on_elected(self, event: Elected) -> None:
+        """SUBACKs wait until nobody believes what the former primary told."""
+        for attribute in self.owner.trees:
+            self.port.set_timer(self.settings.tree.nobody_term, BeliefEnds(attribute))
 
     def on_renew(self, sender: Peer, message: Renew) -> None:
         """All leases of one subscriber with this cluster, in one message; never logged."""

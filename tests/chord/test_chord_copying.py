@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from overlay.chord.copying import FRAME, in_frames
 from overlay.chord.events import Committed, CopyReset, EntryCopied
 from overlay.chord.keys import key_of
-from overlay.chord.voting import LogAck, LogCopy, LogEntries, LogItem
+from overlay.chord.voting_messages import LogAck, LogCopy, LogEntries, LogItem
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
 from tests.support.mini_world import MiniNode, MiniWorld, grown

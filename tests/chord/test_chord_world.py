@@ -2,8 +2,8 @@
 
 What must hold at every moment: no key is served twice. What must hold when it is quiet again: the
 arcs cover the ring, the pointers are those of an ideal ring, lookups find the one true owner, every
-standby has its primary's log, and what was committed is still there. (Anybody may crash, primaries too;
-clusters lose no majority here, which is another mechanism's matter, P5.)
+standby has its primary's log, and what was committed is still there. (Anybody may crash, primaries
+too; clusters lose no majority here, which is another mechanism's matter, P5.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
-from overlay.chord.voting import Beat, BeatReply
+from overlay.chord.voting_messages import Beat, BeatReply
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(40)]
@@ -36,8 +36,12 @@ def majority_stays(world: MiniWorld, gone: MiniNode) -> bool:
     for node in world.nodes.values():
         voters = [p.id for p in node.clusters.log.voters]
         if node is not gone and gone.peer.id in voters:
-            alive = [v for v in voters if v in world.nodes and v != gone.peer.id]
-            holding = [v for v in alive if world.node(v).clusters.log.held is not None]
+            alive = [world.node(v) for v in voters if v in world.nodes and v != gone.peer.id]
+            holding = [
+                one
+                for one in alive
+                if one.clusters.log.held is not None and not one.clusters.seat.leaving
+            ]
             if len(holding) <= len(voters) // 2:
                 return False
     return True
