@@ -138,13 +138,13 @@ class Log:
         self.lead()
 
     def take_staged(self, cluster: Cluster) -> None:
-        """The log of a split-off arc becomes the own one."""
+        """The log of a split-off arc becomes the own one, before this node becomes its primary:
+        whoever hears of the role finds the arc's state and nothing of the former cluster's."""
         staged = self.staged
         assert staged is not None
         self._install(staged)
         assert self.held is not None
         self.held.config = Config((self.port.me,), cluster.start)
-        self.lead()
 
     def lead(self) -> None:
         """This node is the primary of a new epoch now: the log goes on with an entry of it."""

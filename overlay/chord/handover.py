@@ -385,9 +385,10 @@ class HandOvers:
             return
         self.port.count("hand_overs")
         self.members.begin()
+        self.log.take_staged(arc)
         self.seat.take(arc, "took over", message.predecessor, message.successors)
         self.seat.tell_members()
-        self.log.take_staged(arc)
+        self.log.lead()
         self.election.cancel()
         self.election.pulse.lead((), 0.0)
         self.recruiting.begin()
