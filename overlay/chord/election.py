@@ -215,6 +215,7 @@ class Election:
         )
         if granted and not message.trial:
             promises.make(key, message.epoch, sender.id, self.log.voters)
+            self.pulse.granted()
         promised = max(promises.epoch(key), cluster.version[0])
         self.port.send(sender, Grant(key, message.epoch, message.trial, granted, promised))
         if message.epoch <= cluster.version[0]:

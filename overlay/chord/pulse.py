@@ -116,6 +116,11 @@ class Pulse:
         self.port.cancel_timer(BeatDue())
         self._heard()
 
+    def granted(self) -> None:
+        """Whoever got an epoch from this voter may lead by now, and has its lease: nobody else gets
+        one before that ends."""
+        self._heard()
+
     def end(self) -> None:
         """No cluster any more."""
         self.port.cancel_timer(BeatDue())

@@ -147,9 +147,9 @@ class Repair:
         if not place.serving or place.own is None:
             return
         self.port.set_timer(self._jitter(place.settings.stabilise), StabiliseRound())
-        if place.own.standby is not None and (place.pointers.successors or len(place.known) > 1):
-            self.port.send(place.own.standby, self._neighbourhood(place.own))  # should it have to
-            # take our place, it knows whom to tell
+        if place.pointers.first() is not None:
+            for member in place.own.members()[1:]:  # who takes our place has to know whom to tell
+                self.port.send(member, self._neighbourhood(place.own))
         first = place.pointers.first()
         if first is None:  # alone, or every successor was lost at once: the cache is what remains
             first = next((c for c in place.known.after(place.own.key)), None)

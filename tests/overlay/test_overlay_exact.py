@@ -46,7 +46,11 @@ def test_loss_on_the_way_costs_time_and_nothing_else(routing: str, loss: float) 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_long_delays_reorder_what_different_nodes_say_and_nothing_is_lost(routing: str) -> None:
-    slow = settings(tree={"routing": routing}, ring={"found_after": 60.0})
+    slow = settings(
+        tree={"routing": routing},
+        ring={"found_after": 60.0},
+        election={"suspect_after": 8.0, "grant_timeout": 5.0},
+    )
     conditions = Conditions(latency_low=0.01, latency_high=1.5)
     result = run_green(
         Scenario(nodes=8, seed=6, settings=slow, network=conditions, events=150, subscriptions=40)
