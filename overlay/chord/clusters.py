@@ -86,7 +86,7 @@ class Clusters(Machine):
         )
         founder = founder and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
-        self.pulse.on_silence = self.election.suspect
+        self.pulse.on_silence = self._suspect
         self.pulse.on_behind = self.election.renew
         self.membership.followed = self._follow
         self.election.on_won = self._won
@@ -285,6 +285,11 @@ class Clusters(Machine):
         self.recruiting.begin()
 
     # -- the primary of another epoch ------------------------------------------------------------
+
+    def _suspect(self) -> None:
+        """The primary is silent; or only to this node, which was forgotten."""
+        self.election.suspect()
+        self.membership.knock()
 
     def _follow(self) -> None:
         """There is a primary: no election."""

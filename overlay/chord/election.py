@@ -23,7 +23,7 @@ import msgspec
 from overlay.chord.copying import Log
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
-from overlay.chord.seat import Seat
+from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Grant, Nominate
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ElectionSettings
@@ -218,7 +218,7 @@ class Election:
             self.pulse.granted()
         promised = max(promises.epoch(key), cluster.version[0])
         self.port.send(sender, Grant(key, message.epoch, message.trial, granted, promised))
-        if message.epoch <= cluster.version[0]:
+        if message.epoch <= cluster.version[0] or not has_member(cluster, sender.id):
             self.port.send(sender, Moved(cluster))
 
     def _lets(self, candidate: Peer, wanted: bool) -> bool:
@@ -227,4 +227,6 @@ class Election:
         assert cluster is not None
         if self.seat.is_primary:
             return not self.pulse.serving()
-        return wanted or candidate.id == cluster.primary.id or self.pulse.silent()
+        unpromised = self.log.promises.epoch(cluster.key) <= cluster.version[0]
+        renewal = candidate.id == cluster.primary.id and unpromised
+        return wanted or renewal or self.pulse.silent()

@@ -217,8 +217,12 @@ class Members:
 
     def on_ask_primary(self, timer: AskPrimary) -> None:
         """The primary fell silent some time ago: knock."""
+        self.knock()
+
+    def knock(self) -> None:
+        """Ask all other members, one of whom may lead by now, until the primary is heard."""
         own = self.seat.cluster
-        if own is not None and not self.seat.is_primary:
+        if own is not None and not self.seat.is_primary and self.pulse.silent():
             self.port.set_timer(ASK_PRIMARY, AskPrimary())
             for member in own.members():
                 if member.id != self.port.me.id:

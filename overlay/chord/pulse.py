@@ -90,9 +90,10 @@ class Pulse:
         if len(self._sent) > BEATS_KEPT:
             del self._sent[next(iter(self._sent))]
         beat = Beat(cluster.key, cluster.version[0], self._number)
-        for peer in self.log.voters:
-            if peer.id != self.port.me.id:
-                self.port.send(peer, beat)
+        hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
+        hearers.pop(self.port.me.id, None)
+        for peer in hearers.values():
+            self.port.send(peer, beat)
         self.port.set_timer(self.settings.heartbeat, BeatDue())
 
     def on_beat_reply(self, sender: Peer, message: BeatReply) -> None:
@@ -133,7 +134,7 @@ class Pulse:
     def on_beat(self, sender: Peer, message: Beat) -> None:
         """The primary lives. One that is fenced hears of it by the promised epoch."""
         cluster = self.seat.cluster
-        if cluster is None or cluster.key != message.key or self.log.held is None:
+        if cluster is None or cluster.key != message.key:
             return
         promised = max(self.log.promises.epoch(message.key), cluster.version[0])
         if sender.id == cluster.primary.id and promised == message.epoch:

@@ -156,7 +156,9 @@ class Repair:
         if first is not None and first.primary.id != self.port.me.id:
             self.port.send(first.primary, Stabilise(place.own))
         elif first is None:  # gossip may know of somebody, who then introduces itself
-            for hint in place.known.hints()[:1]:
+            hints = [h for h in place.known.hints() if h.key != place.own.key]
+            if hints:
+                hint = self.port.rng.choice(hints)
                 self.port.send(hint.primary, Contact(self.port.me.id))
 
     def _answer(self, sender: Peer) -> None:

@@ -80,7 +80,7 @@ class Rejoin(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """From the primary to the voters: I live."""
+    """From the primary to the members: I live."""
 
     key: Key
     epoch: int

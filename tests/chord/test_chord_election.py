@@ -146,7 +146,7 @@ def test_a_voter_grants_an_epoch_once_and_stores_that_before_it_answers() -> Non
     cluster = voter.clusters.cluster
     assert cluster is not None
     world.crash(node)
-    world.run(1.02)  # silent, and nobody is elected yet
+    voter.clusters.pulse._heard_at = -10.0  # long silent
     log = voter.clusters.log
     ask = Nominate(cluster.key, 9, log.position, False, False)
     world.sent.clear()
@@ -164,7 +164,7 @@ def test_a_voter_grants_nothing_to_a_log_that_is_behind_its_own() -> None:
     cluster = voter.clusters.cluster
     assert cluster is not None
     world.crash(node)
-    world.run(1.02)
+    voter.clusters.pulse._heard_at = -10.0
     epoch, following = voter.clusters.log.position
     world.sent.clear()
     ask = Nominate(cluster.key, 9, (epoch, following - 1), False, False)
@@ -231,7 +231,7 @@ def test_the_heir_of_a_split_that_was_under_way_serves_the_whole_arc() -> None:
     assert len(world.owners(KEY)) == 1
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(60))
 def test_whoever_is_killed_or_cut_off_nothing_committed_is_lost(seed: int) -> None:
     """Kills, partitions and heals at random; a majority of the voters is left each time."""
     world = grown(seed, nodes=7, clusters=1, size=5)
