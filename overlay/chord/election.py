@@ -216,6 +216,7 @@ class Election:
         if granted and not message.trial:
             promises.make(key, message.epoch, sender.id, self.log.voters)
             self.pulse.granted()
+            self.cancel()  # one cannot want it oneself
         promised = max(promises.epoch(key), cluster.version[0])
         self.port.send(sender, Grant(key, message.epoch, message.trial, granted, promised))
         if message.epoch <= cluster.version[0] or not has_member(cluster, sender.id):

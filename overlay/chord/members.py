@@ -93,7 +93,7 @@ class Members:
         cluster = self.seat.cluster
         if cluster is None or not self.seat.is_primary:
             return
-        if has_member(cluster, peer.id) and self.log.votes(peer.id):
+        if has_member(cluster, peer.id) and (self.log.votes(peer.id) or self.log.changing):
             self._freed[peer.id] = peer  # a majority must not depend on who has gone
             self.log.fit()
             return
@@ -243,7 +243,7 @@ class Members:
             return
         if self.seat.is_primary:
             peer = self._lost.pop(event.peer.id, None)
-            if peer is not None and self.log.votes(peer.id):
+            if peer is not None and (self.log.votes(peer.id) or self.log.changing):
                 self.admit(peer)  # without it there may be no majority to vote it out
                 self.log.greet(peer)
             elif peer is not None:

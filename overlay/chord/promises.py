@@ -52,9 +52,12 @@ class Promises:
 
     def make(self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer]) -> None:
         """Promise, durably before anything that is sent later."""
+        kept = self._kept.get(key)
+        if kept is not None and kept.epoch > epoch:  # a promise is never taken back
+            epoch, candidate = kept.epoch, kept.candidate
         others = tuple(peer for peer in voters if peer.id != self.port.me.id)
         promise = Promise(key, epoch, candidate, others)
-        if self._kept.get(key) != promise:
+        if kept != promise:
             self._keep(promise)
             self.port.store(_encoder.encode(promise))
 

@@ -199,7 +199,8 @@ class MiniWorld:
     def heal_link(self, one: MiniNode, other: MiniNode) -> None:
         for a, b in ((one, other), (other, one)):
             self.cut.pop((a.peer.id, b.peer.id), None)
-            self.push(self.delay, ("event", a.peer.id, LinkUp(b.peer, True)))
+            # A new session: up follows down, however soon the link heals.
+            self.push(self.DEAD_AFTER, ("event", a.peer.id, LinkUp(b.peer, True)))
 
     # -- running ---------------------------------------------------------------------------------
 
