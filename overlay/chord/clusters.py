@@ -19,7 +19,6 @@ from overlay.chord.events import (
     Committed,
     Elected,
     Fenced,
-    MemberLost,
     Role,
 )
 from overlay.chord.founding import Founding, FoundingDue
@@ -39,13 +38,13 @@ from overlay.chord.promises import Promises
 from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
-from overlay.chord.seat import RecruitingView, Seat
+from overlay.chord.seat import RecruitingView, Seat, has_member
 from overlay.chord.voting_messages import (
     Beat,
     BeatReply,
     Grant,
-    Hello,
-    HelloReply,
+    ClusterHello,
+    ClusterHelloReply,
     LogAck,
     LogCopy,
     LogEntries,
@@ -102,8 +101,8 @@ class Clusters(Machine):
             LogEntries: self.log.on_entries,
             LogCopy: self.log.on_copy,
             LogAck: self.log.on_ack,
-            Hello: self.membership.on_hello,
-            HelloReply: self.log.on_hello_reply,
+            ClusterHello: self.membership.on_hello,
+            ClusterHelloReply: self.log.on_hello_reply,
             Beat: self.pulse.on_beat,
             BeatReply: self.pulse.on_beat_reply,
             Nominate: self.election.on_nominate,
@@ -256,7 +255,10 @@ class Clusters(Machine):
         if event.cluster.key == own.key:  # another leads this very cluster: all of it is theirs
             self.port.emit(ArcGone(own))
             self.handovers.forget()
-            self.membership.step_down(event.cluster)
+            if has_member(event.cluster, self.port.me.id):
+                self.membership.serve_on(event.cluster)
+            else:
+                self.membership.step_down(event.cluster)
         else:
             self.membership.disband("fenced")
 
@@ -313,6 +315,4 @@ class Clusters(Machine):
         self.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
         if not campaign.wanted:
-            self.membership.remember(before.primary)
             self.port.emit(Elected(cluster, before.primary))
-            self.port.emit(MemberLost(before.primary))

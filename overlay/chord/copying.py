@@ -18,15 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from overlay.chord.events import ArcGone, Committed, CopyReset, EntryCopied, StateWanted
+from overlay.chord.events import (
+    ArcGone,
+    Committed,
+    CopyReset,
+    EntryCopied,
+    MemberJoined,
+    StateWanted,
+)
 from overlay.chord.held import Held
 from overlay.chord.messages import Cluster
 from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
 from overlay.chord.voting_messages import (
     Config,
-    Hello,
-    HelloReply,
+    ClusterHello,
+    ClusterHelloReply,
     LogAck,
     LogCopy,
     LogEntries,
@@ -187,7 +194,7 @@ class Log:
         for peer in copies.values():
             if peer.id not in self.followers:
                 self.followers[peer.id] = Follower(peer)
-                self.port.send(peer, Hello(self._cluster()))
+                self.port.send(peer, ClusterHello(self._cluster()))
         if not self.changing:
             self._change_voters()
 
@@ -250,11 +257,13 @@ class Log:
             self.port.send(arc.primary, piece)
         return len(entries)
 
-    def on_hello_reply(self, sender: Peer, message: HelloReply) -> None:
+    def on_hello_reply(self, sender: Peer, message: ClusterHelloReply) -> None:
         """How far a follower is: it gets what it lacks."""
         follower = self._follower(sender, message.key, message.epoch)
         if follower is None or self.held is None:
             return
+        if self.opened and not follower.matched and not follower.live:
+            self.port.emit(MemberJoined(sender))  # it lives, whatever was thought of it
         follower.matched = 0
         items = self.held.after(message.position) if message.position != NOTHING else None
         if items is None:
@@ -333,7 +342,7 @@ class Log:
 
     # -- at the other voters ---------------------------------------------------------------------
 
-    def on_hello(self, sender: Peer, message: Hello) -> None:
+    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """The primary asks how far this copy is. (The description was taken by `Members`.)"""
         if self._listens(sender, message.cluster.key, message.cluster.version[0]):
             self._say_position(sender)
@@ -406,7 +415,7 @@ class Log:
         cluster = self._cluster()
         held = self.held
         position = held.position if held is not None and held.key == cluster.key else NOTHING
-        self.port.send(primary, HelloReply(cluster.key, cluster.version[0], position))
+        self.port.send(primary, ClusterHelloReply(cluster.key, cluster.version[0], position))
 
     def _acknowledge(self, primary: Peer, epoch: int) -> None:
         assert self.held is not None

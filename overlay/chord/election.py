@@ -10,8 +10,8 @@ a new epoch. Two rounds:
 
 Nothing that was committed is lost: it is with a majority, of which one also grants, and only to a
 log that is at least as far as its own. The winner says HELLO to the members and REJOIN to its ring
-neighbours; the old primary is no member of the new description, and where it wakes up it is fenced
-by its epoch: by voters, hosts, ring neighbours, and its own lease (`pulse`).
+neighbours; the old primary is an ordinary member of the new description, and where it wakes up it
+is fenced by its epoch: by voters, hosts, ring neighbours, and its own lease (`pulse`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,9 @@ class Election:
             return msgspec.structs.replace(self.arc, start=start, version=(epoch, 0))
         if cluster.primary.id == me.id:
             return msgspec.structs.replace(cluster, start=start, version=(epoch, 0))
-        rest = [p for p in cluster.members()[1:] if p.id != me.id]
+        # The silent primary stays a member, last in rank, until its link is lost as well: if it was
+        # only slow or cut off it keeps its log, and its vote.
+        rest = [p for p in (*cluster.members()[1:], cluster.primary) if p.id != me.id]
         return Cluster(
             cluster.ring,
             cluster.key,

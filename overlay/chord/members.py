@@ -8,7 +8,7 @@ A member that wants to leave says so (`Leaving`), goes on serving until the prim
 elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: no member
 any more, without warning; should it show up again it is told so and may be recruited anew. A member
 that loses its *primary* knocks now and then; the voters among the members elect another
-(`election`), whose Hello is a description of a higher epoch.
+(`election`), whose ClusterHello is a description of a higher epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member, with_member, with_standby, without_member
-from overlay.chord.voting_messages import Hello
+from overlay.chord.voting_messages import ClusterHello
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import NodeId, Peer, Timer
 
@@ -168,7 +168,7 @@ class Members:
         """A newer description of the own cluster, or of one that this node shall serve in."""
         self.believe(sender, message.cluster)
 
-    def on_hello(self, sender: Peer, message: Hello) -> None:
+    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """There is a new primary, or the present one wants to know how far this node's log is."""
         self.believe(sender, message.cluster)
         self.log.on_hello(sender, message)
@@ -190,7 +190,7 @@ class Members:
                 self.port.send(sender, Leaving(cluster.key))
             return
         if self.seat.is_primary:
-            self.port.emit(Fenced(cluster))
+            self.port.emit(Fenced(cluster))  # see `serve_on`, `step_down`
             return
         if not has_member(cluster, self.port.me.id):
             self._leave_seat("no member any more", cluster)
@@ -313,6 +313,15 @@ class Members:
         self.port.cancel_timer(LeaveAnyway())
         self.seat.give_up(reason, successor if was_primary else None)
         self.seat.left = self.seat.leaving
+
+    def serve_on(self, cluster: Cluster) -> None:
+        """Somebody else leads this cluster by now, and this node is one of its members."""
+        self.leaving.clear()
+        self.moving.clear()
+        self.seat.take(cluster, "fenced")
+        self.followed()
+        if self.seat.leaving:
+            self.leave()
 
     def step_down(self, cluster: Cluster) -> None:
         """Somebody else leads this cluster by now; its members are theirs."""

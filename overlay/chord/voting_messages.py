@@ -59,13 +59,13 @@ class LogAck(Message, frozen=True):
     next: int
 
 
-class Hello(Message, frozen=True):
+class ClusterHello(Message, frozen=True):
     """From a primary to one whose log it does not know (HELLO): I lead, how far are you?"""
 
     cluster: Cluster
 
 
-class HelloReply(Message, frozen=True):
+class ClusterHelloReply(Message, frozen=True):
     """HELLO_REPLY: so far; (0, 0) is: I have nothing."""
 
     key: Key

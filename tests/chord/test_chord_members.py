@@ -221,6 +221,7 @@ def test_a_lost_member_that_never_noticed_is_told_when_it_shows_up() -> None:
     founder, lost = primary(world), member(world, "broker")
     founder.port.emit(LinkDown(lost.peer, "silent", False))
     founder.settle()
+    world.run(0.5)  # it is voted out
     world.sent.clear()
     founder.port.emit(LinkUp(lost.peer, False))
     founder.settle()
