@@ -39,12 +39,13 @@ from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
 from overlay.chord.seat import RecruitingView, Seat, has_member
+from overlay.chord.taking_over import TakingOver
 from overlay.chord.voting_messages import (
     Beat,
     BeatReply,
-    Grant,
     ClusterHello,
     ClusterHelloReply,
+    Grant,
     LogAck,
     LogCopy,
     LogEntries,
@@ -83,6 +84,9 @@ class Clusters(Machine):
         self.handovers = HandOvers(
             self.seat, self.log, self.membership, self.recruiting, self.election
         )
+        self.taking_over = TakingOver(
+            self.seat, self.log, self.membership, self.recruiting, self.election
+        )
         founder = founder and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.pulse.on_silence = self._suspect
@@ -112,7 +116,7 @@ class Clusters(Machine):
             NominationDue: self.election.on_nomination_due,
             CampaignOver: self.election.on_campaign_over,
             Committed: self.handovers.on_committed,
-            TakeOver: self.handovers.on_take_over,
+            TakeOver: self.taking_over.on_take_over,
             TakenOver: self.handovers.on_taken_over,
             FoundingDue: self.on_founding_due,
             RecruitRound: self.on_recruit_round,
@@ -303,7 +307,7 @@ class Clusters(Machine):
         before, was_primary = self.seat.cluster, self.seat.is_primary
         assert before is not None
         if campaign.wanted:
-            self.handovers.taken(cluster)
+            self.taking_over.taken(cluster)
         if not was_primary:
             self.membership.begin()
         self.seat.take(cluster, "elected")

@@ -7,9 +7,6 @@ work on what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from matching import Interval
 from overlay.chord.events import (
     ArcGone,
@@ -27,6 +24,7 @@ from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
+from overlay.upper_tree.cluster_view import ClusterView, RingView
 from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.state import ClusterState, Operation, Told, Tree, decode, encode
@@ -43,49 +41,6 @@ come back are forgotten, the oldest first. Wild guess."""
 
 class BalanceDue(Timer, frozen=True):
     """Look at the load of the virtual nodes (balance.py)."""
-
-
-class ClusterView(Protocol):
-    """What the trees need of overlay/chord's `Clusters`."""
-
-    @property
-    def cluster(self) -> Cluster | None:
-        """The newest description of the own cluster."""
-
-    @property
-    def is_primary(self) -> bool:
-        """Whether this node leads it."""
-
-    def owns(self, key: Key) -> bool:
-        """Whether this node decides about `key` now."""
-
-    def append(self, entry: bytes) -> int:
-        """Write to the log; the entry's index."""
-
-    def copy_state(self, entries: Sequence[bytes]) -> None:
-        """Answer to StateWanted."""
-
-    def transfer(self, entries: Sequence[bytes]) -> None:
-        """Answer to ArcLeaving."""
-
-    def release(self, peer: Peer) -> None:
-        """Answer to MemberLeaving."""
-
-    def request_split(self, middle: Key) -> None:
-        """Give the arc up to `middle` to a new cluster, if possible."""
-
-
-class RingView(Protocol):
-    """What the trees need of overlay/chord's `Ring`."""
-
-    def find(self, key: Key) -> None:
-        """Look the owner up: OwnerFound or OwnerUnknown follows."""
-
-    def owner(self, key: Key) -> Cluster | None:
-        """The owner as last heard of."""
-
-    def learn(self, cluster: Cluster) -> None:
-        """A newer description."""
 
 
 class Waiting:

@@ -22,6 +22,7 @@ from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
+from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
@@ -34,7 +35,6 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner import RingView
 
 PAUSE = 0.25
 """Seconds between looks at what has not been answered; wild guess."""

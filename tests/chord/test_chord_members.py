@@ -81,7 +81,7 @@ def test_a_leaving_member_goes_when_its_primary_is_gone() -> None:
     going.clusters.leave()
     going.settle()
     world.crash(founder)
-    world.run(3)
+    world.run(12)
     assert going.clusters.left
 
 

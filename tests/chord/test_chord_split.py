@@ -272,7 +272,7 @@ def test_only_the_own_primary_can_make_one_a_primary() -> None:
     stranger = next(n for n in world.nodes.values() if n.clusters.role == "none")
     arc = Cluster(cluster_of(node).ring, KEYS[0], KEYS[1], (9, 0), broker.peer)
     for sender in (stranger, node):  # …and not without the state
-        broker.clusters.handovers.on_take_over(sender.peer, TakeOver(arc, 0, (), None))
+        broker.clusters.taking_over.on_take_over(sender.peer, TakeOver(arc, 0, (), None))
     broker.settle()
     assert broker.clusters.role == "broker"
     refusals = [m for _, _, m in world.sent if isinstance(m, TakenOver)]
@@ -288,7 +288,7 @@ def test_nobody_takes_over_with_a_part_of_the_state() -> None:
     coming = world.node(leaving.primary.id)
     index = node.clusters.log.transfer(leaving, [b"one", b"two"])
     world.run(1)
-    coming.clusters.handovers.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
+    coming.clusters.taking_over.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
     coming.settle()
     assert coming.clusters.role == "broker"
 

@@ -1,4 +1,4 @@
-"""P4 in whole overlays: deliveries flow again after the loss of a primary; nothing twice or spurious."""
+"""P4 in whole overlays: deliveries flow again after the loss of a primary, nothing comes twice."""
 
 from __future__ import annotations
 
