@@ -315,7 +315,7 @@ class Node:
 
     @property
     def ready(self) -> bool:
-        """View filled or alone, and a way into the ring known."""
+        """A way into the ring is known, and the node does not leave."""
         return self._ready and not self.draining
 
     def _on_ring_known(self, event: RingKnown) -> None:

@@ -238,3 +238,13 @@ def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:
     node.port.hear(ArcLeaving(node.clusters.cluster))
     assert node.clusters.transferred is not None
     assert [type(decode(entry)) for entry in node.clusters.transferred] == [Told]
+
+
+def test_a_map_that_changes_keeps_the_trees_registrations() -> None:
+    state = ClusterState()
+    kept = registration("s/0", "x", "x > 1", peer("s"))
+    state.apply(MapChanged("x", (1, 1), ENTRIES[0]))
+    state.apply(Added("x", kept, 1))
+    state.apply(MapChanged("x", (1, 2), ENTRIES[1]))
+    assert state.trees["x"].map.version == (1, 2)
+    assert state.trees["x"].registrations == {"s/0": kept}
