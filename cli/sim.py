@@ -18,7 +18,8 @@ from cli.sim_figure import figure
 from cli.sim_soak import soak
 
 if TYPE_CHECKING:
-    from sim.run import Progress, Result
+    from sim.result import Result
+    from sim.run import Progress
     from traces.writer import OpenFile, TraceFile
 
 SHOW_EVERY = 1.0
@@ -155,6 +156,31 @@ def print_result(result: Result) -> None:
     ]
     for name, value in rows:
         table.add_row(name, str(value))
+    Console(highlight=False).print(table)
+    print_traffic(result)
+
+
+def print_traffic(result: Result) -> None:
+    """What the messages were for, and what that costs each node."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for name in ("", "messages", "bytes", "messages/node/s", "bytes/node/s"):
+        table.add_column(name, justify="right" if name else "left")
+    found = result.traffic
+    for plane, total, flows in (
+        ("data plane", found.data_total, found.data),
+        ("maintenance", found.maintenance_total, found.maintenance),
+    ):
+        for name, flow in ((plane, total), *((f"  {name}", flow) for name, flow in flows.items())):
+            table.add_row(
+                name,
+                str(flow.messages),
+                str(flow.bytes),
+                f"{flow.messages_per_node_s:.2f}",
+                f"{flow.bytes_per_node_s:.0f}",
+            )
     Console(highlight=False).print(table)
 
 

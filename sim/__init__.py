@@ -2,7 +2,8 @@
 
 In the order of reading: `world` (time, nodes, clients), `driver` (one process), `network`,
 `recorder` (trace hash), `clients` (who subscribes and publishes), `workload` (what), `oracle` (what
-should have come), `checkers` (what must hold), `scenario` (a run as YAML), `run` (its stages).
+should have come), `checkers` (what must hold), `traffic` (what it cost), `scenario` (a run as
+YAML), `population` (its nodes and what befalls them), `run` (its stages), `result`.
 
 sim imports node, overlay, matching and traces, never wire: the codec is handed in. With that the
 bodies of batches are encoded and decoded as between processes, so that nothing is shared by

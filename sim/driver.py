@@ -20,6 +20,7 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from sim.network import Network
 from sim.recorder import Recorder
+from sim.traffic import Traffic
 
 CLOCKS = 10_000.0
 """Seconds within which the processes' clocks begin. Small enough for doubles to stay exact to the
@@ -110,6 +111,7 @@ class Host(Protocol):
     now: float
     network: Network
     recorder: Recorder
+    traffic: Traffic
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Put an action on the heap."""
@@ -128,6 +130,9 @@ class SimDriver:
         self.name = name
         self.disk = disk
         self.alive = True
+        self.sent = world.traffic.sent
+        self._began = world.now
+        self._ended = 0.0  # once it is not alive
         self.node: Any = None
         self._world = world
         self._network = world.network
@@ -145,7 +150,13 @@ class SimDriver:
     def stop(self, *, silent: bool = False) -> None:
         """The process ends here and now; the disk stays."""
         self.alive = False
+        self._ended = self._world.now
         self._network.vanish(self, silent=silent)
+
+    @property
+    def lived(self) -> float:
+        """Virtual seconds from the start to the end, or to now."""
+        return (self._world.now if self.alive else self._ended) - self._began
 
     def sum_up(self, reason: str) -> None:
         """The last record of a process that ends in order: its counters."""

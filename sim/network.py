@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from overlay.links.messages import Batch, Frame
+from overlay.links.messages import Frame
+from sim.traffic import Traffic
 
 DIAL_TIMEOUT = 20.0
 """Seconds until the system gives up a dial that nobody answers. Longer than any time-out of the
@@ -78,17 +79,18 @@ class End:
 class Network:
     """All connections between the processes of a world."""
 
-    def __init__(self, rng: Random, schedule: Schedule, now: Callable[[], float]) -> None:
+    def __init__(
+        self, rng: Random, schedule: Schedule, now: Callable[[], float], traffic: Traffic
+    ) -> None:
         self.conditions = Conditions()
         self.frames = 0
         """Frames written."""
         self.lost = 0
         """Frames that vanished."""
-        self.bytes = 0
-        """Bytes of batches' bodies written."""
         self._rng = rng
         self._schedule = schedule
         self._now = now
+        self._traffic = traffic
         self._ends: dict[int, End] = {}
         self._listening: dict[str, Process] = {}
         self._sides: dict[str, int] = {}  # process name -> side of the partition, absent: 0
@@ -117,8 +119,7 @@ class Network:
         other = end.other
         assert other is not None, "a frame was written before the connection opened"
         self.frames += 1
-        if type(frame) is Batch:
-            self.bytes += len(frame.body)
+        self._traffic.written(frame)
         conditions = self.conditions
         if conditions.loss and self._rng.random() < conditions.loss:
             self.lost += 1

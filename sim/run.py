@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-import msgspec
-
 from matching import Value, compile_selector
 from overlay.links.events import Codec
-from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
+from sim.checkers import Violation, check_arcs, check_maps
 from sim.clients import Subscription
 from sim.driver import NodeBuilder
-from sim.oracle import expectation
-from sim.scenario import Fault, Scenario
+from sim.population import Population
+from sim.result import Result, summarise
+from sim.scenario import Scenario
 from sim.state_checks import Watch, check_ring, check_trees
 from sim.trace_checks import check_counting, check_paths, check_walks
 from sim.workload import Workload
@@ -44,44 +43,8 @@ PROBE_REST = 15.0
 """Virtual seconds before the probes: maps, members and pointers have followed the last change (a
 split's recruiting takes longest, 5 s and several rounds)."""
 
-MOST_STORIES = 5
-"""Violations that are told as a story of trace records."""
-
 Progress = Callable[[str, float, float], None]
 """Called with the stage, virtual time, and the share that is done (0 to 1)."""
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What a run printed as JSON has at least (issue 2, point 8)."""
-
-    seed: int
-    nodes: int
-    trace_hash: str
-    steps: int
-    simulated_s: float
-    subscriptions: int
-    published: int
-    refused: int
-    expected: int
-    allowed: int  # pairs that may be delivered, or not
-    delivered: int
-    missing: int
-    duplicates: int
-    spurious: int
-    messages: int  # data plane, as the nodes count them
-    other_messages: int
-    lower_bound: int
-    frames: int
-    frames_lost: int
-    clusters: int
-    records: dict[str, int]  # trace records of each kind
-    violations: tuple[Violation, ...]
-    stories: tuple[tuple[str, ...], ...]  # of the first violations: the records about them
-
-    @property
-    def green(self) -> bool:
-        """Nothing that must not be."""
-        return not self.violations
 
 
 def run_scenario(
@@ -112,13 +75,12 @@ class Run:
         self.scenario = scenario
         self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
         self.world.network.conditions = scenario.network
-        self.nodes: list[str] = []
         self.violations: list[Violation] = []
         self._progress = progress or (lambda stage, time, share: None)
-        self._leaving: dict[str, None] = {}
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
+        self.population = Population(self.world, self._rng)
         self._workload = Workload(self.world.generator("workload"), scenario.shape)
         if scenario.eager:
             self.world.clients.on_suback = self._eager
@@ -142,14 +104,14 @@ class Run:
         world = self.world
         for number in range(self.scenario.nodes):
             self._tell("grow", number / self.scenario.nodes)
-            self._join()
+            self.population.join()
             world.run(self.scenario.join_gap)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
 
     def subscribe(self) -> None:
         """All first subscriptions, acknowledged before the first event."""
         world = self.world
-        wishes = self.scenario.subscriptions
+        wishes, names = self.scenario.subscriptions, self.population.names
         if isinstance(wishes, int):
             for number in range(wishes):
                 self._tell("subscribe", number / wishes)
@@ -157,8 +119,8 @@ class Run:
                 world.run(0.01)
         else:
             for number, wish in enumerate(wishes):
-                node = number % len(self.nodes) if wish.node is None else wish.node
-                world.subscribe(self.nodes[node], wish.where, wish.name)
+                node = number % len(names) if wish.node is None else wish.node
+                world.subscribe(names[node], wish.where, wish.name)
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
         world.run(self.scenario.rest)
 
@@ -167,7 +129,7 @@ class Run:
         world, scenario = self.world, self.scenario
         begin = world.now
         for fault in scenario.faults:
-            world.at(begin + fault.at, self._inflict, fault)
+            world.at(begin + fault.at, self.population.inflict, fault)
         events = scenario.events
         count = events if isinstance(events, int) else len(events)
         self._plan_late(begin, count / scenario.rate)
@@ -193,7 +155,7 @@ class Run:
         """Once more in the quiet after the faults, when nothing excuses a loss any more: whatever
         they broke and nobody mended shows here."""
         world = self.world
-        for name in self._serving():
+        for name in self.population.serving():
             world.subscribe(name, self._workload.selector(), "probe")
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some probes")
         world.run(PROBE_REST)
@@ -203,51 +165,13 @@ class Run:
 
     def judge(self, *, state_checks: bool = True) -> Result:
         """Oracle and checkers."""
-        world, clients = self.world, self.world.clients
+        world = self.world
         self._tell("judge", 0.0)
-        expected = expectation(clients)
-        violations = [*self.violations, *check_deliveries(world, expected)]
+        state = self._state_violations() if state_checks else []
         clusters = 0
         if state_checks:
-            violations += self._state_violations()
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
-        shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
-        counters = [world.status(name).counters for name in world.names()]
-        for name in world.names():
-            world.drivers[name].sum_up("the run is over")
-        kinds = [violation.kind for violation in violations]
-        world.recorder.close()
-        return Result(
-            seed=self.scenario.seed,
-            nodes=self.scenario.nodes,
-            trace_hash=world.recorder.trace_hash,
-            steps=world.steps,
-            simulated_s=round(world.now, 6),
-            subscriptions=len(clients.subscriptions),
-            published=sum(1 for p in clients.publications if p.identity),
-            refused=sum(1 for p in clients.publications if p.refused),
-            expected=len(expected.expected),
-            allowed=len(expected.allowed),
-            delivered=len(shown),
-            missing=kinds.count("missing"),
-            duplicates=kinds.count("duplicate"),
-            spurious=kinds.count("spurious"),
-            messages=sum(c.get("data_messages", 0) for c in counters),
-            other_messages=sum(c.get("other_messages", 0) for c in counters),
-            lower_bound=expected.lower_bound,
-            frames=world.network.frames,
-            frames_lost=world.network.lost,
-            clusters=clusters,
-            records=dict(sorted(world.recorder.counted.items())),
-            violations=tuple(violations),
-            stories=tuple(
-                (
-                    violation.text,
-                    *(world.recorder.story(*violation.about) if violation.about else ()),
-                )
-                for violation in violations[:MOST_STORIES]
-            ),
-        )
+        return summarise(world, self.scenario, self.violations, state, clusters)
 
     # --- helpers ---
 
@@ -259,7 +183,7 @@ class Run:
             attributes: Mapping[str, Value | None] = (
                 self._workload.event() if isinstance(events, int) else events[number]
             )
-            living = self._serving()
+            living = self.population.serving()
             if living:
                 world.publish(living[number % len(living)], attributes)
             world.run_to(begin + (number + 1) / self.scenario.rate)
@@ -282,14 +206,6 @@ class Run:
             found += check_paths(records[self._quiet_since :], heights)
         return [*found, *(() if self._watch is None else self._watch.violations.values())]
 
-    def _join(self) -> None:
-        seeds = self.nodes[:1]
-        if len(self.nodes) > 1:
-            seeds = [*seeds, self._rng.choice(self.nodes[1:])]
-        self.nodes.append(self.world.add_node(seeds=seeds))
-        if len(self.nodes) == 2:  # a founder that starts again must not found a second ring
-            self.world.introduce(self.nodes[0], self.nodes[1:])
-
     def _eager(self, subscription: Subscription) -> None:
         """A SUBACK is a promise from its very moment: hold the overlay to it."""
         predicate = compile_selector(subscription.selector)
@@ -300,12 +216,12 @@ class Run:
                 return
 
     def _publish_elsewhere(self, node: str, event: Mapping[str, Value | None]) -> None:
-        others = [name for name in self._serving() if name != node]
+        others = [name for name in self.population.serving() if name != node]
         if others:
             self.world.publish(self._rng.choice(others), event)
 
     def _subscribe_one(self, number: int) -> Subscription:
-        living = self._serving()
+        living = self.population.serving()
         selector = self._workload.selector()
         return self.world.subscribe(living[number % len(living)], selector, f"s{number}")
 
@@ -324,55 +240,6 @@ class Run:
         if subscription.ending is None and subscription.identity:
             self.world.unsubscribe(subscription)
 
-    def _inflict(self, fault: Fault) -> None:
-        world = self.world
-        nodes = [self.nodes[number] for number in fault.nodes]
-        if fault.role:
-            serving = self._serving()
-            fit = [name for name in serving if world.node(name).clusters.role == fault.role]
-            nodes = [self._rng.choice(fit)] if fit else []
-        match fault.do:
-            case "crash" | "lose":
-                for name in nodes:
-                    if world.drivers[name].alive:
-                        world.crash(name, silent=fault.do == "lose")
-            case "restart":
-                for name in nodes or list(world.drivers):
-                    if not world.drivers[name].alive:
-                        self._leaving.pop(name, None)
-                        world.restart(name)
-            case "drain":
-                for name in nodes:
-                    if world.drivers[name].alive:
-                        self._leaving[name] = None
-                        world.drain(name)
-            case "join":
-                for _ in range(max(1, len(nodes))):
-                    self._join()
-            case "cut":
-                world.network.cut(*nodes)
-            case "sever":
-                world.network.sever(*nodes)
-            case "partition":
-                world.network.partition([self.nodes[n] for n in g] for g in fault.groups)
-            case "block":
-                world.network.block(*nodes)
-            case "clog":
-                world.network.clog(*nodes)
-            case "unclog":
-                world.network.unclog(*nodes)
-            case "pause":
-                for name in nodes:
-                    world.drivers[name].pause()
-            case "resume":
-                for driver in world.drivers.values():
-                    driver.resume()
-            case "heal":
-                world.network.heal()
-            case "network":
-                assert fault.network is not None
-                world.network.conditions = fault.network
-
     def _need(self, most: float, condition: Callable[[], bool], text: Callable[[], str]) -> None:
         if not self.world.run_until(condition, most):
             self.violations.append(
@@ -380,10 +247,6 @@ class Run:
                     "unanswered", f"after {most:.0f} s not yet {text()} (at {self.world.now})"
                 )
             )
-
-    def _serving(self) -> list[str]:
-        """Nodes that run and are not about to leave."""
-        return [name for name in self.world.names() if name not in self._leaving]
 
     def _not_ready(self) -> list[str]:
         return [name for name in self.world.names() if not self.world.node(name).ready]

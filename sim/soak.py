@@ -30,7 +30,8 @@ from overlay.settings import (
 )
 from sim.checkers import Violation
 from sim.network import Conditions
-from sim.run import Progress, Result, Run
+from sim.result import Result
+from sim.run import Progress, Run
 from sim.scenario import Fault, Scenario
 from sim.workload import Shape
 from traces.writer import OpenFile

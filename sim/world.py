@@ -30,6 +30,7 @@ from sim.clients import Clients, Publication, Subscription
 from sim.driver import CLOCKS, Disk, NodeBuilder, SimDriver
 from sim.network import Network
 from sim.recorder import EPOCH, Recorder
+from sim.traffic import Traffic
 from traces.writer import OpenFile
 
 CLIENT = 1
@@ -59,7 +60,8 @@ class World:
         self.settings = settings or Settings()
         self.clients = Clients()
         self.recorder = Recorder(lambda: self.now, traces)
-        self.network = Network(self.generator("network"), self.at, lambda: self.now)
+        self.traffic = Traffic()
+        self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)
         self.drivers: dict[str, SimDriver] = {}
         """The newest process of each node, by the node's name; also of those that ended."""
         self.directory: dict[str, tuple[str, ...]] = {}
@@ -71,6 +73,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
         self._ids = self.generator("ids")
+        self._lived = 0.0  # node-seconds of processes that others have replaced
 
     def generator(self, name: str) -> Random:
         """A generator of this world's own for `name`. (A text as seed is hashed by SHA-512.)"""
@@ -153,6 +156,11 @@ class World:
     def names(self) -> list[str]:
         """The nodes that run, in order of their first start."""
         return [name for name, driver in self.drivers.items() if driver.alive]
+
+    @property
+    def node_seconds(self) -> float:
+        """Virtual seconds that all processes have lived, together."""
+        return self._lived + sum(driver.lived for driver in self.drivers.values())
 
     def ready(self) -> bool:
         """Whether all running nodes say that they are ready."""
@@ -254,6 +262,8 @@ class World:
         disk.incarnation += 1
         rng = self.generator(f"{name}/{disk.incarnation}")
         driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
+        if name in self.drivers:
+            self._lived += self.drivers[name].lived
         self.drivers[name] = driver
         driver.run(
             self._build(
@@ -272,6 +282,6 @@ class World:
 
 
 def _real_node() -> NodeBuilder:
-    from node import Node  # here, so that a world of fakes needs no overlay
+    from sim.metered import MeteredNode  # here, so that a world of fakes needs no overlay
 
-    return Node
+    return MeteredNode

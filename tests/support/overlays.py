@@ -9,7 +9,8 @@ import msgspec
 
 from overlay.settings import Settings
 from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
-from sim.run import Result, run_scenario
+from sim.result import Result
+from sim.run import run_scenario
 from sim.scenario import Scenario
 from sim.world import World
 from wire.codec import WireCodec

@@ -1,0 +1,91 @@
+"""The nodes of a run: who joins, who serves, and what befalls them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from sim.scenario import Fault
+from sim.world import World
+
+
+class Population:
+    """The nodes in the order of their first start; a scenario counts them from 0."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self.world = world
+        self.names: list[str] = []
+        self._rng = rng
+        self._leaving: dict[str, None] = {}
+
+    def join(self) -> None:
+        """One more node. The first founds; the others know it and one other."""
+        seeds = self.names[:1]
+        if len(self.names) > 1:
+            seeds = [*seeds, self._rng.choice(self.names[1:])]
+        self.names.append(self.world.add_node(seeds=seeds))
+        if len(self.names) == 2:  # a founder that starts again must not found a second ring
+            self.world.introduce(self.names[0], self.names[1:])
+
+    def serving(self) -> list[str]:
+        """Nodes that run and are not about to leave."""
+        return [name for name in self.world.names() if name not in self._leaving]
+
+    def inflict(self, fault: Fault) -> None:
+        """Let it happen now."""
+        world, network = self.world, self.world.network
+        nodes = self._meant(fault)
+        match fault.do:
+            case "crash" | "lose" | "restart" | "drain" | "join" | "pause" | "resume":
+                self._befall(fault.do, nodes)
+            case "cut":
+                network.cut(*nodes)
+            case "sever":
+                network.sever(*nodes)
+            case "partition":
+                network.partition([self.names[n] for n in g] for g in fault.groups)
+            case "block":
+                network.block(*nodes)
+            case "clog":
+                network.clog(*nodes)
+            case "unclog":
+                network.unclog(*nodes)
+            case "heal":
+                network.heal()
+            case "network":
+                assert fault.network is not None
+                world.network.conditions = fault.network
+
+    def _meant(self, fault: Fault) -> list[str]:
+        """Whom it befalls."""
+        if not fault.role:
+            return [self.names[number] for number in fault.nodes]
+        fit = [n for n in self.serving() if self.world.node(n).clusters.role == fault.role]
+        return [self._rng.choice(fit)] if fit else []
+
+    def _befall(self, what: str, nodes: list[str]) -> None:
+        """What happens to processes."""
+        world = self.world
+        match what:
+            case "crash" | "lose":
+                for name in nodes:
+                    if world.drivers[name].alive:
+                        world.crash(name, silent=what == "lose")
+            case "restart":
+                for name in nodes or list(world.drivers):
+                    if not world.drivers[name].alive:
+                        self._leaving.pop(name, None)
+                        world.restart(name)
+            case "drain":
+                for name in nodes:
+                    if world.drivers[name].alive:
+                        self._leaving[name] = None
+                        world.drain(name)
+            case "join":
+                for _ in range(max(1, len(nodes))):
+                    self.join()
+            case "pause":
+                for name in nodes:
+                    world.drivers[name].pause()
+            case "resume":
+                for driver in world.drivers.values():
+                    driver.resume()

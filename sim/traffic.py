@@ -1,0 +1,150 @@
+"""What the overlay says, by purpose: how many messages and bytes, data plane beside maintenance.
+
+Messages are those that nodes hand to their links, counted as DESIGN.md (section 6, Messages) says:
+of the data plane each event or attribute of a message, of the rest each message. Bytes are those
+that connections really carry, what is sent again and the links' own frames included, so that a
+lossy network shows in the bytes and not in the messages.
+
+One table says what each message is for. What gossip carries beside the view (access points, hints
+of the ring) travels in the view's own messages and is counted there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from overlay.links.inbox import unpack
+from overlay.links.messages import Batch, Frame
+from overlay.machine import Message
+
+DATA: Final[dict[str, tuple[str, ...]]] = {
+    "walk": ("Walk",),
+    "visit": ("Visit",),
+    "deliver": ("Deliver",),
+}
+"""Purpose: the messages that are held against the lower bound."""
+
+LINKS: Final = "links"
+"""Acknowledgements and heartbeats, greetings and good-byes of links, and the heads of batches."""
+
+OTHER: Final = "other"
+"""A message that nobody put into a table; a test keeps it empty."""
+
+MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
+    "views": ("Shuffle", "ShuffleReply"),
+    "access_points": ("StalePoint",),
+    "walk_answers": ("WalkHit", "WalkMiss"),
+    "ring": (
+        *("Find", "FindReply", "Stabilise", "Neighbourhood", "AskNeighbourhood", "Rectify"),
+        *("Moved", "Contact"),
+    ),
+    "clusters": (
+        *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
+        *("TakeOver", "TakenOver"),
+    ),
+    "log_copies": ("LogEntries", "LogAck"),
+    "leases": ("Renew", "RenewRefused"),
+    "registrations": ("Register", "Registered", "Unregister", "Unregistered", "NotOwner"),
+    "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
+    "hosts": ("Assign", "Assigned", "Install", "Installed", "Uninstall"),
+    "acceptances": ("Accepted", "TreeMoved"),
+    "inspection": ("AskTrees", "Trees", "AskEvent", "EventFacts"),
+    LINKS: (),
+    OTHER: (),
+}
+"""Purpose: the rest."""
+
+PURPOSES: Final[dict[str, str]] = {
+    name: purpose
+    for table in (DATA, MAINTENANCE)
+    for purpose, names in table.items()
+    for name in names
+}
+
+BATCH_HEAD: Final = 36
+"""Bytes of a batch's frame beside its body: length, tag, numbers, digest, window (measured 30 to
+41 with the wire's codec)."""
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """What one purpose cost. The rates are per node and virtual second of its life."""
+
+    messages: int
+    bytes: int
+    messages_per_node_s: float
+    bytes_per_node_s: float
+
+
+class TrafficReport(msgspec.Struct, frozen=True):
+    """All purposes with their flows; those that nothing was said for are left out."""
+
+    data: dict[str, Flow]
+    maintenance: dict[str, Flow]
+    data_total: Flow
+    maintenance_total: Flow
+    node_seconds: float
+
+
+class Traffic:
+    """Counts while a world runs."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, int] = {}
+        """By the message's name."""
+        self.bytes: dict[str, int] = {}
+        """By the message's name; frames of the links under `LINKS`."""
+        self._split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+        self._frame = msgspec.msgpack.Encoder().encode
+
+    def sent(self, message: Message) -> None:
+        """A node hands a message to a link."""
+        name = type(message).__name__
+        self.messages[name] = self.messages.get(name, 0) + (message.data_units() or 1)
+
+    def written(self, frame: Frame) -> int:
+        """A connection takes a frame; its bytes, the length before it included."""
+        found = self.bytes
+        if type(frame) is not Batch:
+            size = 4 + len(self._frame(frame))
+            self.messages[LINKS] = self.messages.get(LINKS, 0) + 1
+            found[LINKS] = found.get(LINKS, 0) + size
+            return size
+        found[LINKS] = found.get(LINKS, 0) + BATCH_HEAD
+        body = unpack(frame) if frame.compressed else frame.body
+        saved = len(frame.body) / len(body)  # compressed: each message has its share
+        for raw in self._split(body):
+            name = tag(raw)
+            found[name] = found.get(name, 0) + int(len(raw) * saved)
+        return BATCH_HEAD + len(frame.body)
+
+    def report(self, node_seconds: float) -> TrafficReport:
+        """What it came to, for nodes that lived so many seconds together."""
+
+        def flow(names: list[str]) -> Flow:
+            messages = sum(self.messages.get(name, 0) for name in names)
+            size = sum(self.bytes.get(name, 0) for name in names)
+            lived = node_seconds or 1.0
+            return Flow(messages, size, round(messages / lived, 4), round(size / lived, 1))
+
+        names: dict[str, list[str]] = {LINKS: [LINKS]}
+        for name in {**self.messages, **self.bytes}:
+            if name != LINKS:
+                names.setdefault(PURPOSES.get(name, OTHER), []).append(name)
+        data = {purpose: names[purpose] for purpose in DATA if purpose in names}
+        rest = {purpose: names[purpose] for purpose in MAINTENANCE if purpose in names}
+        return TrafficReport(
+            data={purpose: flow(found) for purpose, found in data.items()},
+            maintenance={purpose: flow(found) for purpose, found in rest.items()},
+            data_total=flow([name for found in data.values() for name in found]),
+            maintenance_total=flow([name for found in rest.values() for name in found]),
+            node_seconds=round(node_seconds, 3),
+        )
+
+
+def tag(raw: msgspec.Raw) -> str:
+    """The tag of an encoded message: the text at the head of its array (MessagePack: one byte for
+    the array, one with the text's length; no message has 16 fields or a name of 32 letters)."""
+    head = bytes(memoryview(raw)[:34])
+    return head[2 : 2 + (head[1] & 31)].decode("ascii", "replace")
