@@ -101,7 +101,7 @@ class Node:
         self.draining = False
         self._seeds = dict.fromkeys(seeds, "not tried yet")
         self._watched: dict[str, tuple[Peer, ...]] = {}
-        self._ready = False
+        self._ready = self._ring_known = False
         self._build(codec, overlay, founder=not seeds)
 
     # --- building ---
@@ -310,17 +310,19 @@ class Node:
         self.links.flush()
         while self.turns.run():  # a flush can find a link broken
             self.links.flush()
+        if self._ring_known and not self._ready and self.view.is_filled:
+            self._ready = True
+            self.trace("ready")
 
     # --- readiness and leaving ---
 
     @property
     def ready(self) -> bool:
-        """A way into the ring is known, and the node does not leave."""
+        """The view is filled, a way into the ring is known, and the node does not leave."""
         return self._ready and not self.draining
 
     def _on_ring_known(self, event: RingKnown) -> None:
-        self._ready = True
-        self.trace("ready")
+        self._ring_known = True
 
     def drain(self) -> None:
         """Leave in order: end the subscriptions, hand over what is hosted, say goodbye."""

@@ -133,9 +133,7 @@ class View(Machine):
             if self._shuffles - when >= UNANSWERED_MOST:
                 self.port.count("shuffles_unanswered")
                 self.forget(peer_id)
-        candidates = [entry for entry in self._entries.values() if entry.peer.id not in self._asked]
-        if candidates:
-            self._shuffle_with(max(candidates, key=lambda entry: entry.age).peer)
+        self._shuffle_with_oldest()
 
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
         """A neighbour begins an exchange."""
@@ -152,6 +150,13 @@ class View(Machine):
         if asked is None:
             return  # given up meanwhile
         self._is_settled = not self._hear(sender, message, [sender.id, *asked[1]])
+        if not self.is_filled:  # a newcomer fills its view at once: each answer brought somebody
+            self._shuffle_with_oldest()
+
+    def _shuffle_with_oldest(self) -> None:
+        candidates = [entry for entry in self._entries.values() if entry.peer.id not in self._asked]
+        if candidates:
+            self._shuffle_with(max(candidates, key=lambda entry: entry.age).peer)
 
     def _shuffle_with(self, peer: Peer) -> None:
         mine = self._choose(peer.id)

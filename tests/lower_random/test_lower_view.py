@@ -170,10 +170,10 @@ def test_a_seed_enters_a_full_view_for_the_oldest_and_is_asked_at_once() -> None
 
 
 def test_the_first_neighbour_is_asked_at_once_and_the_oldest_each_period() -> None:
-    port, view, _ = alone(size=5)
+    port, _, _ = alone(size=2)
     port.hear(LinkUp(peer("a"), True))
     assert [to.id for to, _ in port.sent] == ["a"]
-    told = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9), Neighbour(peer("c"), 4))
+    told = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9))
     port.hear(ShuffleReply(told, (), ()), peer("a"))
     port.sent.clear()
     port.advance(2.5)
@@ -181,8 +181,18 @@ def test_the_first_neighbour_is_asked_at_once_and_the_oldest_each_period() -> No
     assert to.id == "b"
     assert isinstance(message, Shuffle)
     assert message.neighbours[0] == Neighbour(port.me, 0, True)
-    assert sorted(entry.peer.id for entry in message.neighbours[1:]) == ["a", "c"]
-    assert {entry.peer.id: entry.age for entry in view.neighbours()} == {"a": 1, "b": 10, "c": 5}
+
+
+def test_a_newcomer_asks_on_at_once_until_nobody_new_is_told() -> None:
+    port, view, _ = alone(size=5)
+    port.hear(LinkUp(peer("a"), True))
+    told = (Neighbour(peer("a"), 0), Neighbour(peer("b"), 9), Neighbour(peer("c"), 4))
+    port.hear(ShuffleReply(told, (), ()), peer("a"))
+    assert [to.id for to, _ in port.sent] == ["a", "b"]  # the oldest, without waiting a period
+    assert not view.is_filled
+    port.hear(ShuffleReply(told, (), ()), peer("b"))
+    assert [to.id for to, _ in port.sent] == ["a", "b"]
+    assert view.is_filled
 
 
 def test_what_was_sent_is_replaced_and_nothing_else() -> None:

@@ -117,3 +117,13 @@ def test_a_peer_that_appears_late_is_found() -> None:
     assert world.status("n0").seeds["10.0.0.1:7000"] == "reached"
     assert world.status("n0").ready
     assert world.status(second).ready
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_ready_means_a_filled_view_and_a_way_into_the_ring(seed: int) -> None:
+    """A newcomer of twenty is ready within a moment, and knows as many others as its view holds."""
+    world = grown(20, seed, settings(view={"size": 8, "shuffle": 4}))
+    newcomer = world.add_node(seeds=[world.node("n7").me.address])
+    wait(world, lambda: world.status(newcomer).ready, 2, "ready, without a shuffle's period")
+    assert world.node(newcomer).view.is_filled
+    assert len(world.node(newcomer).view.peers()) == 8
