@@ -1,0 +1,81 @@
+"""C9: under which of its attributes a conjunction is registered.
+
+Every event visits, for each of its attributes, the virtual node that holds the value. What a
+registration costs is therefore how often its virtual node is visited without need; what an event
+costs is how many *hosts* its trees are on. Both are smallest when a conjunction goes where the
+fewest events come by: under the attribute that is rarest, in an interval that is narrow.
+
+It may seem better to cover all conjunctions with few, popular trees (greedy cover). It is not, once
+a host has room for a bounded number of registrations: nearly everything ends in the tree of an
+attribute that nearly every event has, that tree is cut into as many virtual nodes as its
+registrations fill, and where ranges are wide each event belongs to most of them. Under the rarest
+attribute the trees of popular attributes hold only conjunctions that ask for nothing rarer. These
+are few, and they are the ones that match most; they fit on one host, which every event visits
+anyway (`packing.py`). docs/routing.md has the figures of both.
+
+Popularity is a count of *conjunctions that ask for the attribute*, wherever they are registered.
+Counted by tree it would turn itself round: what is avoided would look rare.
+
+Nodes agree without talking. An attribute of which nothing is known counts as asked for by nobody
+else; what is then still equal is ordered by the hash of the name, which is the same everywhere and,
+unlike the name itself, does not make all of one application's attributes follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matching import Interval
+from matching.values import WHOLE_TYPES
+from overlay.chord.keys import attribute_key
+
+POINT = 1 / 64
+"""The share of an attribute's values that one value is taken for; *wild guess*."""
+BOUNDED = 1 / 4
+"""… that an interval with two ends is taken for; *wild guess*."""
+HALF = 1 / 2
+"""… that an interval with one end, or one boolean, is taken for; *wild guess*."""
+
+_WHOLE_ENDS = tuple(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
+
+
+def breadth(interval: Interval) -> float:
+    """How much of an attribute's values an interval may hold, from 0 to 1, by its shape alone:
+    which values events carry is not known here."""
+    rank = interval.lo[0]
+    if interval.lo >= interval.hi:
+        return 0.0
+    if rank == 0 and interval.hi <= WHOLE_TYPES[0].hi:
+        return HALF if interval.is_point() else 1.0
+    if interval.is_point():
+        return POINT
+    if interval.hi > WHOLE_TYPES[min(rank, 2)].hi:
+        return 1.0  # more than one type: the attribute need only be there
+    open_ends = (interval.lo in _WHOLE_ENDS) + (interval.hi in _WHOLE_ENDS)
+    return (BOUNDED, HALF, 1.0)[open_ends]
+
+
+def traffic(attribute: str, interval: Interval, popularity: Mapping[str, int]) -> float:
+    """How many events may come by a registration there; only its order means something.
+
+    `popularity`: attribute -> conjunctions known to ask for it. Events are taken to carry an
+    attribute as often as conjunctions ask for it.
+    """
+    return (1 + popularity.get(attribute, 0)) * breadth(interval)
+
+
+def choose_pivot(
+    pivots: Sequence[tuple[str, Interval]], popularity: Mapping[str, int]
+) -> tuple[str, Interval]:
+    """The one of a conjunction's pivots (`Conjunction.pivots()`, at least one) with the least
+    traffic. The order of `pivots` does not matter."""
+    if len(pivots) == 1:
+        return pivots[0]
+    priced = [(traffic(name, interval, popularity), name, interval) for name, interval in pivots]
+    least = min(price for price, _, _ in priced)
+    equal = [(name, interval) for price, name, interval in priced if price == least]
+    return equal[0] if len(equal) == 1 else min(equal, key=_by_hash)
+
+
+def _by_hash(pivot: tuple[str, Interval]) -> str:
+    return attribute_key(pivot[0])

@@ -1,0 +1,214 @@
+"""C5, C9: what a publisher may know of a host's registrations, so that it skips a visit in vain.
+
+A summary is a short list of *boxes*. A box says: an event that has all of these attributes, each
+with a value in its interval. Each registered conjunction lies in some box, so an event that no box
+admits matches none of them. A box asks for fewer attributes and wider intervals than the
+conjunctions in it, hence a summary is small and says yes too often, never no too often. The empty
+summary is *nobody* (C5).
+
+Three-valued logic needs no care beyond one thing: a conjunction's pivots are null-rejecting, so it
+is never true without one of them, and never outside of its interval. What is no pivot (IS NULL) is
+left out of the box. A conjunction without a pivot makes a box without conditions.
+
+**Making one.** Boxes are merged greedily, each time the pair whose merging adds least to what is
+admitted. What is admitted is estimated from the conjunctions themselves, since nothing else is
+known: an attribute is in an event as often as conjunctions ask for it, and a value lies in an
+interval in proportion to the interval's ends among all of that attribute's. The loosest are put
+in first: what lies in them then costs nothing more. It takes some n * boxes estimates, each of a
+few attributes.
+
+**Slack.** A summary that is out with publishers has to be recalled when a registration comes that
+it does not admit. So the ends of the intervals are pushed outwards by some of the ends beyond them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from matching import Attributes, Conjunction, Cut, Interval
+from matching.values import BOTTOM, TOP
+
+Box: TypeAlias = tuple[tuple[str, Interval], ...]
+"""(attribute, interval) each, sorted by attribute; no attribute twice."""
+
+
+def box_of(conjunction: Conjunction) -> Box:
+    """The smallest box around a conjunction."""
+    return tuple(sorted(conjunction.pivots(), key=lambda pivot: pivot[0]))
+
+
+def contains(outer: Box, inner: Box) -> bool:
+    """Whether each event that `inner` admits is admitted by `outer` too."""
+    asked = dict(inner)
+    for name, interval in outer:
+        found = asked.get(name)
+        if found is None or found.lo < interval.lo or found.hi > interval.hi:
+            return False
+    return True
+
+
+def admits(box: Box, attributes: Attributes) -> bool:
+    """Whether an event with these attributes lies in the box."""
+    return all(interval.contains(attributes.get(name)) for name, interval in box)
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True):
+    """All events that may match something, and some more."""
+
+    boxes: tuple[Box, ...] = ()
+
+    def admits(self, attributes: Attributes) -> bool:
+        """False only if none of the summarised conjunctions can match the event."""
+        return any(admits(box, attributes) for box in self.boxes)
+
+    def covers(self, conjunction: Conjunction) -> bool:
+        """Whether all events that the conjunction may match are admitted already.
+
+        One box has to hold it whole: False may be said of what several hold together.
+        """
+        inner = box_of(conjunction)
+        return any(contains(box, inner) for box in self.boxes)
+
+    def widened(self, conjunctions: Iterable[Conjunction], most: int) -> Summary:
+        """This summary, made to cover these as well, of at most `most` boxes."""
+        new = [box_of(one) for one in conjunctions if not self.covers(one)]
+        return _merged([*self.boxes, *new], most, 0.0) if new else self
+
+
+def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0) -> Summary:
+    """A summary of at most `most` (at least 1) boxes.
+
+    `slack`: how far ends are pushed outwards, as a share (0 to 1) of all ends that the attribute's
+    intervals have.
+    """
+    return _merged([box_of(one) for one in conjunctions], most, slack)
+
+
+_Spans: TypeAlias = dict[str, tuple[int, int]]
+"""A box on the scale: attribute -> (index of the lower end, of the upper one)."""
+
+
+class _Scale:
+    """The ends of all intervals, by attribute, sorted: what lies between two is their number."""
+
+    def __init__(self, boxes: list[Box]) -> None:
+        ends: dict[str, list[Cut]] = {}
+        for box in boxes:
+            for name, interval in box:
+                ends.setdefault(name, []).extend((interval.lo, interval.hi))
+        self.presence = {name: len(cuts) / 2 / len(boxes) for name, cuts in ends.items()}
+        self.ends = {
+            name: sorted(dict.fromkeys([BOTTOM, TOP, *cuts])) for name, cuts in ends.items()
+        }
+
+    def spans(self, box: Box) -> _Spans:
+        """The box in places on the scale."""
+        return {
+            name: (bisect_left(self.ends[name], at.lo), bisect_left(self.ends[name], at.hi))
+            for name, at in box
+        }
+
+    def box(self, spans: _Spans, slack: float) -> Box:
+        """… and back, with its intervals widened by `slack`."""
+        out = []
+        for name, (lo, hi) in sorted(spans.items()):
+            ends = self.ends[name]
+            push = int(slack * len(ends))
+            out.append(
+                (name, Interval(ends[max(lo - push, 0)], ends[min(hi + push, len(ends) - 1)]))
+            )
+        return tuple(out)
+
+    def size(self, spans: _Spans) -> float:
+        """The estimated share of events that a box admits."""
+        share = 1.0
+        for name, (lo, hi) in spans.items():
+            share *= self.presence[name] * (hi - lo) / (len(self.ends[name]) - 1)
+        return share
+
+
+def _join(left: _Spans, right: _Spans) -> _Spans:
+    """The smallest box around two."""
+    if len(right) < len(left):
+        left, right = right, left
+    return {
+        name: (min(span[0], other[0]), max(span[1], other[1]))
+        for name, span in left.items()
+        if (other := right.get(name)) is not None
+    }
+
+
+def _inside(inner: _Spans, outer: _Spans) -> bool:
+    return all(
+        (span := inner.get(name)) is not None and span[0] >= lo and span[1] <= hi
+        for name, (lo, hi) in outer.items()
+    )
+
+
+class _Cluster:
+    """A box in the making, and the cheapest partner among those before it."""
+
+    __slots__ = ("growth", "partner", "size", "spans")
+
+    def __init__(self, spans: _Spans, size: float) -> None:
+        self.spans = spans
+        self.size = size
+        self.growth = 0.0
+        self.partner: _Cluster | None = None
+
+    def choose(self, others: list[_Cluster], scale: _Scale) -> None:
+        """Find the partner with which merging admits least that is new."""
+        self.partner = None
+        for other in others:
+            growth = scale.size(_join(self.spans, other.spans)) - self.size - other.size
+            if self.partner is None or growth < self.growth:
+                self.partner, self.growth = other, growth
+
+
+def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
+    return tuple((name, interval.lo, interval.hi) for name, interval in box)
+
+
+def _merged(boxes: list[Box], most: int, slack: float) -> Summary:
+    scale = _Scale(boxes)
+    spans = [scale.spans(box) for box in boxes]
+    sizes = [scale.size(one) for one in spans]
+    clusters: list[_Cluster] = []
+    for number in sorted(range(len(boxes)), key=lambda n: (-sizes[n], _order(boxes[n]))):
+        _insert(clusters, _Cluster(spans[number], sizes[number]), scale)
+        if len(clusters) > most:
+            _merge_cheapest(clusters, scale)
+    found = [scale.box(cluster.spans, slack) for cluster in clusters]
+    return Summary(tuple(sorted(found, key=_order)))
+
+
+def _insert(clusters: list[_Cluster], new: _Cluster, scale: _Scale) -> None:
+    if any(_inside(new.spans, cluster.spans) for cluster in clusters):
+        return
+    new.choose(clusters, scale)
+    clusters.append(new)
+
+
+def _merge_cheapest(clusters: list[_Cluster], scale: _Scale) -> None:
+    """One cluster less. The first has no partner: nothing is before it."""
+    left = min(clusters[1:], key=lambda cluster: cluster.growth)
+    right = left.partner
+    assert right is not None
+    joined = _join(left.spans, right.spans)
+    kept = [
+        cluster
+        for cluster in clusters
+        if cluster is not left and cluster is not right and not _inside(cluster.spans, joined)
+    ]
+    gone = [cluster for cluster in clusters if cluster not in kept]
+    clusters[:] = kept
+    for place, cluster in enumerate(clusters):
+        if place == 0:
+            cluster.partner = None
+        elif cluster.partner is None or cluster.partner in gone:
+            cluster.choose(clusters[:place], scale)
+    _insert(clusters, _Cluster(joined, scale.size(joined)), scale)
