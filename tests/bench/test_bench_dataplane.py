@@ -1,0 +1,96 @@
+"""The data plane's bench: selectors mean the harness's predicates, patches fit, verdicts count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.dataplane import CONTESTANTS, Row, is_complete, row
+from bench.dataplane_adapter import draft, selector
+from bench.dataplane_stage import WIDER, StageError, stage
+from matching import compile_selector
+
+ROW = (2.0, 10.0, -30.5, 100.0, 1.0, 1.7e9, 1, b"N1", b"a1x", b"quake")
+
+
+@pytest.mark.parametrize(
+    ("predicates", "wanted"),
+    [
+        ([("mag", "range", 2.0, 3.0)], True),
+        ([("mag", "range", 1.0, 2.0)], False),
+        ([("lat", "range", -1e2, -30.5), ("net", "eq", "N1", None)], False),
+        ([("flag", "eq", True, None), ("region", "prefix", "a1", None)], True),
+        ([("flag", "eq", False, None)], False),
+        ([("region", "prefix", "a2", None)], False),
+        ([("time", "range", 1e-5, 2e9), ("kind", "eq", "quake", None)], True),
+    ],
+)
+def test_a_selector_means_what_the_harness_means(predicates: list[Any], wanted: bool) -> None:
+    event = draft(ROW, b"all of it", 5.0)
+    assert compile_selector(selector(predicates)).matches(event.attributes) is wanted
+    assert event.payload == b"all of it"
+
+
+def a_harness(folder: Path) -> Path:
+    """Files with nothing in them but the texts that are patched."""
+    (folder / "adapters").mkdir(parents=True)
+    for name in ("harness.py", "workload.py"):
+        (folder / name).write_text("")
+    for name, old, _ in WIDER:
+        file = folder / name
+        before = file.read_text() if file.exists() else ""
+        file.write_text(before + old + "\n")
+    return folder
+
+
+def test_the_copy_has_canopy_and_wider_counters_and_leaves_the_original_alone(
+    tmp_path: Path,
+) -> None:
+    harness = a_harness(tmp_path / "peers")
+    before = (harness / "child.py").read_text()
+    copy = stage(harness, tmp_path / "copy", seed=5, parts=True)
+    assert "One as Adapter" in (copy / "adapters" / "canopy_one.py").read_text()
+    assert "C = 64" in (copy / "workload.py").read_text()
+    assert "8, 72, 136" in (copy / "child.py").read_text()
+    assert (harness / "child.py").read_text() == before
+    plain = stage(harness, tmp_path / "plain", seed=5, parts=False)
+    assert (plain / "child.py").read_text() == before
+    assert "(5,)" in (plain / "workload.py").read_text()
+
+
+def test_a_harness_that_has_changed_is_named(tmp_path: Path) -> None:
+    harness = a_harness(tmp_path / "peers")
+    (harness / "child.py").write_text("something else")
+    with pytest.raises(StageError, match=r"child\.py"):
+        stage(harness, tmp_path / "copy", seed=1, parts=True)
+    with pytest.raises(StageError, match="no harness"):
+        stage(tmp_path / "nowhere", tmp_path / "other", seed=1, parts=False)
+
+
+def found(**changes: Any) -> Row:
+    whole = {"missing": 0, "dup": 0, "spurious": 0, "bad": 0, "ev_s": 100.0}
+    return {
+        **whole,
+        "cpu_server": 1.0,
+        "cpu_subs": 2.0,
+        "cpu_pub": 3.0,
+        "rss_server": 9.0,
+    } | changes
+
+
+@pytest.mark.parametrize(
+    "fault", [{"missing": 1}, {"dup": 1}, {"spurious": 1}, {"incomplete": True}, {"error": "x"}]
+)
+def test_one_wrong_delivery_is_incomplete(fault: Row) -> None:
+    assert is_complete(found())
+    assert not is_complete(found(**fault))
+    assert not row(CONTESTANTS[0], 10, "one", [found(), found(**fault)], [])["complete"]
+
+
+def test_a_row_has_medians_and_says_what_was_not_measured() -> None:
+    runs = [found(ev_s=speed) for speed in (1.0, 3.0, 2.0)]
+    got = row(CONTESTANTS[0], 10, "one", runs, [])
+    assert (got["events_per_second"], got["cpu_s_per_million"]) == (2.0, 6.0)
+    assert (got["p50_ms"], got["complete"]) == (None, True)
