@@ -105,8 +105,9 @@ class Port(Protocol):
         """Answer a client of this node, or tell it news (overlay/client.py, Reply)."""
 
     def store(self, record: bytes) -> None:
-        """Keep `record` on disk, durable before any later send of this turn leaves. What was
-        stored is handed to the node at its next start."""
+        """Keep `record` (not empty) on disk, durable before anything of this turn leaves: frames,
+        and replies to clients. What was stored is handed to the node at its next start, and
+        perhaps some of what was not yet durable (overlay/records.py has the whole contract)."""
 
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (traces/schema.py). Costs little when tracing is off."""

@@ -1,6 +1,6 @@
 """The simulator: the very same Node in a world of virtual time, by seed.
 
-In the order of reading: `world` (time, nodes, clients), `driver` (one process), `network`,
+In the order of reading: `world` (time, nodes, clients), `driver` (one process), `network`, `disk`,
 `recorder` (trace hash), `clients` (who subscribes and publishes), `workload` (what), `oracle` (what
 should have come), `checkers` (what must hold), `traffic` (what it cost), `scenario` (a run as
 YAML), `population` (its nodes and what befalls them), `run` (its stages), `result`.

@@ -8,8 +8,8 @@ is found out.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from overlay.links.events import Codec
 from overlay.links.messages import Frame
 from overlay.machine import Peer
 from overlay.settings import Settings
+from sim.disk import Disk, DiskError
 from sim.network import Network
 from sim.recorder import Recorder
 from sim.traffic import Traffic
@@ -29,16 +30,6 @@ microsecond."""
 ROUNDING = 1e-9
 """Seconds by which a tick is late where the sum of two doubles comes out before the deadline: a
 tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
-
-
-@dataclass
-class Disk:
-    """What survives a crash: the node's id, how often it started, and its stored records."""
-
-    node: str
-    address: str
-    incarnation: int = 0
-    records: list[bytes] = field(default_factory=list)
 
 
 class SimNode(Protocol):
@@ -116,6 +107,9 @@ class Host(Protocol):
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Put an action on the heap."""
 
+    def crash(self, name: str, *, silent: bool = False) -> None:
+        """A process ends without a word."""
+
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
         """A node answers a client, or has news for it."""
 
@@ -138,7 +132,12 @@ class SimDriver:
         self._network = world.network
         self._offset = clock - world.now
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
-        self._paused: list[tuple[str, tuple[Any, ...]]] | None = None  # inputs that wait, in order
+        self._paused = False
+        self._syncing = False
+        self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
+        self._replies: list[tuple[int, Reply]] = []  # of the present turn
+        self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
+        # what it does after it has stored something, until that is durable
 
     def run(self, node: Any) -> None:
         """Take `node` in charge and start it."""
@@ -151,6 +150,7 @@ class SimDriver:
         """The process ends here and now; the disk stays."""
         self.alive = False
         self._ended = self._world.now
+        self.disk.tear()
         self._network.vanish(self, silent=silent)
 
     @property
@@ -200,30 +200,43 @@ class SimDriver:
 
     def pause(self) -> None:
         """The process stands still (SIGSTOP, a long pause of its machine): what comes in waits."""
-        if self._paused is None:
-            self._paused = []
+        self._paused = True
 
     def resume(self) -> None:
         """It goes on, with everything that came in meanwhile, and its ticks are late."""
-        if self._paused is None:
-            return
-        waiting, self._paused = self._paused, None
-        for name, arguments in waiting:
-            if self.alive:
-                self._input(name, *arguments)
-        self._after()
+        if self._paused:
+            self._paused = False
+            self._catch_up()
+
+    @property
+    def _stands(self) -> bool:
+        return self._paused or self._syncing
 
     def _input(self, name: str, *arguments: Any) -> None:
-        if self._paused is not None:
-            self._paused.append((name, arguments))
+        if self._stands:
+            self._inputs.append((name, arguments))
             return
         getattr(self.node, name)(*arguments)
         self._after()
 
+    def _catch_up(self) -> None:
+        while self._inputs and self.alive and not self._stands:
+            name, arguments = self._inputs.popleft()
+            self._input(name, *arguments)
+        self._after()
+
     def _after(self) -> None:
-        """After every input: end if drained, else see to the next tick."""
-        if not self.alive or self._paused is not None:
+        """After every input: let out what it came to, end if drained, else see to the next tick."""
+        if not self.alive or self._stands:
             return
+        if self._held is not None:
+            self._syncing = True
+            if delay := self.disk.sync_time():
+                self._world.at(self._world.now + delay, self._synced)
+            else:
+                self._synced()
+            return
+        self._answer()
         if self.node.drained:
             self.node.leave("left")
             self.sum_up("left")
@@ -239,11 +252,34 @@ class SimDriver:
             self._tick_at = at
             self._world.at(at, self._tick, at)
 
+    def _synced(self) -> None:
+        """The disk has answered: what waited for it may leave, and come in."""
+        if not self.alive:
+            return
+        self._syncing = False
+        try:
+            self.disk.sync()
+        except DiskError:
+            self._world.crash(self.name)
+            return
+        held, self._held = self._held or [], None
+        self._answer()
+        for action, arguments in held:
+            action(*arguments)
+        self._catch_up()
+
+    def _answer(self) -> None:
+        """The turn's replies."""
+        if self._replies:
+            replies, self._replies = self._replies, []
+            for client, reply in replies:
+                self._world.replied(self, client, reply)
+
     def _tick(self, at: float) -> None:
         if not self.alive or at != self._tick_at:
             return  # overtaken by an earlier one
-        if self._paused is not None:
-            self._tick_at = -1.0  # `resume` sees to it
+        if self._stands:
+            self._tick_at = -1.0  # `_catch_up` sees to it
             return
         self._tick_at = -1.0
         deadline = self.node.deadline()
@@ -259,27 +295,35 @@ class SimDriver:
 
     def write(self, connection: int, frame: Frame) -> None:
         """See overlay.links.events.Transport."""
-        self._network.write(connection, frame)
+        if self._held is None:
+            self._network.write(connection, frame)
+        else:
+            self._held.append((self._network.write, (connection, frame)))
 
     def close(self, connection: int, reason: str) -> None:
         """See overlay.links.events.Transport."""
-        self._network.close(connection, reason)
+        if self._held is None:
+            self._network.close(connection, reason)
+        else:
+            self._held.append((self._network.close, (connection, reason)))
 
     def clock(self) -> float:
         """This process's monotonic seconds."""
         return self._world.now + self._offset
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Answer a client."""
-        self._world.replied(self, client, reply)
+        """Answer a client, at the end of the turn."""
+        self._replies.append((client, reply))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """One trace record."""
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def store(self, record: bytes) -> None:
-        """Durable at once: this disk never loses what it took."""
-        self.disk.records.append(record)
+        """Durable at the end of the turn; what the node says from now on waits for it."""
+        self.disk.store(record)
+        if self._held is None:
+            self._held = []
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """The phone book keeps the last word on each name."""

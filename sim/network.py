@@ -7,6 +7,10 @@ a latency of its own: a frame may never overtake the one before it, so its arriv
 gone, so that the links' numbers, gaps and retransmission are put to work, which a process meets
 only after a resumed connection.
 
+Bandwidth: a frame leaves when the process's uplink and then the connection have sent what was
+written before it, and takes its bytes' time on each; then comes the latency. A frame that vanishes
+has taken that time as well. Receivers take whatever arrives.
+
 Frames are handed over as structs; the body of a batch is bytes, really encoded by the codec.
 Whether two processes can talk is asked when a frame *arrives*: a partition swallows what is under
 way. A dial into a partition is never answered, like a packet to a silent host; a dial to a process
@@ -17,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from overlay.links.messages import Frame
 from sim.traffic import Traffic
@@ -54,6 +59,10 @@ class Process(Protocol):
         """The connection is gone."""
 
 
+Bandwidth = Annotated[float, Meta(ge=0)]
+"""Bytes per second; 0: without limit."""
+
+
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the network is like now. Latency in seconds, evenly spread between the two."""
 
@@ -61,19 +70,22 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_high: float = 0.020  # wild guess: nodes of one continent
     loss: float = 0.0  # share of frames that vanish
     duplicate: float = 0.0  # share of frames that come twice
+    link_bandwidth: Bandwidth = 0.0  # of each connection, in each direction
+    node_bandwidth: Bandwidth = 0.0  # of all that a node sends, over all its connections
 
 
 class End:
     """One side of a connection."""
 
-    __slots__ = ("clear_at", "number", "open", "other", "process")
+    __slots__ = ("clear_at", "number", "open", "other", "process", "sent_at")
 
     def __init__(self, number: int, process: Process) -> None:
         self.number = number
         self.process = process
         self.other: End | None = None
         self.open = True
-        self.clear_at = 0.0  # when the last thing that this end wrote arrives
+        self.sent_at = 0.0  # when the last thing that this end wrote has left
+        self.clear_at = 0.0  # … and when it arrives
 
 
 class Network:
@@ -97,6 +109,8 @@ class Network:
         self._blocked: dict[tuple[str, str], None] = {}  # (from, to) that swallow
         self._clogged: dict[tuple[str, str], list[tuple[Callable[..., object], tuple[Any, ...]]]]
         self._clogged = {}  # (from, to) that hold back, with what they hold, in order
+        self._throttled: dict[tuple[str, str], float] = {}  # (from, to or "": all) -> bandwidth
+        self._uplinks: dict[str, float] = {}  # process name -> when it has sent all
         self._numbers = 0
 
     # --- what processes do ---
@@ -119,12 +133,15 @@ class Network:
         other = end.other
         assert other is not None, "a frame was written before the connection opened"
         self.frames += 1
-        self._traffic.written(frame)
+        size = self._traffic.written(frame)
         conditions = self.conditions
+        leaves = self._now()
+        if self._throttled or conditions.node_bandwidth or conditions.link_bandwidth:
+            leaves = self._leaves(end, size)
         if conditions.loss and self._rng.random() < conditions.loss:
             self.lost += 1
             return
-        arrival = max(end.clear_at, self._now() + self._latency())
+        arrival = max(end.clear_at, leaves + self._latency())
         end.clear_at = arrival
         self._schedule(arrival, self._arrive, other, frame)
         if conditions.duplicate and self._rng.random() < conditions.duplicate:
@@ -137,7 +154,7 @@ class Network:
             return
         end.open = False
         if end.other is not None:
-            at = max(end.clear_at, self._now() + self._latency())
+            at = max(end.clear_at, max(self._now(), end.sent_at) + self._latency())
             self._schedule(at, self._hang_up, end.other, reason)
 
     def vanish(self, process: Process, *, silent: bool = False) -> None:
@@ -188,9 +205,17 @@ class Network:
         for action, arguments in self._clogged.pop((sender, receiver), []):
             self._schedule(self._now(), action, *arguments)
 
+    def throttle(self, sender: str, receiver: str, bandwidth: float) -> None:
+        """From now on only so many bytes per second from `sender` to `receiver` (on each of their
+        connections), or with "" to all together; 0: as the conditions say."""
+        self._throttled[sender, receiver] = bandwidth
+        if not bandwidth:
+            del self._throttled[sender, receiver]
+
     def heal(self) -> None:
-        """Everybody reaches everybody."""
+        """Everybody reaches everybody, as fast as the conditions allow."""
         self._sides = {}
+        self._throttled = {}
         self._blocked = {}
         for sender, receiver in list(self._clogged):
             self.unclog(sender, receiver)
@@ -213,6 +238,19 @@ class Network:
         conditions = self.conditions
         spread = conditions.latency_high - conditions.latency_low
         return conditions.latency_low + spread * self._rng.random()
+
+    def _leaves(self, end: End, size: int) -> float:
+        """When a frame of so many bytes has left, after all that was written before it."""
+        assert end.other is not None
+        name, conditions = end.process.name, self.conditions
+        at = self._now()
+        uplink = self._throttled.get((name, ""), conditions.node_bandwidth)
+        if uplink:
+            at = self._uplinks[name] = max(at, self._uplinks.get(name, 0.0)) + size / uplink
+        link = self._throttled.get((name, end.other.process.name), conditions.link_bandwidth)
+        at = max(at, end.sent_at) + (size / link if link else 0.0)
+        end.sent_at = at
+        return at
 
     def _knock(self, end: End, address: str) -> None:
         if not end.open:

@@ -35,8 +35,17 @@ class Population:
         world, network = self.world, self.world.network
         nodes = self._meant(fault)
         match fault.do:
-            case "crash" | "lose" | "restart" | "drain" | "join" | "pause" | "resume":
+            case "crash" | "lose" | "drain" | "join" | "pause" | "resume":
                 self._befall(fault.do, nodes)
+            case "restart":
+                self._restart(nodes or list(world.drivers), fault.wiped)
+            case "disk":
+                assert fault.disk is not None
+                if not fault.nodes and not fault.role:
+                    world.disk_conditions = fault.disk
+                    nodes = list(world.drivers)
+                for name in nodes:
+                    world.drivers[name].disk.conditions = fault.disk
             case "cut":
                 network.cut(*nodes)
             case "sever":
@@ -49,6 +58,8 @@ class Population:
                 network.clog(*nodes)
             case "unclog":
                 network.unclog(*nodes)
+            case "throttle":
+                network.throttle(nodes[0], "".join(nodes[1:]), fault.bandwidth)
             case "heal":
                 network.heal()
             case "network":
@@ -70,11 +81,6 @@ class Population:
                 for name in nodes:
                     if world.drivers[name].alive:
                         world.crash(name, silent=what == "lose")
-            case "restart":
-                for name in nodes or list(world.drivers):
-                    if not world.drivers[name].alive:
-                        self._leaving.pop(name, None)
-                        world.restart(name)
             case "drain":
                 for name in nodes:
                     if world.drivers[name].alive:
@@ -89,3 +95,9 @@ class Population:
             case "resume":
                 for driver in world.drivers.values():
                     driver.resume()
+
+    def _restart(self, nodes: list[str], wiped: bool) -> None:
+        for name in nodes:
+            if not self.world.drivers[name].alive:
+                self._leaving.pop(name, None)
+                self.world.restart(name, wiped=wiped)

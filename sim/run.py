@@ -75,6 +75,7 @@ class Run:
         self.scenario = scenario
         self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
         self.world.network.conditions = scenario.network
+        self.world.disk_conditions = scenario.disk
         self.violations: list[Violation] = []
         self._progress = progress or (lambda stage, time, share: None)
         self._watch: Watch | None = None

@@ -6,7 +6,8 @@
     events: 400                  # built-in workload, or a list of attributes
     rate: 50                     # events per second
     settings: {tree: {routing: counting, split_at: 16}}
-    network: {loss: 0.02, latency_high: 0.2}
+    network: {loss: 0.02, latency_high: 0.2, node_bandwidth: 1000000}   # bytes per second
+    disk: {sync_low: 0.001, sync_high: 0.02}                            # sim/disk.py
     faults:                      # times are seconds after the first event
       - {at: 2, do: crash, nodes: [5]}
       - {at: 3, do: drain, role: broker}
@@ -19,6 +20,10 @@
       - {at: 18, do: unclog, nodes: [0, 3]}
       - {at: 19, do: pause, role: primary}
       - {at: 21, do: resume}
+      - {at: 22, do: throttle, nodes: [0, 3], bandwidth: 20000}   # one node: all that it sends
+      - {at: 23, do: disk, role: broker, disk: {fail: 1}}         # ends at the next sync
+      - {at: 30, do: disk, disk: {}}                              # all disks are well again
+      - {at: 31, do: restart, nodes: [5], wiped: true}            # on an empty disk: a new node
 
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
@@ -33,6 +38,7 @@ from msgspec import Meta
 
 from matching import Value
 from overlay.settings import Settings
+from sim.disk import DiskConditions
 from sim.network import Conditions
 from sim.workload import Shape
 
@@ -58,14 +64,18 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # fmt: off
     do: Literal[
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
-        "block", "clog", "unclog", "pause", "resume",
+        "block", "clog", "unclog", "pause", "resume", "throttle", "disk",
     ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
     # unclog: one way only, from the first of two nodes to the second; resume: all that are paused
+    # throttle: one way as well, or all that one node sends, until `heal`
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
     groups: tuple[tuple[int, ...], ...] = ()
     network: Conditions | None = None
+    bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more
+    disk: DiskConditions | None = None  # of the nodes named, or of all
+    wiped: bool = False  # restart: the disk is gone
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +91,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Shape = Shape()
     settings: Settings = Settings()
     network: Conditions = Conditions()
+    disk: DiskConditions = DiskConditions()
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] = 0.2  # seconds between the starts of two nodes
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
@@ -122,6 +133,10 @@ def check_nodes(scenario: Scenario) -> None:
             raise ScenarioError(f"fault {fault.do!r} at {fault.at} s needs exactly two nodes")
         if fault.do == "network" and fault.network is None:
             raise ScenarioError(f"fault 'network' at {fault.at} s needs `network`")
+        if fault.do == "throttle" and len(fault.nodes) not in (1, 2):
+            raise ScenarioError(f"fault 'throttle' at {fault.at} s needs one node or two")
+        if fault.do == "disk" and fault.disk is None:
+            raise ScenarioError(f"fault 'disk' at {fault.at} s needs `disk`")
         if fault.do == "join":
             known += max(1, len(fault.nodes))
     if isinstance(scenario.subscriptions, tuple):

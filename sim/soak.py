@@ -29,6 +29,7 @@ from overlay.settings import (
     WalkSettings,
 )
 from sim.checkers import Violation
+from sim.disk import DiskConditions
 from sim.network import Conditions
 from sim.result import Result
 from sim.run import Progress, Run
@@ -106,6 +107,10 @@ def draw_scenario(seed: int) -> Scenario:
     rate = rng.choice((4.0, 10.0, 40.0))
     settings = _settings(rng)
     faults = _faults(rng, nodes, events / rate, alone=settings.cluster.size == 1)
+    later = Random(
+        f"{seed}/soak/later"
+    )  # what was added later, so that old seeds stay what they are
+    faults = _later_faults(later, nodes, faults)
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if network != Conditions():
         # Whoever hears of no ring in time founds one; rings that meet with members are not united
@@ -125,7 +130,8 @@ def draw_scenario(seed: int) -> Scenario:
             most_terms=rng.choice((2, 3)),
         ),
         settings=settings,
-        network=network,
+        network=_narrow(later, network),
+        disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
         faults=faults,
         eager=rng.random() < 0.5,
         probes=40,
@@ -170,6 +176,29 @@ def _bad(rng: Random) -> Conditions:
         loss=rng.choice((0.0, 0.01, 0.05)),
         duplicate=rng.choice((0.0, 0.0, 0.05)),
     )
+
+
+def _narrow(rng: Random, network: Conditions) -> Conditions:
+    """Sometimes links or nodes that can not send all that they have to at once. (Under some 30 kB/s
+    a busy node's heartbeats wait behind its events for as long as silence that counts as death.)"""
+    link, node = rng.choice(((0.0, 0.0), (0.0, 0.0), (50e3, 0.0), (0.0, 200e3), (100e3, 1e6)))
+    return msgspec.structs.replace(network, link_bandwidth=link, node_bandwidth=node)
+
+
+def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Some who come back have lost their disk; a way or a node becomes slow for a while."""
+    found: list[Fault] = []
+    for fault in faults:
+        if fault.do == "restart" and rng.random() < 0.3:
+            fault = msgspec.structs.replace(fault, wiped=True)
+        found.append(fault)
+    if nodes > 1 and rng.random() < 0.3:
+        at = FIRST_FAULT + 10 * rng.random()
+        slow = tuple(rng.sample(range(nodes), rng.choice((1, 2))))
+        bandwidth = rng.choice((30e3, 100e3))
+        found.append(Fault(at, "throttle", nodes=slow, bandwidth=bandwidth))
+        found.append(Fault(at + SHORT + 5 * rng.random(), "throttle", nodes=slow))
+    return tuple(sorted(found, key=lambda fault: fault.at))
 
 
 def _faults(rng: Random, nodes: int, length: float, alone: bool) -> tuple[Fault, ...]:

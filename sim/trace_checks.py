@@ -96,7 +96,7 @@ def check_paths(records: Iterable[Record], heights: dict[str, int]) -> list[Viol
 def check_counting(world: World) -> list[Violation]:
     """An event that counting accepted and the recheck refused had some conjunction's attributes."""
     events = {event.identity: event.attributes for event in world.clients.publications}
-    names = {world.drivers[name].disk.node: name for name in world.drivers}
+    names = world.identities
     conjunctions: dict[str, list[object]] = {}
     for subscription in world.clients.subscriptions:
         found = compile_selector(subscription.selector).conjunctions

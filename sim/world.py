@@ -27,7 +27,8 @@ from overlay.links.events import Codec
 from overlay.machine import Peer
 from overlay.settings import Settings
 from sim.clients import Clients, Publication, Subscription
-from sim.driver import CLOCKS, Disk, NodeBuilder, SimDriver
+from sim.disk import Disk, DiskConditions, DiskError
+from sim.driver import CLOCKS, NodeBuilder, SimDriver
 from sim.network import Network
 from sim.recorder import EPOCH, Recorder
 from sim.traffic import Traffic
@@ -64,6 +65,10 @@ class World:
         self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)
         self.drivers: dict[str, SimDriver] = {}
         """The newest process of each node, by the node's name; also of those that ended."""
+        self.identities: dict[str, str] = {}
+        """Every node id that ever was, and the name of its node (one may lose its disk)."""
+        self.disk_conditions = DiskConditions()
+        """Of disks that begin from now on."""
         self.directory: dict[str, tuple[str, ...]] = {}
         """The phone book: what nodes told of addresses."""
         self._peer_lists: dict[str, tuple[str, ...]] = {}
@@ -73,6 +78,7 @@ class World:
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
         self._ids = self.generator("ids")
+        self._wiped: dict[str, None] = {}  # ids that began on an empty disk instead of another
         self._lived = 0.0  # node-seconds of processes that others have replaced
 
     def generator(self, name: str) -> Random:
@@ -123,7 +129,7 @@ class World:
         name = name or f"n{number}"
         assert name not in self.drivers, f"there is a node {name} already"
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
-        disk = Disk(f"{self._ids.getrandbits(64):016x}", address)
+        disk = self._new_disk(name, address)
         self._peer_lists[name] = tuple(
             self.drivers[seed].disk.address if seed in self.drivers else seed for seed in seeds
         )
@@ -135,14 +141,21 @@ class World:
         self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
 
     def crash(self, name: str, *, silent: bool = False) -> None:
-        """The node's process dies; with `silent` its machine too, so that nobody is told."""
+        """The node's process dies; with `silent` its machine too, so that nobody is told. What its
+        disk did not have yet is lost, or torn (sim/disk.py)."""
         self.drivers[name].stop(silent=silent)
         self.clients.crashed(name, self.now)
 
-    def restart(self, name: str) -> None:
-        """Start a crashed or drained node again, with its disk."""
-        assert not self.drivers[name].alive, f"{name} is running"
-        self._start(name, self.drivers[name].disk)
+    def restart(self, name: str, *, wiped: bool = False) -> bool:
+        """Start a crashed or drained node again, with its disk, or `wiped` with an empty one: then
+        it is another node at the same address. Whether it came up: a full disk forbids it."""
+        driver = self.drivers[name]
+        assert not driver.alive, f"{name} is running"
+        disk = driver.disk
+        if wiped:
+            disk = self._new_disk(name, disk.address)
+            self._wiped[disk.node] = None
+        return self._start(name, disk)
 
     def drain(self, name: str) -> None:
         """Ask the node to leave in order (SIGTERM)."""
@@ -258,9 +271,20 @@ class World:
             if self.drivers[p.node].alive and p.published > last.get(p.node, -1.0)
         ]
 
-    def _start(self, name: str, disk: Disk) -> None:
-        disk.incarnation += 1
-        rng = self.generator(f"{name}/{disk.incarnation}")
+    def _new_disk(self, name: str, address: str) -> Disk:
+        node = f"{self._ids.getrandbits(64):016x}"
+        self.identities[node] = name
+        disk = Disk(node, address, self.generator(f"{node}/disk"))
+        disk.conditions = self.disk_conditions
+        return disk
+
+    def _start(self, name: str, disk: Disk) -> bool:
+        try:
+            restored = disk.begin()
+        except DiskError:
+            return False
+        whose = disk.node if disk.node in self._wiped else name
+        rng = self.generator(f"{whose}/{disk.incarnation}")
         driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
         if name in self.drivers:
             self._lived += self.drivers[name].lived
@@ -276,9 +300,10 @@ class World:
                 self._peer_lists[name],
                 self._overlay,
                 name,
-                tuple(disk.records),
+                restored,
             )
         )
+        return True
 
 
 def _real_node() -> NodeBuilder:

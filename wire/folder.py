@@ -3,8 +3,8 @@
 - ``lock`` is held (flock) as long as the process lives; a second process is refused.
 - ``node.json`` has the node's id, drawn once, and its incarnation, raised and made durable before
   the process says a word, so that no identity of an event is ever used twice (V7).
-- ``state`` has the records that the node stored, each with length and CRC-32; a torn end (the
-  process died while writing) is cut off at the next start.
+- ``state`` has the records that the node stored; format, torn tails and when a record is durable
+  are told in overlay/records.py.
 - ``address`` and ``control.sock`` say where the running node is.
 
 The folder is private (0700). A Unix socket's path has room for 107 bytes; where the folder's path
@@ -20,15 +20,14 @@ import json
 import os
 import re
 import secrets
-import struct
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Final
 
+from overlay.records import pack, recover
+
 SOCKET_PATH_LIMIT: Final = 107  # sun_path of Linux is 108 bytes with the closing zero, unix(7)
 STATE_LIMIT: Final = 256 * 1024 * 1024  # bytes of stored records; wild guess
-RECORD: Final = struct.Struct(">II")  # length, CRC-32
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -132,26 +131,20 @@ class DataFolder:
             os.close(state)
             raise FolderError(f"{self.path / 'state'} is larger than {STATE_LIMIT} bytes")
         data = os.pread(state, size, 0)
-        start = 0
-        while start + RECORD.size <= len(data):
-            length, digest = RECORD.unpack_from(data, start)
-            record = data[start + RECORD.size : start + RECORD.size + length]
-            if len(record) < length or zlib.crc32(record) != digest:
-                break
-            self.restored.append(record)
-            start += RECORD.size + length
-        self.cut = size - start
-        self._end = start
+        self.restored, self._end = recover(data)
+        self.cut = size - self._end
         if self.cut:
-            os.ftruncate(state, start)
+            os.ftruncate(state, self._end)
         return state
 
     def store(self, record: bytes) -> None:
-        """Remember a record; durable after `sync`. FolderError when the bound is reached."""
-        self._end += RECORD.size + len(record)
+        """Remember a record; durable after `sync`. FolderError when the bound is reached,
+        ValueError for an empty record."""
+        packed = pack(record)
+        self._end += len(packed)
         if self._end > STATE_LIMIT:
             raise FolderError(f"{self.path / 'state'} would exceed {STATE_LIMIT} bytes")
-        self._pending += (RECORD.pack(len(record), zlib.crc32(record)), record)
+        self._pending.append(packed)
 
     def sync(self) -> None:
         """Make everything that was stored durable. Cheap when nothing was.

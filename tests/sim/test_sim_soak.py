@@ -26,6 +26,10 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     done = Counter(fault.do for scenario in drawn for fault in scenario.faults)
     assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
     assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
+    assert "throttle" in done
+    assert any(fault.wiped for scenario in drawn for fault in scenario.faults)
+    assert any(scenario.disk.sync_high for scenario in drawn)
+    assert any(scenario.network.link_bandwidth for scenario in drawn)
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
 
 

@@ -191,6 +191,62 @@ def test_a_clog_holds_back_in_order_and_loses_nothing() -> None:
     assert numbers(world, two) == list(range(21))
 
 
+def arrivals(conditions: Conditions, count: int = 50) -> tuple[list[float], int]:
+    """When so many frames that node 0 writes at once arrive at node 1, and the bytes of one."""
+    world, one, two = listening()
+    world.network.conditions = conditions
+    at: list[float] = []
+    world.node(two).on_frame = lambda connection, frame: at.append(world.now)
+    begin = world.now
+    for _ in range(count):
+        say(world, one, 1)
+    world.run(60)
+    return [time - begin for time in at], world.traffic.bytes["links"] // count
+
+
+def test_a_connection_carries_so_many_bytes_a_second() -> None:
+    slow = Conditions(latency_low=0.5, latency_high=0.5, link_bandwidth=100)
+    at, size = arrivals(slow)
+    assert at == pytest.approx([0.5 + number * size / 100 for number in range(1, 51)])
+    slow = Conditions(latency_low=0.5, latency_high=0.5, node_bandwidth=100)
+    assert arrivals(slow)[0] == pytest.approx(at)
+
+
+def test_an_uplink_is_shared_and_a_throttled_way_is_not() -> None:
+    def spread(**more: float) -> list[float]:
+        world, names = grown(3)
+        calm = Conditions(latency_low=0, latency_high=0, **more)
+        world.network.conditions = calm
+        if not more:
+            world.network.throttle("n0", "n1", 100)
+        at: list[float] = []
+        for name in names[1:]:
+            world.node(name).on_frame = lambda connection, frame: at.append(world.now)
+        begin = world.now
+        for connection in world.node("n0").connections:
+            world.drivers["n0"].write(connection, Ack(1, 0))
+        world.run(5)
+        return sorted(time - begin for time in at)
+
+    one, two = spread(node_bandwidth=100)
+    assert two == pytest.approx(2 * one)
+    assert spread(link_bandwidth=100) == pytest.approx([one, one])
+    assert spread() == pytest.approx([0, one])
+
+
+def test_a_throttle_ends_with_heal_and_a_good_bye_waits_for_its_frames() -> None:
+    world, one, two = listening()
+    world.network.throttle(one, "", 10)
+    for number in range(5):
+        say(world, one, number)
+    world.drivers[one].close(world.node(one).connections[0], "done")
+    world.run(60)
+    assert numbers(world, two) == [0, 1, 2, 3, 4]
+    assert world.node(two).closed == ["done"]
+    world.network.heal()
+    assert world.network._throttled == {}
+
+
 def test_some_frames_come_twice_but_in_order() -> None:
     world, one, two = listening()
     world.network.conditions = Conditions(duplicate=0.5)

@@ -65,7 +65,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
         DataFolder(tmp_path / "file")
 
 
-RECORDS = st.lists(st.binary(max_size=300), max_size=8)
+RECORDS = st.lists(st.binary(min_size=1, max_size=300), max_size=8)
 
 
 @given(RECORDS, RECORDS, st.data())
@@ -115,6 +115,18 @@ def test_a_flipped_bit_ends_the_records(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(state)
     again = DataFolder(tmp_path)
     assert again.restored == [b"one"]
+    again.close()
+
+
+def test_zeros_of_a_file_that_grew_before_its_bytes_came_are_no_records(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store(b"one")
+    folder.sync()
+    folder.close()
+    with (tmp_path / "state").open("ab") as out:
+        out.write(bytes(4_096))
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.cut) == ([b"one"], 4_096)
     again.close()
 
 

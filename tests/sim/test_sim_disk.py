@@ -1,0 +1,196 @@
+"""The simulated disk keeps the contract of overlay/records.py, and fails as disks do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from overlay.client import Done, Reply, Unsubscribe
+from overlay.links.messages import Ack
+from overlay.machine import Peer
+from overlay.records import HEAD, pack, recover
+from sim.disk import Disk, DiskConditions
+from sim.run import run_scenario
+from sim.scenario import Fault, Scenario
+from sim.world import World
+from tests.support.fake_node import FakeNode
+from wire.folder import DataFolder
+
+STORE = 7  # the client whose commands store
+
+
+class Keeper(FakeNode):
+    """Stores the number of each command of the client STORE, and then says it to everybody."""
+
+    def command(self, client: int, command: Any) -> None:
+        if client != STORE:
+            super().command(client, command)
+            return
+        self.driver.reply(client, Done(command.request))
+        self.driver.store(b"%d" % command.request)
+        for connection in self.connections:
+            self.driver.write(connection, Ack(command.request, 0))
+
+    def on_frame(self, connection: int, frame: Any) -> None:
+        self.frames.append(frame)
+
+
+def two(seed: int = 1) -> World:
+    world = World(seed, codec=None, build=Keeper)  # type: ignore[arg-type]
+    world.add_node()
+    world.add_node(seeds=["n0"])
+    world.run(1)
+    return world
+
+
+def store(world: World, number: int) -> None:
+    world.drivers["n0"].command(STORE, Unsubscribe(number, ""))
+
+
+def heard(world: World) -> list[int]:
+    return [frame.acknowledged for frame in world.node("n1").frames]
+
+
+def answered(world: World) -> list[Reply]:
+    return list(world.clients.answers.values())
+
+
+def restored(world: World) -> list[int]:
+    found = world.node("n0").restored
+    return [int(record) for record in found if not record.startswith(b"started")]
+
+
+def test_what_is_stored_is_durable_before_anybody_hears_of_it() -> None:
+    world = two()
+    world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.5, sync_high=0.5)
+    store(world, 1)
+    store(world, 2)
+    world.run(0.49)
+    assert (heard(world), answered(world)) == ([], [])
+    world.run(0.1)
+    assert (heard(world), answered(world)) == ([1], [Done(1)])
+    world.run(1)
+    assert heard(world) == [1, 2]
+
+
+def test_a_crash_during_the_sync_loses_only_what_nobody_heard_of() -> None:
+    kept = []
+    for seed in range(60):
+        world = two(seed)
+        for number in (10, 11):
+            store(world, number)
+            world.run(1)
+        world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.5, sync_high=0.5)
+        store(world, 12)
+        store(world, 13)  # waits until 12 is durable: the process stands still
+        world.run(0.2)
+        world.crash("n0")
+        world.run(1)
+        assert heard(world) == [10, 11]
+        world.restart("n0")
+        assert restored(world)[:2] == [10, 11]
+        assert restored(world)[2:] in ([], [12])
+        kept.append(len(restored(world)))
+        store(world, 14)  # the torn tail does not swallow what comes after it
+        world.run(1)
+        world.crash("n0")
+        world.restart("n0")
+        assert restored(world)[-1] == 14
+    assert set(kept) == {2, 3}
+
+
+def test_a_disk_that_refuses_ends_the_process_and_nothing_of_the_turn_leaves() -> None:
+    for conditions in (DiskConditions(fail=1), DiskConditions(room=20)):
+        world = two()
+        world.drivers["n0"].disk.conditions = conditions
+        store(world, 1)
+        world.run(1)
+        assert world.names() == ["n1"]
+        assert (heard(world), answered(world)) == ([], [])
+        assert world.clients.crashes == [("n0", 1.0)]
+
+
+def test_a_full_disk_starts_no_process_until_there_is_room() -> None:
+    world = two()
+    world.crash("n0")
+    disk = world.drivers["n0"].disk
+    disk.conditions = DiskConditions(room=1)
+    assert not world.restart("n0")
+    assert (world.names(), disk.incarnation) == (["n1"], 1)
+    disk.conditions = DiskConditions()
+    assert world.restart("n0")
+    assert disk.incarnation == 2
+
+
+def test_without_its_disk_a_node_is_another_one_at_the_same_address() -> None:
+    world = two()
+    before: Peer = world.node("n0").me
+    draws = world.node("n0").rng.random()
+    world.crash("n0")
+    world.restart("n0", wiped=True)
+    after = world.node("n0")
+    assert after.me.address == before.address
+    assert after.me.id != before.id
+    assert (after.incarnation, after.restored) == (1, ())
+    assert after.rng.random() != draws
+    assert [world.identities[me.id] for me in (before, after.me)] == ["n0", "n0"]
+
+
+def test_a_paused_process_stays_paused_when_its_disk_has_answered() -> None:
+    world = two()
+    world.drivers["n0"].disk.conditions = DiskConditions(sync_low=0.1, sync_high=0.1)
+    store(world, 1)
+    store(world, 2)
+    world.drivers["n0"].pause()
+    world.run(1)
+    assert heard(world) == [1]  # its system wrote what it had said already
+    world.drivers["n0"].resume()
+    world.run(1)
+    assert heard(world) == [1, 2]
+
+
+def test_torn_tails_are_read_alike_by_a_real_folder(tmp_path: Path) -> None:
+    seen = set()
+    for seed in range(40):
+        disk = Disk("0" * 16, "", Random(seed))
+        for number in range(3):
+            disk.store(b"whole %d" % number)
+        disk.sync()
+        for number in range(4):
+            disk.store(Random(number).randbytes(300) + b"%d" % number)
+        disk.tear()
+        data = bytes(disk.data)
+        assert data[: recover(data)[1]] == data[: sum(map(len, map(pack, recover(data)[0])))]
+        path = tmp_path / str(seed)
+        DataFolder(path).close()
+        (path / "state").write_bytes(data)
+        folder = DataFolder(path)
+        assert list(disk.begin()) == folder.restored
+        assert folder.restored[:3] == [b"whole 0", b"whole 1", b"whole 2"]
+        assert len(disk.data) == (path / "state").stat().st_size == len(data) - folder.cut
+        folder.close()
+        seen.add(len(folder.restored))
+    assert len(seen) > 2
+
+
+def test_zeros_at_the_end_are_no_records() -> None:
+    assert recover(pack(b"one") + bytes(10 * HEAD.size)) == ([b"one"], HEAD.size + 3)
+    with pytest.raises(ValueError, match="empty"):
+        pack(b"")
+
+
+def test_a_scenario_breaks_disks_and_mends_them() -> None:
+    faults = (
+        Fault(0.1, "disk", nodes=(1,), disk=DiskConditions(room=0)),
+        Fault(0.2, "crash", nodes=(1, 2, 3)),
+        Fault(0.3, "restart", nodes=(1, 2)),  # 1 has no room for a start
+        Fault(0.4, "restart", nodes=(3,), wiped=True),
+        Fault(0.5, "disk", disk=DiskConditions()),
+        Fault(0.6, "restart"),
+    )
+    scenario = Scenario(nodes=5, subscriptions=5, events=60, faults=faults)
+    found = run_scenario(scenario, None, build=FakeNode, state_checks=False)  # type: ignore[arg-type]
+    assert found.records["start"] == 5 + 3
