@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,9 @@ from cli.sim_figure import figure
 from cli.sim_soak import soak
 
 if TYPE_CHECKING:
+    from sim.cost import Cost
     from sim.result import Result
-    from sim.run import Progress
     from traces.writer import OpenFile, TraceFile
-
-SHOW_EVERY = 1.0
-"""Wall-clock seconds between two lines of progress."""
 
 
 @click.group()
@@ -41,6 +37,14 @@ sim.add_command(figure)
 )
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="How many nodes (12).")
 @click.option("--seed", type=int, help="The seed that everything follows from (1).")
+@click.option(
+    "--subscriptions",
+    type=click.IntRange(0, 10_000_000),
+    help="How many of the built-in workload (two a node, at least 60).",
+)
+@click.option(
+    "--events", type=click.IntRange(0, 10_000_000), help="How many of the built-in workload (300)."
+)
 @click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events find nodes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option(
@@ -53,6 +57,8 @@ def run(
     scenario: Path | None,
     nodes: int | None,
     seed: int | None,
+    subscriptions: int | None,
+    events: int | None,
     routing: str | None,
     as_json: bool,
     traces: Path | None,
@@ -64,17 +70,20 @@ def run(
 
     \b
     canopy sim run --nodes 30 --seed 7
+    canopy sim run --nodes 3000 --subscriptions 5000 --events 200
     canopy sim run lossy.yaml --json
     """
     import msgspec
 
-    from sim.run import run_scenario
+    from cli.sim_progress import SimProgress
+    from sim.cost import Meter
+    from sim.run import Run
     from sim.scenario import ScenarioError, parse_scenario
     from wire.codec import WireCodec
 
     try:
         text = scenario.read_text(encoding="utf-8") if scenario else ""
-        plan = parse_scenario(text, nodes, seed)
+        plan = parse_scenario(text, nodes, seed, subscriptions, events)
     except (ScenarioError, OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{scenario}: {error}") from None
     if routing is not None:
@@ -83,44 +92,32 @@ def run(
         plan = msgspec.structs.replace(plan, settings=settings)
     if traces is not None and traces.exists() and any(traces.iterdir()):
         raise click.UsageError(f"{traces} is not empty; name a new folder for the traces")
-    result = run_scenario(
-        plan,
-        WireCodec(),
-        progress=None if quiet else show_progress(),
-        traces=None if traces is None else opener(traces),
-    )
-    replay = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing)
+    meter = Meter()
+    with SimProgress(quiet) as progress:
+        made = Run(plan, WireCodec(), progress, None if traces is None else opener(traces))
+        result = made.result()
+    cost = meter.read(result.steps, len(made.world.drivers))
+    counts = {"subscriptions": subscriptions, "events": events}
+    replay = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
     if as_json:
-        facts = msgspec.to_builtins(result)
+        facts = msgspec.to_builtins(result) | msgspec.to_builtins(cost)
         if not result.green:
             facts["replay"] = replay
         click.echo(msgspec.json.encode(facts).decode())
     else:
-        print_result(result)
+        print_result(result, cost)
     if not result.green:
         tell_failure(result, replay)
         sys.exit(1)
 
 
-def replay_command(scenario: Path | None, nodes: int, seed: int, routing: str) -> str:
-    """The one command that does the same again."""
+def replay_command(
+    scenario: Path | None, nodes: int, seed: int, routing: str, counts: dict[str, int | None]
+) -> str:
+    """The one command that does the same again. `counts`: further options, None if not given."""
     file = "" if scenario is None else f" {shlex.quote(str(scenario))}"
-    return f"canopy sim run{file} --nodes {nodes} --seed {seed} --routing {routing}"
-
-
-def show_progress() -> Progress:
-    """Lines on standard error, at most one a second and one per stage."""
-    shown_at, shown = time.monotonic(), ""
-
-    def show(stage: str, at: float, share: float) -> None:
-        nonlocal shown_at, shown
-        now = time.monotonic()
-        if stage == shown and now - shown_at < SHOW_EVERY:
-            return
-        shown_at, shown = now, stage
-        click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
-
-    return show
+    given = "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
+    return f"canopy sim run{file} --nodes {nodes} --seed {seed} --routing {routing}{given}"
 
 
 def opener(root: Path) -> OpenFile:
@@ -134,21 +131,23 @@ def opener(root: Path) -> OpenFile:
     return out
 
 
-def print_result(result: Result) -> None:
+def print_result(result: Result, cost: Cost) -> None:
     """A table for a person."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
-    cost = result.messages / result.lower_bound if result.lower_bound else 0.0
+    times = result.messages / result.lower_bound if result.lower_bound else 0.0
     rows: list[tuple[str, Any]] = [
         ("seed", result.seed),
         ("nodes", f"{result.nodes} in {result.clusters} clusters"),
         ("simulated", f"{result.simulated_s:.1f} s in {result.steps} steps"),
+        ("speed", f"{cost.steps_per_second:,} steps per second of {cost.cpu_s:.1f} s CPU time"),
+        ("memory", f"{cost.bytes_per_node:,} bytes per node, at most {cost.peak_bytes:,} in all"),
         ("published", f"{result.published} ({result.refused} refused)"),
         ("expected", result.expected),
         ("delivered", result.delivered),
-        ("messages", f"{result.messages}, {cost:.2f} times the lower bound {result.lower_bound}"),
+        ("messages", f"{result.messages}, {times:.2f} times the lower bound {result.lower_bound}"),
         ("other messages", result.other_messages),
         ("frames", f"{result.frames} ({result.frames_lost} lost)"),
         ("trace hash", result.trace_hash),

@@ -13,6 +13,7 @@ from matching import Value, compile_selector
 from overlay.links.events import Codec
 from sim.checkers import Violation, check_arcs, check_maps
 from sim.clients import Subscription
+from sim.cost import collector_at_rest
 from sim.driver import NodeBuilder
 from sim.population import Population
 from sim.result import Result, summarise
@@ -88,15 +89,16 @@ class Run:
 
     def result(self, *, state_checks: bool = True) -> Result:
         """All stages, and what came of them."""
-        if state_checks:
-            self._watch = Watch(self.world)
-        self.grow()
-        self.subscribe()
-        self.publish()
-        self.rest()
-        if self.scenario.probes:
-            self.probe()
-        return self.judge(state_checks=state_checks)
+        with collector_at_rest():
+            if state_checks:
+                self._watch = Watch(self.world)
+            self.grow()
+            self.subscribe()
+            self.publish()
+            self.rest()
+            if self.scenario.probes:
+                self.probe()
+            return self.judge(state_checks=state_checks)
 
     # --- stages ---
 
@@ -106,13 +108,13 @@ class Run:
         for number in range(self.scenario.nodes):
             self._tell("grow", number / self.scenario.nodes)
             self.population.join()
-            world.run(self.scenario.join_gap)
+            world.run(self.scenario.gap)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
 
     def subscribe(self) -> None:
         """All first subscriptions, acknowledged before the first event."""
         world = self.world
-        wishes, names = self.scenario.subscriptions, self.population.names
+        wishes, names = self.scenario.wishes, self.population.names
         if isinstance(wishes, int):
             for number in range(wishes):
                 self._tell("subscribe", number / wishes)

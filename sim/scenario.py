@@ -2,7 +2,8 @@
 
     nodes: 12
     seed: 3
-    subscriptions: 60            # built-in workload, or a list of {where, node, name}
+    subscriptions: 60            # built-in workload (absent: two a node, at least 60), or a list
+                                 # of {where, node, name}
     events: 400                  # built-in workload, or a list of attributes
     rate: 50                     # events per second
     settings: {tree: {routing: counting, split_at: 16}}
@@ -44,6 +45,18 @@ from sim.workload import Shape
 
 Count = Annotated[int, Meta(ge=0, le=10_000_000)]
 
+FEWEST_SUBSCRIPTIONS = 60
+"""Of the built-in workload in a small overlay, so that events have somebody to reach."""
+
+SUBSCRIPTIONS_EACH = 2
+"""Of the built-in workload per node, in a large one: thousands of nodes, thousands of them."""
+
+JOIN_GAP = 0.2
+"""Seconds between the starts of two nodes in a small overlay …"""
+
+GROWN_WITHIN = 60.0
+"""… and in a large one, all of them within so many: fifty a second where there are 3,000."""
+
 
 class ScenarioError(ValueError):
     """The scenario can not be read; the text says where and what is expected."""
@@ -83,7 +96,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     nodes: Annotated[int, Meta(ge=1, le=100_000)] = 12
     seed: int = 1
-    subscriptions: Count | tuple[Wish, ...] = 60
+    subscriptions: Count | tuple[Wish, ...] | None = None  # absent: see `wishes`
     events: Count | tuple[dict[str, Value | None], ...] = 300
     rate: Annotated[float, Meta(gt=0)] = 50.0
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
@@ -93,14 +106,33 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()
     faults: tuple[Fault, ...] = ()
-    join_gap: Annotated[float, Meta(ge=0)] = 0.2  # seconds between the starts of two nodes
+    join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
+    # absent: see `gap`
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
     eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 
+    @property
+    def wishes(self) -> int | tuple[Wish, ...]:
+        """The first subscriptions: a list, or how many of the built-in workload."""
+        if self.subscriptions is not None:
+            return self.subscriptions
+        return max(FEWEST_SUBSCRIPTIONS, SUBSCRIPTIONS_EACH * self.nodes)
 
-def parse_scenario(text: str, nodes: int | None = None, seed: int | None = None) -> Scenario:
-    """The scenario in a YAML text; `nodes` and `seed` win over it. ScenarioError if it is none."""
+    @property
+    def gap(self) -> float:
+        """Seconds between the starts of two nodes."""
+        return min(JOIN_GAP, GROWN_WITHIN / self.nodes) if self.join_gap is None else self.join_gap
+
+
+def parse_scenario(
+    text: str,
+    nodes: int | None = None,
+    seed: int | None = None,
+    subscriptions: int | None = None,
+    events: int | None = None,
+) -> Scenario:
+    """The scenario in a YAML text; the numbers given win over it. ScenarioError if it is none."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -111,10 +143,9 @@ def parse_scenario(text: str, nodes: int | None = None, seed: int | None = None)
         scenario = msgspec.convert(found, Scenario)
     except msgspec.ValidationError as error:
         raise ScenarioError(str(error)) from None
-    if nodes is not None:
-        scenario = msgspec.structs.replace(scenario, nodes=nodes)
-    if seed is not None:
-        scenario = msgspec.structs.replace(scenario, seed=seed)
+    given = {"nodes": nodes, "seed": seed, "subscriptions": subscriptions, "events": events}
+    over = {name: value for name, value in given.items() if value is not None}
+    scenario = msgspec.structs.replace(scenario, **over)
     check_nodes(scenario)
     return scenario
 
