@@ -41,6 +41,7 @@ from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.clients import Clients
+from overlay.upper_tree.delegation import Delegation
 from overlay.upper_tree.explaining import Explaining
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
@@ -140,6 +141,7 @@ class Node:
         )
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
         self.receiver = Receiver(self, settings, history)
+        self.delegation = Delegation(self, settings)
         self.clients = Clients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
@@ -149,7 +151,8 @@ class Node:
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.registry, self.balance, self.hosting, self.finder, self.publisher,
-            self.registrar, self.receiver, self.clients, self.inspection, self.explaining,
+            self.registrar, self.receiver, self.delegation, self.clients, self.inspection,
+            self.explaining,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)

@@ -47,7 +47,7 @@ PLANTED = (
         "                lost.append(attribute)\n        self.ask_ring(lost)\n",
         "                lost.append(attribute)\n        for attribute in lost:\n"
         "            del self.searches[attribute]\n"
-        "            self.port.emit(TreeAbsent(attribute))\n",
+        "            self.port.emit(TreeAbsent(attribute, self.port.now + 1.0))\n",
     ),
     one(
         "a stale map kept: a host ignores every map after its first", "C6",
@@ -113,6 +113,18 @@ PLANTED = (
                  "self.seen[event.publisher, event.incarnation, event.sequence] = None",
                  "self.seen[event.publisher, 0, event.sequence] = None"),
         ),
+    ),
+    one(
+        "delegates that keep their share for themselves", "C11",
+        TREE + "delegation.py",
+        "            deliveries.spread(event, recipients_of(shares))\n",
+        "            deliveries.spread(event, recipients_of(shares)[:0])\n",
+    ),
+    one(
+        "a host that sends all copies itself", "C11",
+        TREE + "delegation.py",
+        "for delegate, share in spread(remote, self.fan_out):",
+        "for delegate, share in spread(remote, len(remote) or 1):",
     ),
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",

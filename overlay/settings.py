@@ -87,6 +87,8 @@ class TreeSettings(Group, frozen=True):
     split_at: Count = 256  # registrations in one virtual node before it is cut; wild guess
     nobody_term: Seconds = 10.0  # how long *nobody there* may be believed (C5); wild guess
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
+    fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
+    # through delegates, except in counting routing, which is as the paper has it
     retry: Seconds = 3.0  # a visit or registration without an answer is sent again
     locations: Count = 4_096  # cached virtual node locations; wild guess
     pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then

@@ -19,7 +19,7 @@ from sim.population import Population
 from sim.result import Result, summarise
 from sim.scenario import Scenario
 from sim.state_checks import Watch, check_ring, check_trees
-from sim.trace_checks import check_counting, check_paths, check_walks
+from sim.trace_checks import check_copies, check_counting, check_paths, check_walks
 from sim.workload import Workload
 from sim.world import World
 from traces.writer import OpenFile
@@ -206,7 +206,10 @@ class Run:
                 for name in world.names()
                 for attribute, owned in world.node(name).owner.trees.items()
             }
-            found += check_paths(records[self._quiet_since :], heights)
+            quiet = records[self._quiet_since :]
+            found += check_paths(quiet, heights)
+            if world.settings.tree.routing == "pivot":
+                found += check_copies(quiet, world.settings.tree.fan_out)
         return [*found, *(() if self._watch is None else self._watch.violations.values())]
 
     def _eager(self, subscription: Subscription) -> None:

@@ -164,6 +164,7 @@ def _settings(rng: Random) -> Settings:
             locations=pick((2, 16, 4_096)),
             pending=pick((20, 20_000)),
             history=20,
+            fan_out=pick((1, 2, 16)),
         ),
     )
 

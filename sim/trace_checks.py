@@ -6,6 +6,7 @@ height: both only cost more. The records do:
 * a walk never goes where its trace list says that it has just been (C3), never further than its
   limit and the halved limits of its recoveries allow (C4), and ends once,
 * in a quiet overlay an event needs at most the tree's height, and one message to enter (C7),
+* there a node sends no more than `fan_out` copies of an event each time that it comes by (C11),
 * counting accepts an event only when some conjunction has all its attributes (C8).
 """
 
@@ -91,6 +92,31 @@ def check_paths(records: Iterable[Record], heights: dict[str, int]) -> list[Viol
                 text = f"{record.fields['event']} took {hop} messages in {attribute}, not {most}"
                 violations.append(Violation("path", text, (record.fields["event"],)))
     return violations[:MOST]
+
+
+def check_copies(records: Iterable[Record], most: int) -> list[Violation]:
+    """Copies that nodes sent to interested nodes in a quiet time with pivot routing.
+
+    At most `most` each time that the event was matched at the node, or came to it as a delegate.
+    (The trees of one visit share one fan-out; whether visits came together the records do not say.)
+    A node that sent to somebody who was not there may have sent again, another way.
+    """
+    came: dict[tuple[str, str], int] = {}
+    sent: dict[tuple[str, str], int] = {}
+    received: dict[tuple[str, str], int] = {}
+    for record in records:
+        if record.kind in ("match", "arrive", "forward"):
+            event = record.fields["event"]
+            counts = sent if record.kind == "forward" else came
+            counts[record.node, event] = counts.get((record.node, event), 0) + 1
+            if record.kind == "arrive":
+                sender = (record.fields["peer"], event)
+                received[sender] = received.get(sender, 0) + 1
+    return [
+        Violation("copies", f"{node} sent {count} copies of {event}", (event,))
+        for (node, event), count in sent.items()
+        if received.get((node, event), 0) == count > most * came.get((node, event), 0)
+    ][:MOST]
 
 
 def check_counting(world: World) -> list[Violation]:

@@ -13,9 +13,11 @@ class TreeFound(LocalEvent, frozen=True):
 
 
 class TreeAbsent(LocalEvent, frozen=True):
-    """The owner says that nobody subscribes to the attribute."""
+    """The owner says that nobody subscribes to the attribute; true of events published before
+    `until`, which is past if the answer was slow."""
 
     attribute: str
+    until: float
 
 
 class HostLearnt(LocalEvent, frozen=True):

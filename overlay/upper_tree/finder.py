@@ -182,7 +182,7 @@ class Finder(Machine):
                 del self.searches[attribute]
                 self.port.count("lookups_nobody")
                 self.port.trace("nobody", attribute=attribute, hops=search.hops)
-                self.port.emit(TreeAbsent(attribute))
+                self.port.emit(TreeAbsent(attribute, until))
 
     def on_not_owner(self, sender: Peer, message: NotOwner) -> None:
         """The arc has moved (ask whom it names, at once), or is moving (ask again in a moment)."""

@@ -17,13 +17,13 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Version
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches, weigh_event, weigh_text
+from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.delegation import Deliveries, Recipient
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Accepted,
     Assign,
     Assigned,
-    Deliver,
     Install,
     Installed,
     Location,
@@ -107,6 +107,7 @@ class Hosting(Machine):
     def __init__(self, port: Port, settings: Settings, access_points: AccessPoints) -> None:
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
+        self.fan_out = settings.tree.fan_out
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
 
@@ -186,8 +187,10 @@ class VisitInHand:
         self.taken: dict[str, list[int]] = {}
         self.locations: dict[tuple[str, Interval], Location] = {}
         self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
-        self.deliveries: dict[tuple[NodeId, str, Interval], Deliveries] = {}
-        self.sent_to: dict[tuple[int, NodeId], None] = {}  # (sequence, node), for pivot routing
+        self.deliveries = Deliveries(hosting.port, hosting.fan_out, visit.hop)
+        self.recipients: dict[int, tuple[Event, dict[NodeId, Recipient]]] = {}
+        """By sequence, in pivot routing: however many of our trees find a node, it is sent the
+        event once."""
 
     def route(self, attribute: str, tree: HostedTree, event: Event) -> None:
         """One event in one tree."""
@@ -226,14 +229,13 @@ class VisitInHand:
             recipients=len(matched),
         )
         for subscriber, ids in matched.values():
-            if not self.counting:
-                if (event.sequence, subscriber.id) in self.sent_to:
-                    continue  # another tree on this host has just sent it there
-                self.sent_to[event.sequence, subscriber.id] = None
-            key = (subscriber.id, attribute, node.interval)
-            group = self.deliveries.setdefault(key, Deliveries(subscriber))
-            for counted in in_batches(ids, weigh_text, IDS_MOST) if self.counting else ((),):
-                group.items.append((event, counted))
+            recipient = Recipient(subscriber, attribute, node.interval)
+            if self.counting:  # as in the paper: no delegates
+                for counted in in_batches(ids, weigh_text, IDS_MOST):
+                    self.deliveries.add(recipient, event, counted)
+            else:
+                _, found = self.recipients.setdefault(event.sequence, (event, {}))
+                found.setdefault(subscriber.id, recipient)
 
     def give_back(self, attribute: str) -> None:
         """This host cannot help any of the visit's events in this tree."""
@@ -254,36 +256,11 @@ class VisitInHand:
                     "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
                 )
             self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
-        for (node, attribute, interval), group in self.deliveries.items():
-            remote = node != self.port.me.id
-            if remote:
-                for event, _ in group.items:
-                    self.port.trace(
-                        "forward", event=event.identity, attribute=attribute, peer=node, hop=hop
-                    )
-            for batch in in_batches(group.items, weigh_item):
-                events_ = tuple(event for event, _ in batch)
-                counted = tuple(ids for _, ids in batch) if self.counting else ()
-                message = Deliver(attribute, interval, self.visit.hop + remote, events_, counted)
-                self.port.send(group.subscriber, message)
+        for event, recipients in self.recipients.values():
+            self.deliveries.spread(event, recipients.values())
+        self.deliveries.send()
         if self.taken:
             incarnation = self.visit.events[0].incarnation
             taken = tuple((name, tuple(seqs)) for name, seqs in self.taken.items())
             locations = tuple(self.locations.values())
             self.port.send(self.visit.origin, Accepted(incarnation, taken, locations))
-
-
-class Deliveries:
-    """Events for one interested node out of one virtual node."""
-
-    __slots__ = ("items", "subscriber")
-
-    def __init__(self, subscriber: Peer) -> None:
-        self.subscriber = subscriber
-        self.items: list[tuple[Event, tuple[str, ...]]] = []
-
-
-def weigh_item(item: tuple[Event, tuple[str, ...]]) -> int:
-    """Bytes of an event with the registrations that it names, about."""
-    event, ids = item
-    return weigh_event(event.attributes, event.payload) + sum(map(weigh_text, ids))

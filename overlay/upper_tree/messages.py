@@ -201,15 +201,43 @@ class TreeMoved(Message, frozen=True):
     sequences: tuple[int, ...]
 
 
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """Interested nodes that one virtual node found, for a delegate to pass an event on to (C11)."""
+
+    attribute: str
+    interval: Interval
+    peers: tuple[Peer, ...]
+
+
 class Deliver(Message, frozen=True):
     """From a host to an interested node, once per node and event (pivot), or once per node, event
-    and attribute, with the registrations that matched, for the node to count (counting, C8)."""
+    and attribute, with the registrations that matched, for the node to count (counting, C8).
+
+    `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to
+    nobody, for all events). A delegate names the `host` whose work it does; None is the sender.
+    """
 
     attribute: str
     interval: Interval
     hop: int
     events: tuple[Event, ...]
     registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
+    onward: tuple[tuple[Share, ...], ...] = ()
+    host: Peer | None = None
+
+    def data_units(self) -> int:
+        """Each event counts."""
+        return len(self.events)
+
+
+class Undelivered(Message, frozen=True):
+    """From a delegate to the host: I cannot reach this node. The host tries itself (C11)."""
+
+    attribute: str
+    interval: Interval
+    hop: int  # messages from the publisher to here
+    events: tuple[Event, ...]
+    peer: Peer
 
     def data_units(self) -> int:
         """Each event counts."""

@@ -38,10 +38,11 @@ class RetryDue(Timer, frozen=True):
 class Outgoing:
     """An event of ours that some tree has not accepted yet."""
 
-    __slots__ = ("event", "moves", "pairs")
+    __slots__ = ("event", "moves", "pairs", "since")
 
-    def __init__(self, event: Event, attributes: Iterable[str]) -> None:
+    def __init__(self, event: Event, attributes: Iterable[str], since: float) -> None:
         self.event = event
+        self.since = since  # when it was published
         self.moves = 0
         self.pairs: dict[str, tuple[NodeId, float]] = dict.fromkeys(attributes, ("", 0.0))
         """attribute -> (host that has it under way, since when); host "" waits for the finder."""
@@ -110,7 +111,7 @@ class Publisher(Machine):
             events.append(event)
             names = [EVENT_TREE]
             names += [name for name, value in event.attributes.items() if value is not None]
-            outgoing = Outgoing(event, names)
+            outgoing = Outgoing(event, names, self.port.now)
             self.outgoing[event.sequence] = outgoing
             self.pairs += len(names)
             self.history.published(event)
@@ -236,8 +237,11 @@ class Publisher(Machine):
         self._route(self._waiting_for(event.attribute))
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
-        """Nobody wants it: these pairs are done."""
-        self._end(self._waiting_for(event.attribute))
+        """Nobody wants it: these pairs are done, but for those of events that are younger than a
+        slow answer is good for."""
+        waiting = self._waiting_for(event.attribute)
+        self._end([pair for pair in waiting if pair[0].since < event.until])
+        self._route([pair for pair in waiting if pair[0].since >= event.until])
 
     def _waiting_for(self, attribute: str) -> list[tuple[Outgoing, str]]:
         sequences = self.waiting.pop(attribute, {})

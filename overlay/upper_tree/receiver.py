@@ -15,6 +15,7 @@ from matching import Index, Interval, Predicate
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, Peer, Port, ProtocolError
 from overlay.settings import Settings
+from overlay.upper_tree.delegation import Delegated
 from overlay.upper_tree.history import History
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.partition import describe
@@ -81,6 +82,10 @@ class Receiver(Machine):
         """Events from a host."""
         if message.registrations and len(message.registrations) != len(message.events):
             raise ProtocolError("registrations do not fit the events")
+        if message.onward:
+            if len(message.onward) != len(message.events):
+                raise ProtocolError("recipients do not fit the events")
+            self.port.emit(Delegated(sender, message))
         deliveries: list[Delivery] = []
         for number, event in enumerate(message.events):
             if sender.id != self.port.me.id:

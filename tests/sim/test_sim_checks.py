@@ -9,7 +9,7 @@ import pytest
 
 from sim.recorder import Record
 from sim.state_checks import Watch, bounds, check_ring, check_trees
-from sim.trace_checks import check_paths, check_walks
+from sim.trace_checks import check_copies, check_paths, check_walks
 from sim.world import World
 from tests.support.overlays import acknowledged, grown, settings, wait, with_role
 
@@ -157,3 +157,21 @@ def test_a_tree_path_over_the_height_is_found() -> None:
     assert check_paths(visits, {"x": 2}) == []
     (violation,) = check_paths(visits, {"x": 1})
     assert "3 messages" in violation.text
+
+
+def test_a_node_that_sends_too_many_copies_is_found() -> None:
+    def forward(sender: str, peer: str, arrives: bool = True) -> list[Record]:
+        sent = {"event": "e", "attribute": "x", "peer": peer, "hop": 2}
+        came = {"event": "e", "attribute": "x", "peer": sender, "hop": 2}
+        there = [Record(1.0, peer, "arrive", came)] if arrives else []
+        return [Record(0.0, sender, "forward", sent), *there]
+
+    match = Record(0.0, "h", "match", {"event": "e", "attribute": "x"})
+    direct = [match, *forward("h", "a"), *forward("h", "b")]
+    assert check_copies(direct, 2) == []
+    (violation,) = check_copies(direct, 1)
+    assert "h sent 2 copies" in violation.text
+    delegated = [match, *forward("h", "a"), *forward("a", "b"), *forward("b", "c")]
+    assert check_copies(delegated, 1) == []
+    anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
+    assert check_copies(anew, 1) == [], "a was not there"

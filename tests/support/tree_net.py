@@ -136,12 +136,12 @@ class TreeNet:
             self.deliver(links[0])
         raise AssertionError("the network does not come to rest")
 
-    def cut(self, one: str, two: str) -> None:
-        """The link is lost, with what is under way; both ends hear it."""
+    def cut(self, one: str, two: str, left: bool = False) -> None:
+        """The link is lost (`two` has `left`), with what is under way; both ends hear it."""
         for source, target in ((one, two), (two, one)):
             lost = tuple(self.links.pop((source, target), ()))
             if source in self.nodes:
-                self.nodes[source].hear(LinkDown(peer(target), "cut", False, lost))
+                self.nodes[source].hear(LinkDown(peer(target), "cut", left, lost))
 
     def join(self, one: str, two: str) -> None:
         """The link is there again, as a new session."""

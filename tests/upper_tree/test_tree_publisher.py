@@ -166,11 +166,24 @@ def test_an_event_is_done_when_all_its_trees_have_accepted_it() -> None:
     assert rig.publisher.pairs == 0
 
 
+def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for() -> None:
+    rig = Rig()
+    rig.publish({"x": 1})
+    rig.port.advance(3)
+    until = rig.port.now - 1
+    rig.publish({"x": 2})
+    rig.locations.absent("x", until, "o", rig.port.now)
+    rig.finder.sought.clear()
+    rig.port.hear(TreeAbsent("x", until))
+    assert rig.done() == [1]
+    assert [names for names, _ in rig.finder.sought] == [("x",)], "it is asked for once more"
+
+
 def test_nobody_ends_the_pair_now_and_for_its_term() -> None:
     rig = Rig()
     rig.publish({"x": 1})
     rig.locations.absent("x", rig.port.now + 10, "o", rig.port.now)
-    rig.port.hear(TreeAbsent("x"))
+    rig.port.hear(TreeAbsent("x", rig.port.now + 10))
     assert rig.done() == [1]
     rig.publish({"x": 2})
     assert rig.done() == [2]

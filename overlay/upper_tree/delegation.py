@@ -1,0 +1,191 @@
+"""Deliveries on their way: from the host to the interested nodes, through delegates (C11).
+
+`Deliveries` collects what one turn has for the interested nodes, so that it leaves together. If an
+event has more recipients than `tree.fan_out`, some of them become delegates (fanout.py).
+
+    host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
+                                   └────── Undelivered ─────► host ── Deliver ──► interested node
+
+Delegation takes nothing from what a delivery can rely on. A delegate that is lost before it has
+acknowledged (the link's own acknowledgement, which follows the delegate's turn) leaves its share
+with the sender, who spreads it anew. What a delegate cannot bring to its destination it gives back
+to the host, who tries for itself, as it would have done at first. The interested node removes what
+comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from matching import Interval
+from overlay.client import Event
+from overlay.links.events import LinkDown
+from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
+from overlay.settings import Settings
+from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
+from overlay.upper_tree.fanout import spread
+from overlay.upper_tree.messages import Deliver, Share, Undelivered
+
+SHARE_MOST = 2_000
+"""Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
+a larger share gets the event more than once."""
+
+
+class Delegated(LocalEvent, frozen=True):
+    """Events came that this node has to pass on to others."""
+
+    sender: Peer
+    message: Deliver
+
+
+class Recipient(NamedTuple):
+    """An interested node, and the virtual node that found it."""
+
+    peer: Peer
+    attribute: str
+    interval: Interval
+
+
+class Item(NamedTuple):
+    """One event for one node."""
+
+    event: Event
+    registrations: tuple[str, ...]
+    onward: tuple[Share, ...]
+
+
+class Deliveries:
+    """What leaves for interested nodes in one turn."""
+
+    def __init__(self, port: Port, fan_out: int, hop: int, host: Peer | None = None) -> None:
+        """`hop`: messages from the publisher to here; `host`: whose delegate we are."""
+        self.port = port
+        self.fan_out = fan_out
+        self.hop = hop
+        self.host = host
+        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[Item]]] = {}
+
+    def add(
+        self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
+        onward: tuple[Share, ...] = (),
+    ) -> None:  # fmt: skip
+        """One event for one node."""
+        key = (to.peer.id, to.attribute, to.interval)
+        group = self._groups.setdefault(key, (to.peer, []))
+        group[1].append(Item(event, registrations, onward))
+
+    def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
+        """One event for all of these, through delegates if they are many. Ourselves we need no
+        message to reach."""
+        remote: list[Recipient] = []
+        for recipient in recipients:
+            if recipient.peer.id == self.port.me.id:
+                self.add(recipient, event)
+            else:
+                remote.append(recipient)
+        for delegate, share in spread(remote, self.fan_out):
+            self.add(delegate, event, onward=shares_of(share[:SHARE_MOST]))
+            for first in range(SHARE_MOST, len(share), SHARE_MOST):
+                self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
+
+    def send(self) -> None:
+        """All of it, as few messages as will do."""
+        for (node, attribute, interval), (peer, items) in self._groups.items():
+            hop = self.hop + (node != self.port.me.id)
+            if node != self.port.me.id:
+                for item in items:
+                    self.port.trace(
+                        "forward", event=item.event.identity, attribute=attribute, peer=node,
+                        hop=hop,
+                    )  # fmt: skip
+            for batch in in_batches(items, weigh_item):
+                events = tuple(item.event for item in batch)
+                counted = tuple(item.registrations for item in batch)
+                onward = tuple(item.onward for item in batch)
+                self.port.send(
+                    peer,
+                    Deliver(
+                        attribute,
+                        interval,
+                        hop,
+                        events,
+                        counted if any(counted) else (),
+                        onward if any(onward) else (),
+                        self.host,
+                    ),
+                )
+
+
+def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
+    """Recipients by the virtual node that found them."""
+    found: dict[tuple[str, Interval], list[Peer]] = {}
+    for peer, attribute, interval in recipients:
+        found.setdefault((attribute, interval), []).append(peer)
+    return tuple(Share(*key, tuple(peers)) for key, peers in found.items())
+
+
+def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
+    """The other way round."""
+    return [
+        Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
+    ]
+
+
+class Delegation(Machine):
+    """A delegate's part, and what becomes of deliveries whose link is lost."""
+
+    def __init__(self, port: Port, settings: Settings) -> None:
+        super().__init__(port)
+        self.fan_out = settings.tree.fan_out
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            Delegated: self.on_delegated,
+            Undelivered: self.on_undelivered,
+            LinkDown: self.on_link_down,
+        }
+
+    def on_delegated(self, event: Delegated) -> None:
+        """Bring the events to the rest of the interested nodes."""
+        message = event.message
+        self._pass_on(message, message.hop, message.host or event.sender)
+
+    def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
+        """A delegate could not reach this node; we try."""
+        self.port.count("deliveries_given_back", len(message.events))
+        deliveries = Deliveries(self.port, self.fan_out, message.hop)
+        for event in message.events:
+            deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
+        deliveries.send()
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """What others were to get through the lost node goes another way; what the lost node
+        itself was to get from us as a delegate goes back to the host."""
+        for message in event.lost:
+            if isinstance(message, Deliver):
+                if message.onward:
+                    self.port.count("deliveries_spread_anew", len(message.events))
+                    self._pass_on(message, message.hop - 1, message.host)
+                if message.host is not None and not event.left:
+                    self.port.send(
+                        message.host,
+                        Undelivered(message.attribute, message.interval, message.hop,
+                                    message.events, event.peer),
+                    )  # fmt: skip
+
+    def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
+        deliveries = Deliveries(self.port, self.fan_out, hop, host)
+        for event, shares in zip(message.events, message.onward, strict=True):
+            deliveries.spread(event, recipients_of(shares))
+        deliveries.send()
+
+
+def weigh_item(item: Item) -> int:
+    """Bytes of an event with what goes along, about."""
+    size = weigh_event(item.event.attributes, item.event.payload)
+    size += sum(map(weigh_text, item.registrations))
+    for share in item.onward:
+        size += 8 * HEAD + sum(2 * HEAD + weigh_text(peer.address) for peer in share.peers)
+    return size
