@@ -22,7 +22,7 @@ from overlay.machine import Message
 DATA: Final[dict[str, tuple[str, ...]]] = {
     "walk": ("Walk",),
     "visit": ("Visit",),
-    "deliver": ("Deliver",),
+    "deliver": ("Deliver", "Undelivered"),
 }
 """Purpose: the messages that are held against the lower bound."""
 
