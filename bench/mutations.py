@@ -68,7 +68,7 @@ def soak(root: Path, first: int, seeds: int) -> tuple[int | None, str]:
     command = ["-m", "cli", "sim", "soak", "--seed", str(first), "--seeds", str(seeds)]
     try:
         done = subprocess.run(
-            [sys.executable, *command, "--json", "--quiet"],
+            [sys.executable, *command, "--json", "--quiet", "--shrink", "0"],
             cwd=root,
             capture_output=True,
             text=True,

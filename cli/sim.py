@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.sim_figure import figure
+from cli.sim_shrink import save_option, shrink_option, tell_bad
 from cli.sim_soak import soak
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ sim.add_command(figure)
     type=click.Path(file_okay=False, path_type=Path),
     help="Write all trace records there, for `canopy trace analyze`.",
 )
+@shrink_option
+@save_option
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
 def run(
     scenario: Path | None,
@@ -62,6 +65,8 @@ def run(
     routing: str | None,
     as_json: bool,
     traces: Path | None,
+    shrink: float,
+    save: Path | None,
     quiet: bool,
 ) -> None:
     """Run SCENARIO (a YAML file), or a built-in workload in a network without faults.
@@ -77,6 +82,7 @@ def run(
 
     from cli.sim_progress import SimProgress
     from sim.cost import Meter
+    from sim.examine import examine_run
     from sim.run import Run
     from sim.scenario import ScenarioError, parse_scenario
     from wire.codec import WireCodec
@@ -93,21 +99,24 @@ def run(
     if traces is not None and traces.exists() and any(traces.iterdir()):
         raise click.UsageError(f"{traces} is not empty; name a new folder for the traces")
     meter = Meter()
+    codec = WireCodec()
     with SimProgress(quiet) as progress:
-        made = Run(plan, WireCodec(), progress, None if traces is None else opener(traces))
-        result = made.result()
-    cost = meter.read(result.steps, len(made.world.drivers))
+        made = Run(plan, codec, progress, None if traces is None else opener(traces))
+        verdict = examine_run(made)
+    result = verdict.result
+    cost = meter.read(made.world.steps, len(made.world.drivers))
     counts = {"subscriptions": subscriptions, "events": events}
     replay = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
     if as_json:
-        facts = msgspec.to_builtins(result) | msgspec.to_builtins(cost)
-        if not result.green:
+        found = verdict if result is None else result  # a node raised: there is nothing to count
+        facts = msgspec.to_builtins(found) | msgspec.to_builtins(cost)
+        if not verdict.green:
             facts["replay"] = replay
         click.echo(msgspec.json.encode(facts).decode())
-    else:
+    elif result is not None:
         print_result(result, cost)
-    if not result.green:
-        tell_failure(result, replay)
+    if not verdict.green:
+        tell_bad(verdict, codec, replay, shrink, save)
         sys.exit(1)
 
 
@@ -181,16 +190,3 @@ def print_traffic(result: Result) -> None:
                 f"{flow.bytes_per_node_s:.0f}",
             )
     Console(highlight=False).print(table)
-
-
-def tell_failure(result: Result, replay: str) -> None:
-    """What was wrong, what happened, and how to see it again."""
-    for violation in result.violations[:20]:
-        click.echo(f"{violation.kind}: {violation.text}", err=True)
-    if len(result.violations) > 20:
-        click.echo(f"… {len(result.violations) - 20} more", err=True)
-    for story in result.stories:
-        click.echo("", err=True)
-        for line in story:
-            click.echo(f"  {line}", err=True)
-    click.echo(f"\nagain: {replay}", err=True)

@@ -1,8 +1,8 @@
 """`canopy sim soak`: random scenarios, seed after seed, until something is wrong.
 
-Stops at the first seed that is not green, says what was wrong, and prints the one command that does
-exactly that seed again. A line of progress now and then goes to standard error: seeds per hour, and
-how much virtual time they have seen.
+Stops at the first seed that is not green, says what was wrong, shrinks it to the smallest scenario
+that it can find, and prints the one command that does exactly that seed again. A line of progress
+now and then goes to standard error: seeds per hour, and how much virtual time they have seen.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import sys
 import time
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.sim_shrink import save_option, shrink_option, tell_bad
+
 if TYPE_CHECKING:
-    from sim.soak import Verdict
+    from sim.examine import Verdict
 
 TELL_EVERY = 10.0
 """Wall-clock seconds between two lines of progress."""
-
-MOST_TOLD = 20
-"""Violations that are printed."""
 
 
 class Tally:
@@ -74,6 +74,8 @@ class Tally:
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
 @click.option("--keep-going", is_flag=True, help="Go on after a bad seed.")
 @click.option("--show", is_flag=True, help="Print the scenario of the first seed and do nothing.")
+@shrink_option
+@save_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
 def soak(
@@ -82,6 +84,8 @@ def soak(
     minutes: float | None,
     keep_going: bool,
     show: bool,
+    shrink: float,
+    save: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -108,7 +112,10 @@ def soak(
         verdict = examine(seed, codec)
         tally.add(verdict)
         if not verdict.green:
-            tell(verdict)
+            click.echo(f"seed {seed} is bad:", err=True)
+            again = f"canopy sim soak --seed {seed} --seeds 1"
+            tell_bad(verdict, codec, again, shrink, save)
+            click.echo("", err=True)
             if not keep_going:
                 break
         now = time.monotonic()
@@ -123,16 +130,3 @@ def soak(
         click.echo(str(tally))
     if tally.bad:
         sys.exit(1)
-
-
-def tell(verdict: Verdict) -> None:
-    """What was wrong with a seed, what happened, and how to see it again."""
-    click.echo(f"seed {verdict.seed} is bad:", err=True)
-    for violation in verdict.violations[:MOST_TOLD]:
-        click.echo(f"{violation.kind}: {violation.text}", err=True)
-    if len(verdict.violations) > MOST_TOLD:
-        click.echo(f"… {len(verdict.violations) - MOST_TOLD} more", err=True)
-    for story in () if verdict.result is None else verdict.result.stories[:1]:
-        for line in story:
-            click.echo(f"  {line}", err=True)
-    click.echo(f"\nagain: canopy sim soak --seed {verdict.seed} --seeds 1\n", err=True)

@@ -103,6 +103,7 @@ class Host(Protocol):
     network: Network
     recorder: Recorder
     traffic: Traffic
+    happened: list[tuple[float, str]]
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Put an action on the heap."""
@@ -259,7 +260,8 @@ class SimDriver:
         self._syncing = False
         try:
             self.disk.sync()
-        except DiskError:
+        except DiskError as error:
+            self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
             self._world.crash(self.name)
             return
         held, self._held = self._held or [], None

@@ -34,6 +34,7 @@ class Population:
         """Let it happen now."""
         world, network = self.world, self.world.network
         nodes = self._meant(fault)
+        world.happened.append((world.now, _words(fault, nodes)))
         match fault.do:
             case "crash" | "lose" | "drain" | "join" | "pause" | "resume":
                 self._befall(fault.do, nodes)
@@ -101,3 +102,16 @@ class Population:
             if not self.world.drivers[name].alive:
                 self._leaving.pop(name, None)
                 self.world.restart(name, wiped=wiped)
+
+
+def _words(fault: Fault, nodes: list[str]) -> str:
+    """A fault for a person."""
+    more = [f"groups {fault.groups}"] if fault.groups else []
+    for name in ("network", "disk"):
+        if getattr(fault, name) is not None:
+            more.append(str(getattr(fault, name)))
+    if fault.bandwidth:
+        more.append(f"{fault.bandwidth:g} bytes/s")
+    if fault.wiped:
+        more.append("without its disk")
+    return " ".join([fault.do, *nodes, *more])

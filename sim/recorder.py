@@ -32,11 +32,6 @@ class Record(NamedTuple):
     kind: str
     fields: dict[str, Any]
 
-    def __str__(self) -> str:
-        """One line for a person."""
-        facts = " ".join(f"{name}={value}" for name, value in self.fields.items())
-        return f"{self.time:10.4f} {self.node[:8]} {self.kind:14} {facts}"
-
 
 class Recorder:
     """Keeps, hashes and, where asked to, writes the records of all nodes of a world."""
@@ -70,19 +65,6 @@ class Recorder:
     def trace_hash(self) -> str:
         """32 hex digits over all records so far."""
         return self._hash.hexdigest()
-
-    def story(self, event: str, subscription: str = "", *, most: int = 60) -> list[str]:
-        """The kept records about an event, and those of a subscription's life, as lines."""
-        found = [
-            str(record)
-            for record in self.records
-            if record.fields.get("event") == event
-            or (
-                record.fields.get("subscription") == subscription != ""
-                and record.kind in ("subscribe", "suback", "unsubscribe")
-            )
-        ]
-        return found if len(found) <= most else [*found[:most], f"… {len(found) - most} more"]
 
     def close(self) -> None:
         """Write what is buffered."""

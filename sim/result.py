@@ -7,6 +7,7 @@ import msgspec
 from sim.checkers import Violation, check_deliveries
 from sim.oracle import expectation
 from sim.scenario import Scenario
+from sim.story import tell, telling
 from sim.traffic import TrafficReport
 from sim.world import World
 
@@ -40,7 +41,7 @@ class Result(msgspec.Struct, frozen=True):
     records: dict[str, int]  # trace records of each kind
     traffic: TrafficReport  # all messages and bytes by purpose, of all processes
     violations: tuple[Violation, ...]
-    stories: tuple[tuple[str, ...], ...]  # of the first violations: the records about them
+    stories: tuple[tuple[str, ...], ...]  # of the most telling violations
 
     @property
     def green(self) -> bool:
@@ -90,11 +91,5 @@ def summarise(
         records=dict(sorted(world.recorder.counted.items())),
         traffic=world.traffic.report(world.node_seconds),
         violations=tuple(violations),
-        stories=tuple(
-            (
-                violation.text,
-                *(world.recorder.story(*violation.about) if violation.about else ()),
-            )
-            for violation in violations[:MOST_STORIES]
-        ),
+        stories=tuple(tell(world, violation) for violation in telling(violations)[:MOST_STORIES]),
     )

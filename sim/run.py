@@ -17,7 +17,7 @@ from sim.cost import collector_at_rest
 from sim.driver import NodeBuilder
 from sim.population import Population
 from sim.result import Result, summarise
-from sim.scenario import Scenario
+from sim.scenario import Moment, Scenario
 from sim.state_checks import Watch, check_ring, check_trees
 from sim.trace_checks import check_copies, check_counting, check_paths, check_walks
 from sim.workload import Workload
@@ -78,6 +78,11 @@ class Run:
         self.world.network.conditions = scenario.network
         self.world.disk_conditions = scenario.disk
         self.violations: list[Violation] = []
+        self.grown_at = 0.0
+        """When all first nodes were ready: a timeline begins."""
+        self.faults_at = 0.0
+        """When the first event is published: the faults' time begins."""
+        self._named: dict[str, Subscription] = {}  # of the timeline
         self._progress = progress or (lambda stage, time, share: None)
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
@@ -110,6 +115,9 @@ class Run:
             self.population.join()
             world.run(self.scenario.gap)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
+        self.grown_at = world.now
+        for moment in self.scenario.timeline:
+            world.at(world.now + moment.at, self._act, moment)
 
     def subscribe(self) -> None:
         """All first subscriptions, acknowledged before the first event."""
@@ -130,7 +138,7 @@ class Run:
     def publish(self) -> None:
         """Events at a steady rate from all nodes in turn, while the faults happen."""
         world, scenario = self.world, self.scenario
-        begin = world.now
+        begin = self.faults_at = world.now
         for fault in scenario.faults:
             world.at(begin + fault.at, self.population.inflict, fault)
         events = scenario.events
@@ -138,7 +146,8 @@ class Run:
         self._plan_late(begin, count / scenario.rate)
         self._publish_all(events, "publish")
         last = max((fault.at for fault in scenario.faults), default=0.0)
-        world.run_to(max(world.now, begin + last))
+        ends = (moment.at for moment in scenario.timeline)
+        world.run_to(max(world.now, begin + last, self.grown_at + max(ends, default=0.0)))
 
     def rest(self) -> None:
         """Until nothing is under way any more."""
@@ -225,6 +234,19 @@ class Run:
         others = [name for name in self.population.serving() if name != node]
         if others:
             self.world.publish(self._rng.choice(others), event)
+
+    def _act(self, moment: Moment) -> None:
+        """What a client of a node that serves does."""
+        node = self.population.names[moment.node]
+        if node not in self.population.serving():
+            return
+        if moment.publish is not None:
+            self.world.publish(node, moment.publish)
+        elif moment.subscribe:
+            found = self.world.subscribe(node, moment.subscribe, moment.name)
+            self._named[moment.name] = found
+        elif moment.unsubscribe in self._named:
+            self._end(self._named[moment.unsubscribe])
 
     def _subscribe_one(self, number: int) -> Subscription:
         living = self.population.serving()

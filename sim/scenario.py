@@ -91,6 +91,17 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wiped: bool = False  # restart: the disk is gone
 
 
+class Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that a client does `at` seconds after the overlay has grown: one of the three."""
+
+    at: Annotated[float, Meta(ge=0)]
+    node: Annotated[int, Meta(ge=0)]
+    subscribe: str = ""  # a selector
+    name: str = ""  # of that subscription, for …
+    unsubscribe: str = ""
+    publish: dict[str, Value | None] | None = None  # an event's attributes
+
+
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that a run depends on, beside the code."""
 
@@ -99,6 +110,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscriptions: Count | tuple[Wish, ...] | None = None  # absent: see `wishes`
     events: Count | tuple[dict[str, Value | None], ...] = 300
     rate: Annotated[float, Meta(gt=0)] = 50.0
+    timeline: tuple[Moment, ...] = ()  # beside or instead of these: who does what when
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
     late_unsubscriptions: Count = 0  # … and so many of the first ones end
     shape: Shape = Shape()
@@ -170,6 +182,16 @@ def check_nodes(scenario: Scenario) -> None:
             raise ScenarioError(f"fault 'disk' at {fault.at} s needs `disk`")
         if fault.do == "join":
             known += max(1, len(fault.nodes))
+    for moment in scenario.timeline:
+        if moment.node >= known:
+            raise ScenarioError(
+                f"timeline at {moment.at} s names node {moment.node}; nodes are 0 to {known - 1}"
+            )
+        done = (moment.subscribe, moment.unsubscribe, moment.publish)
+        if sum(bool(what) or what == {} for what in done) != 1:
+            raise ScenarioError(
+                f"timeline at {moment.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
+            )
     if isinstance(scenario.subscriptions, tuple):
         for wish in scenario.subscriptions:
             if wish.node is not None and not 0 <= wish.node < scenario.nodes:

@@ -28,11 +28,10 @@ from overlay.settings import (
     ViewSettings,
     WalkSettings,
 )
-from sim.checkers import Violation
 from sim.disk import DiskConditions
+from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
-from sim.result import Result
-from sim.run import Progress, Run
+from sim.run import Progress
 from sim.scenario import Fault, Scenario
 from sim.workload import Shape
 from traces.writer import OpenFile
@@ -56,21 +55,6 @@ FIRST_FAULT = 1.0
 """Seconds after the first event."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What came of a seed."""
-
-    seed: int
-    scenario: Scenario
-    result: Result | None
-    violations: tuple[Violation, ...]
-    simulated_s: float
-
-    @property
-    def green(self) -> bool:
-        """Nothing that must not be."""
-        return not self.violations
-
-
 def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
     """The verdict on each seed in turn. An exception in a node is a violation as well."""
     for seed in seeds:
@@ -81,22 +65,7 @@ def examine(
     seed: int, codec: Codec, progress: Progress | None = None, traces: OpenFile | None = None
 ) -> Verdict:
     """Run the scenario of one seed."""
-    scenario = draw_scenario(seed)
-    run = Run(scenario, codec, progress, traces)
-    try:
-        result = run.result()
-    except Exception as error:  # whatever a node raises is a finding
-        place = _place(error)
-        text = f"{type(error).__name__}: {error} ({place}) at {run.world.now:.3f} s"
-        return Verdict(seed, scenario, None, (Violation("exception", text),), run.world.now)
-    return Verdict(seed, scenario, result, result.violations, result.simulated_s)
-
-
-def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"
+    return examine_scenario(draw_scenario(seed), codec, progress, traces)
 
 
 def draw_scenario(seed: int) -> Scenario:

@@ -67,6 +67,8 @@ class World:
         """The newest process of each node, by the node's name; also of those that ended."""
         self.identities: dict[str, str] = {}
         """Every node id that ever was, and the name of its node (one may lose its disk)."""
+        self.happened: list[tuple[float, str]] = []
+        """What was done to the world, and when, in words."""
         self.disk_conditions = DiskConditions()
         """Of disks that begin from now on."""
         self.directory: dict[str, tuple[str, ...]] = {}

@@ -178,7 +178,7 @@ def test_the_command_line_prints_one_object_and_succeeds() -> None:
 def test_a_failing_seed_tells_how_to_see_it_again(tmp_path: Path) -> None:
     path = tmp_path / "apart.yaml"
     path.write_text("{events: 20, faults: [{at: 0, do: partition, groups: [[0], [1]]}]}")
-    done = CliRunner().invoke(sim, ["run", str(path), "--nodes", "2", "--quiet"])
+    done = CliRunner().invoke(sim, ["run", str(path), "--nodes", "2", "--quiet", "--shrink", "0"])
     assert done.exit_code == 1
     assert f"again: canopy sim run {path} --nodes 2 --seed 1 --routing pivot" in done.stderr
     assert "missing: " in done.stderr

@@ -41,7 +41,7 @@ def test_some_seeds_are_green_and_the_same_each_time() -> None:
 
 def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostedTree, "uninstall", lambda self, id_: None)
-    done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet"])
+    done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet", "--shrink", "0"])
     assert done.exit_code == 1
     facts = json.loads(done.stdout)
     assert len(facts["bad"]) == 1

@@ -12,6 +12,7 @@ from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
 from sim.result import Result
 from sim.run import run_scenario
 from sim.scenario import Scenario
+from sim.story import tell as story_of
 from sim.world import World
 from wire.codec import WireCodec
 
@@ -61,7 +62,7 @@ def assert_exact(world: World, grace: float = 10.0) -> None:
     assert world.settle(), {name: world.status(name).pending for name in world.names()}
     violations: list[Violation] = check_deliveries(world, grace=grace)
     violations += [*check_arcs(world), *check_maps(world)]
-    stories = [world.recorder.story(*v.about) for v in violations[:3] if v.about]
+    stories = [story_of(world, v) for v in violations[:3] if v.about]
     assert not violations, tell(violations, stories)
 
 
