@@ -35,7 +35,7 @@ from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
+from overlay.machine import LocalEvent, Machine, Message, Named, Peer, Timer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
@@ -66,6 +66,9 @@ class Driver(LinkTransport, Protocol):
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a trace record; the wall clock is the driver's."""
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those events whose trace records are kept."""
 
     def store(self, record: bytes) -> None:
         """Append to the node's state file, durable before what is written later leaves."""
@@ -217,6 +220,10 @@ class Node:
     def trace(self, kind: str, **fields: Any) -> None:
         """To the trace file."""
         self.driver.trace(kind, fields)
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those that are traced."""
+        return self.driver.sampled(events)
 
     def count(self, name: str, amount: int = 1) -> None:
         """One counter."""

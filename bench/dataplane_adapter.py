@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from cli.demo.overlay import Overlay
-from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
+from overlay.client import Done, Draft, Gather, Publish, Subscribe, Subscribed
 from wire.client import ControlClient
 
 NAMES: Final = ("mag", "depth", "lat", "lon", "sig", "time", "flag", "net", "region", "kind")
@@ -25,6 +26,15 @@ NAMES: Final = ("mag", "depth", "lat", "lon", "sig", "time", "flag", "net", "reg
 
 SUBSCRIBE_TIMEOUT: Final = 300.0
 """Seconds for all subscriptions of a connection. Wild guess, for a busy machine."""
+
+SUBSCRIBED_AT_ONCE: Final = 48
+"""Subscriptions of a connection without an answer; the node reads no more at 64."""
+
+PUBLISH_TIMEOUT: Final = 120.0
+"""Seconds. Wild guess."""
+
+PUBLISHED_AT_ONCE: Final = 4
+"""Batches of the publisher without an answer: as many as the node takes from a client."""
 
 Predicate = tuple[str, str, Any, Any]
 Sink = Callable[[bytes], None]
@@ -79,6 +89,7 @@ class Canopy:
         self.trace: list[str] = cfg["opts"].get("node", ["--no-trace"])
         self.procs: list[Any] = []
         self.stack = ExitStack()
+        self.asked: deque[int] = deque()  # publications that are not answered
         self.clients: list[tuple[ControlClient, Sink]] = []
 
     # In the orchestrator.
@@ -101,8 +112,9 @@ class Canopy:
 
     def subscribe(self, conn: int, subs: Sequence[Sequence[Predicate]], sink: Sink) -> None:
         client = ControlClient.connect(self.data(conn))
-        for one in subs:
-            client.ask(Subscribe(0, selector(one)), Subscribed, SUBSCRIBE_TIMEOUT)
+        client.ask(Gather(0), Done)
+        wanted = (Subscribe(0, selector(one)) for one in subs)
+        client.ask_many(wanted, Subscribed, SUBSCRIBE_TIMEOUT, SUBSCRIBED_AT_ONCE)
         self.clients.append((client, sink))
 
     def pump(self, stop: Callable[[], bool]) -> None:
@@ -113,11 +125,8 @@ class Canopy:
         while not stop():
             for file, _ in poll.poll(50):
                 client, sink = by_file[file]
-                last = -1
-                for delivery in client.deliveries(timeout=0):
-                    if delivery.event.sequence != last:
-                        last = delivery.event.sequence
-                        sink(delivery.event.payload)
+                for event in client.gathered(timeout=0):
+                    sink(event.payload)
 
     # In the publisher's process.
 
@@ -127,7 +136,9 @@ class Canopy:
     def publish(self, batch: Sequence[tuple[int, Sequence[Any], bytes]]) -> None:
         now = time.time()
         drafts = tuple(draft(row, data, now) for _, row, data in batch)
-        self.publisher.ask(Publish(0, drafts), Published, timeout=120.0)
+        self.asked.append(self.publisher.begin(Publish(0, drafts), PUBLISH_TIMEOUT))
+        while len(self.asked) >= PUBLISHED_AT_ONCE:
+            self.publisher.finish(self.asked.popleft(), PUBLISH_TIMEOUT)
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -55,6 +55,7 @@ WIDER: Final = (
     ("harness.py", "ctl[24 + c] for c in range(8)", "ctl[72 + c] for c in range(W.C)"),
     ("adapters/tcpfan_py.py", "range(8)", "range(W.C)"),
     ("adapters/tcpfan_py.py", "l.listen(16)", "l.listen(2 * W.C)"),
+    ("adapters/tcpfan_py.py", "k = s.recv(1)", "k = s.recv(2)"),  # numbers of two digits
 )
 """(file, text, what stands there for *parts*): the harness's shared counters for 8 connections."""
 

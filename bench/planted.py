@@ -100,15 +100,15 @@ PLANTED = (
     one(
         "duplicates that are not removed", "promise: a duplicate is never shown",
         TREE + "receiver.py",
-        "        return (event.publisher, event.incarnation, event.sequence) in self.seen",
-        "        return False",
+        "if (event.publisher, event.incarnation, event.sequence) in self.seen:",
+        "if self.seen is None:",
     ),
     Planted(
         "a publisher that starts again taken for its former self", "V7",
         (
             Edit(TREE + "receiver.py",
-                 "return (event.publisher, event.incarnation, event.sequence) in self.seen",
-                 "return (event.publisher, 0, event.sequence) in self.seen"),
+                 "if (event.publisher, event.incarnation, event.sequence) in self.seen:",
+                 "if (event.publisher, 0, event.sequence) in self.seen:"),
             Edit(TREE + "receiver.py",
                  "self.seen[event.publisher, event.incarnation, event.sequence] = None",
                  "self.seen[event.publisher, 0, event.sequence] = None"),
@@ -129,7 +129,7 @@ PLANTED = (
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",
         TREE + "receiver.py",
-        "keys = self.index.match(event.attributes)",
+        "keys = self.index.match(attributes) if len(self.index) else []",
         "keys = sorted({id_.rsplit('/', 1)[0] for id_ in self.required})",
     ),
     one(

@@ -86,6 +86,7 @@ from matching.constraint import Constraint
 from matching.errors import SelectorError
 from matching.explain import Explanation
 from matching.expression import Expression
+from matching.groups import Groups
 from matching.index import Index, warm, warm_wanted
 from matching.predicate import Predicate, compile_selector
 from matching.values import (
@@ -114,6 +115,7 @@ __all__ = [
     "Cut",
     "Explanation",
     "Expression",
+    "Groups",
     "Index",
     "Interval",
     "Operand",

@@ -256,6 +256,16 @@ class Index(Generic[Key]):
         labels += more
         return np.concatenate([found, np.array(labels, np.uint32)]) if labels else found
 
+    @property
+    def is_fast(self) -> bool:
+        """Whether the fast engine is in use: then, and only then, labels cost less than keys."""
+        return self._fast is not None
+
+    def labels_of(self, key: Key) -> tuple[int, ...]:
+        """The labels of a key's conjunctions; KeyError if it is not there."""
+        labels = self._labels[key]
+        return labels if isinstance(labels, tuple) else (labels,)
+
     def key_of(self, label: int) -> Key:
         """The key of a label that `match_labels` found; KeyError if it has been taken out."""
         key = self._keys[label]

@@ -54,6 +54,11 @@ class Subscribe(Command, frozen=True):
     name: str = ""
 
 
+class Gather(Command, frozen=True):
+    """From now on this client's new subscriptions are told together: an event comes once, however
+    many of them it matches, in Gathered. Answered by Done."""
+
+
 class Unsubscribe(Command, frozen=True):
     """Answered by Done."""
 
@@ -167,6 +172,13 @@ class Delivered(Reply, frozen=True):
     deliveries: tuple[Delivery, ...]
 
 
+class Gathered(Reply, frozen=True):
+    """News for a client that gathers (request is 0): events that some of its subscriptions match,
+    each once."""
+
+    events: tuple[Event, ...]
+
+
 class Status(Reply, frozen=True):
     """One node. `counters` are totals since its start."""
 
@@ -254,7 +266,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     name: str
     selector: str
     acknowledged: bool
-    delivered: int
+    delivered: int  # where its client gathers: events that are put down to this one
     pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
 
 
@@ -305,13 +317,13 @@ class Explained(Reply, frozen=True):
 
 
 COMMANDS = (
-    Subscribe | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetAttributes
+    Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetAttributes
     | GetSubscriptions | Where | Why | Feed | Drain
 )  # fmt: skip
 """What the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Done | Subscribed | Published | Delivered | Status | Peers | Ring | Located
+    Failed | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring | Located
     | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """What it sends."""

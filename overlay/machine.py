@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -65,6 +65,17 @@ Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 """Message handlers take (sender: Peer, message); timer and event handlers take the one struct."""
 
 
+class Identified(Protocol):
+    """What has a name in traces."""
+
+    @property
+    def identity(self) -> str:
+        """The name."""
+
+
+Named = TypeVar("Named", bound=Identified)
+
+
 class Port(Protocol):
     """All that a machine may do to the world. Every method queues and returns."""
 
@@ -111,6 +122,10 @@ class Port(Protocol):
 
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (traces/schema.py). Costs little when tracing is off."""
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those events whose trace records are kept (none when tracing is off): who has many asks
+        once, and spends nothing on records of the others."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node (`canopy status`, metrics)."""

@@ -16,10 +16,10 @@ line which a killed predecessor left unfinished does not swallow the first recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 from zlib import crc32
 
@@ -49,6 +49,16 @@ class TraceFile(Protocol):
     def close(self) -> object:
         """No writes after this."""
 
+
+class Identified(Protocol):
+    """An event, as far as this file knows one."""
+
+    @property
+    def identity(self) -> str:
+        """Its name in the records."""
+
+
+Named = TypeVar("Named", bound=Identified)
 
 OpenFile = Callable[[str], TraceFile]
 """Opens a path for appending and makes the folders above it; may raise OSError."""
@@ -146,6 +156,12 @@ class TraceWriter:
         self._file_size = 0
         self._file_ends = 0.0  # when its day is over
         self._part = 0
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those of the events (whose names are their `identity`) whose records are kept."""
+        if self._sample >= 1.0:
+            return events
+        return [event for event in events if kept(event.identity, self._sample)]
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Keep one record; it reaches the file when the buffer is full or at `flush`."""

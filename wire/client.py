@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -26,7 +27,8 @@ import msgspec
 
 from overlay.client import Command, Delivered, Delivery, Failed, Reply
 from wire.folder import control_path, default_folder
-from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+from wire.framing import COMMAND_FRAMES, FrameReader
+from wire.opaque import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent
 
 DELIVERIES_KEPT: Final = 200_000
 """Deliveries that wait in the client; beyond it the oldest are dropped and counted. Wild guess: a
@@ -73,10 +75,11 @@ class ControlClient:
         """News that are no deliveries: the node tells that it dropped some of ours."""
         self._sock = sock
         sock.setblocking(False)
-        self._reader = FrameReader(REPLY_FRAMES)
+        self._reader = FrameReader(CLIENT_FRAMES)
         self._requests = 0
         self._replies: dict[int, Reply | None] = {}  # None: asked and not answered
         self._deliveries: deque[Delivery] = deque()
+        self._gathered: deque[OpaqueEvent] = deque()
         self._changed = threading.Condition()
         self._reading = False  # some thread waits in the socket
         self._writing = threading.Lock()
@@ -131,32 +134,12 @@ class ControlClient:
         UnreachableError when it goes.
         """
         until = time.monotonic() + timeout
-        with self._changed:
-            self._requests += 1
-            number = self._requests
-            self._replies[number] = None
-        try:
-            self._send(msgspec.structs.replace(command, request=number), until)
-            self._wait(until, number)
-        finally:
-            with self._changed:
-                reply = self._replies.pop(number, None)
-        if reply is None:
-            raise CommandTimeoutError(
-                f"no answer from the node at {self.where} within {timeout:g} s"
-            )
-        if isinstance(reply, Failed):
-            raise CommandFailed(reply.code, reply.reason)
-        return reply
+        number = self.begin(command, timeout)
+        return self._reply(number, until, timeout)
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
         """`request` for a reply of a known type; ControlError if another one comes."""
-        reply = self.request(command, timeout)
-        if not isinstance(reply, kind):
-            raise ControlError(
-                f"the node at {self.where} answered {type(reply).__name__}, not {kind.__name__}"
-            )
-        return reply
+        return self._expected(self.request(command, timeout), kind)
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
         """All deliveries that have come; waits for the first, at most `timeout` seconds.
@@ -172,6 +155,83 @@ class ControlClient:
             if not found and self._gone is not None:
                 raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
         return found
+
+    def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
+        """As `deliveries`, for a client that gathers: the events that have come, each once. Waits
+        for the first event or delivery."""
+        until = None if timeout is None else time.monotonic() + timeout
+        self._wait(until, None)
+        with self._changed:
+            found = list(self._gathered)
+            self._gathered.clear()
+            if not found and self._gone is not None:
+                raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
+        return found
+
+    def ask_many(
+        self, commands: Iterable[Command], kind: type[R], timeout: float = 30.0, ahead: int = 1
+    ) -> list[R]:
+        """`ask` for each, in order, without waiting for each reply: `ahead` may be unanswered.
+
+        The node reads no more of a client with 64 unanswered requests, or 4 publications.
+        `timeout` is for each reply, from when it is waited for.
+        """
+        answers: list[R] = []
+        asked: deque[int] = deque()
+        try:
+            for command in commands:
+                if len(asked) >= ahead:
+                    answers.append(self._answer(asked.popleft(), kind, timeout))
+                asked.append(self.begin(command, timeout))
+            while asked:
+                answers.append(self._answer(asked.popleft(), kind, timeout))
+        finally:
+            with self._changed:
+                for number in asked:
+                    self._replies.pop(number, None)
+        return answers
+
+    def begin(self, command: Command, timeout: float = 30.0) -> int:
+        """Send a command and do not wait: the number to `finish` it with, which must be done."""
+        with self._changed:
+            self._requests += 1
+            number = self._requests
+            self._replies[number] = None
+        try:
+            self._send(msgspec.structs.replace(command, request=number), time.monotonic() + timeout)
+        except ControlError:
+            with self._changed:
+                self._replies.pop(number, None)
+            raise
+        return number
+
+    def finish(self, number: int, timeout: float = 30.0) -> Reply:
+        """Wait for the reply to what `begin` has sent. Raises as `request` does."""
+        return self._reply(number, time.monotonic() + timeout, timeout)
+
+    def _reply(self, number: int, until: float, timeout: float) -> Reply:
+        try:
+            self._wait(until, number)
+        finally:
+            with self._changed:
+                reply = self._replies.pop(number, None)
+        if reply is None:
+            raise CommandTimeoutError(
+                f"no answer from the node at {self.where} within {timeout:g} s"
+            )
+        if isinstance(reply, Failed):
+            raise CommandFailed(reply.code, reply.reason)
+        return reply
+
+    def _answer(self, number: int, kind: type[R], timeout: float) -> R:
+        return self._expected(self.finish(number, timeout), kind)
+
+    def _expected(self, reply: Reply, kind: type[R]) -> R:
+        if not isinstance(reply, kind):
+            raise ControlError(
+                f"the node at {self.where} answered {type(reply).__name__}, not {kind.__name__}"
+            )
+        return reply
 
     def _send(self, command: Command, until: float) -> None:
         """Write one command; while the socket is full, read what comes, so that neither side waits
@@ -243,7 +303,7 @@ class ControlClient:
 
     def _there(self, number: int | None) -> bool:
         if number is None:
-            return bool(self._deliveries)
+            return bool(self._deliveries or self._gathered)
         return self._replies.get(number) is not None
 
     def _read(self, timeout: float | None) -> None:
@@ -275,6 +335,11 @@ class ControlClient:
             self._deliveries.extend(reply.deliveries)
             while len(self._deliveries) > DELIVERIES_KEPT:
                 self._deliveries.popleft()
+                self.dropped += 1
+        elif isinstance(reply, GatheredOpaque):
+            self._gathered.extend(reply.events)
+            while len(self._gathered) > DELIVERIES_KEPT:
+                self._gathered.popleft()
                 self.dropped += 1
         elif reply.request == 0 and isinstance(reply, Failed):
             self.notices.append(reply)

@@ -6,7 +6,9 @@ connection is a client with a number; what it subscribed ends with it.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
   `PUBLISHES` of a client are unanswered (or `REQUESTS` of any kind), no more is read from it, so a
   program that publishes faster than the overlay takes is slowed down by its own socket.
-- **Deliveries** of one turn are encoded once each and sent together.
+- **Deliveries** of one turn are encoded once each and sent together. A client that has asked with
+  `Gather` gets an event once, however many of its subscriptions it matches, and an event for
+  several such clients is encoded once.
 - **Slow clients.** What waits for a client is bounded. Replies always fit, for requests are
   bounded; deliveries beyond `QUEUE_LIMIT` are dropped, counted and traced, and the client is told
   how many (a `Failed` with request 0 and the code ``overflow``) as soon as it reads again.
@@ -24,7 +26,18 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from overlay.client import Command, Delivered, Delivery, Draft, Failed, Publish, Reply, Status
+from overlay.client import (
+    Command,
+    Delivered,
+    Delivery,
+    Draft,
+    Event,
+    Failed,
+    Gathered,
+    Publish,
+    Reply,
+    Status,
+)
 from wire.codec import array_header
 from wire.driver import TrioDriver
 from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
@@ -60,6 +73,7 @@ class Client:
         self.unanswered: dict[int, bool] = {}  # request -> whether it is a publish
         self.publishes = 0
         self.fresh: list[bytes] = []  # encoded deliveries of this turn
+        self.gathered: list[bytes] = []  # encoded events of this turn
         self.ready = trio.lowlevel.ParkingLot()  # the writer waits here
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
 
@@ -124,8 +138,11 @@ class ControlServer:
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._touched: dict[int, Client] = {}  # clients with deliveries of this turn
-        head = self._encode(Delivered(NEWS, ()))
-        self._delivered = head[:-1]  # without the empty array at its end
+        # Encoded in this turn, by the object's id; the object is kept, so the id stays its own.
+        self._events: dict[int, tuple[Event, bytes]] = {}
+        # Without the empty array at their ends:
+        self._delivered = self._encode(Delivered(NEWS, ()))[:-1]
+        self._gathered = self._encode(Gathered(NEWS, ()))[:-1]
         driver.replies = self.reply
         driver.after_turn.append(self.flush)
 
@@ -160,6 +177,9 @@ class ControlServer:
         if isinstance(reply, Delivered):
             self._deliver(found, reply.deliveries)
             return
+        if isinstance(reply, Gathered):
+            self._gather(found, reply.events)
+            return
         if isinstance(reply, Status):
             reply = self.fill_status(reply)
         try:
@@ -173,15 +193,17 @@ class ControlServer:
         if not self._touched:
             return
         for client in self._touched.values():
-            self._pack(client)
+            self._pack(client, self._delivered, client.fresh)
+            self._pack(client, self._gathered, client.gathered)
         self._touched.clear()
+        self._events.clear()
 
     def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
         now = self._wall()
         self._touched[client.number] = client
         for found in deliveries:
             if client.waiting > QUEUE_LIMIT:
-                self._drop(client, found)
+                self._drop(client, found.event)
                 continue
             encoded = self._encode(
                 msgspec.structs.replace(found, latency_ms=(now - found.event.time) * 1000)
@@ -189,25 +211,37 @@ class ControlServer:
             client.fresh.append(encoded)
             client.waiting += len(encoded)
 
-    def _drop(self, client: Client, delivery: Delivery) -> None:
+    def _gather(self, client: Client, events: tuple[Event, ...]) -> None:
+        """An event for several clients is encoded once."""
+        self._touched[client.number] = client
+        encoded_events = self._events
+        for event in events:
+            if client.waiting > QUEUE_LIMIT:
+                self._drop(client, event)
+                continue
+            known = encoded_events.get(id(event))
+            if known is None:
+                known = encoded_events[id(event)] = (event, self._encode(event))
+            encoded = known[1]
+            client.gathered.append(encoded)
+            client.waiting += len(encoded)
+
+    def _drop(self, client: Client, event: Event) -> None:
         if not client.dropped:
             self._log.warning("slow_client", client=client.number, waiting=client.waiting)
         client.dropped += 1
         self.dropped += 1
-        self._driver.trace(
-            "drop", {"event": delivery.event.identity, "reason": "slow client", "size": 1}
-        )
+        self._driver.trace("drop", {"event": event.identity, "reason": "slow client", "size": 1})
 
-    def _pack(self, client: Client) -> None:
-        """Put the deliveries of this turn into as few frames as their sizes allow."""
+    def _pack(self, client: Client, head: bytes, fresh: list[bytes]) -> None:
+        """Put the news of this turn into as few frames as their sizes allow."""
         start = size = 0
-        fresh = client.fresh
         for end, encoded in enumerate(fresh, 1):
             size += len(encoded)
             if size >= PIECE or end == len(fresh):
                 body = array_header(end - start) + b"".join(fresh[start:end])
                 client.waiting -= size
-                client.put(REPLY_FRAMES.wrap(self._delivered + body))
+                client.put(REPLY_FRAMES.wrap(head + body))
                 start, size = end, 0
         fresh.clear()
 
@@ -287,6 +321,8 @@ class ControlServer:
 
 def stamp(publish: Publish, now: float) -> Publish:
     """`publish` with the time of its arrival in every draft that has none."""
+    if all(draft.time for draft in publish.events):
+        return publish
     drafts = tuple(
         draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)
         for draft in publish.events

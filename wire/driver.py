@@ -26,6 +26,7 @@ import trio
 
 from overlay.client import Command, Reply
 from overlay.links.messages import Frame
+from overlay.machine import Named
 from traces.writer import TraceWriter
 from wire.config import split_address
 from wire.connection import Connection, Counters
@@ -158,6 +159,10 @@ class TrioDriver:
         if "since" in fields:
             fields["latency_ms"] = (self._wall() - fields.pop("since")) * 1000
         self._traces.write(kind, fields)
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those events whose trace records are kept; none without traces."""
+        return () if self._traces is None else self._traces.sampled(events)
 
     def store(self, record: bytes) -> None:
         """Append to the state file; durable before the frames of this turn leave."""

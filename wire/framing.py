@@ -44,7 +44,10 @@ def shorten(reason: BaseException) -> str:
 class FrameFormat(Generic[T]):
     """What frames a stream carries, how large, and how they look as bytes."""
 
-    def __init__(self, union: Any, first_limit: int, limit: int) -> None:
+    def __init__(self, union: Any, first_limit: int, limit: int, keeps: bool = False) -> None:
+        """`keeps`: parts of a decoded frame are views of its bytes (msgspec.Raw), which so have to
+        be its own."""
+        self._keeps = keeps
         self.first_limit = first_limit
         self.limit = limit
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
@@ -62,7 +65,7 @@ class FrameFormat(Generic[T]):
 
     def decode(self, payload: bytes | memoryview) -> T:
         """The frame in `payload`; one of `MALFORMED` if it is none."""
-        return self._decoder.decode(payload)
+        return self._decoder.decode(bytes(payload) if self._keeps else payload)
 
     def _seal(self, buffer: bytearray) -> bytes:
         length = len(buffer) - PREFIX

@@ -17,6 +17,8 @@ from overlay.client import (
     Done,
     Draft,
     Failed,
+    Gather,
+    Gathered,
     GetAttributes,
     GetSubscriptions,
     Publish,
@@ -54,7 +56,7 @@ class Subscription:
     """A client's subscription."""
 
     def __init__(
-        self, id_: str, client: int, request: int, name: str, predicate: Predicate
+        self, id_: str, client: int, request: int, name: str, predicate: Predicate, gathers: bool
     ) -> None:
         self.id = id_
         self.client = client
@@ -62,6 +64,8 @@ class Subscription:
         self.name = name
         self.predicate = predicate
         self.pivots: tuple[str, ...] = ()
+        self.gathers = gathers  # its client gets events once for all its subscriptions
+        self.order = 0  # among all of this node, by age
         self.acknowledged = False
         self.delivered = 0
 
@@ -87,6 +91,7 @@ class Clients(Machine):
         self.subscriptions: dict[str, Subscription] = {}
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, Receipt] = {}  # by sequence
+        self.gatherers: dict[int, None] = {}
         self._number = 0
 
     def handlers(self) -> Handlers:
@@ -103,6 +108,7 @@ class Clients(Machine):
         """Commands with the method that carries each out."""
         return {
             Subscribe: self.subscribe,
+            Gather: self.gather,
             Unsubscribe: self.unsubscribe,
             Publish: self.publish,
             GetAttributes: self.get_attributes,
@@ -126,13 +132,14 @@ class Clients(Machine):
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
-        mine = Subscription(id_, client, command.request, command.name, predicate)
+        gathers = client in self.gatherers
+        mine = Subscription(id_, client, command.request, command.name, predicate, gathers)
         mine.pivots = tuple(one.registration.attribute for one in placed)
         self.subscriptions[id_] = mine
         trees: dict[str, int] = {}
         for one in placed:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
-        self.receiver.add(id_, predicate, trees)
+        mine.order = self.receiver.add(id_, predicate, trees, client if gathers else None)
         self.port.trace(
             "subscribe",
             subscription=id_,
@@ -161,6 +168,11 @@ class Clients(Machine):
                 )
                 self.port.reply(mine.client, Failed(0, "gap", reason))
 
+    def gather(self, client: int, command: Gather) -> None:
+        """Its next subscriptions are told together."""
+        self.gatherers[client] = None
+        self.port.reply(client, Done(command.request))
+
     def unsubscribe(self, client: int, command: Unsubscribe) -> None:
         """Only the client's own, and at once for what is shown."""
         mine = self.subscriptions.get(command.subscription)
@@ -179,6 +191,7 @@ class Clients(Machine):
 
     def gone(self, client: int) -> None:
         """A client has closed: its subscriptions end, its publications go on."""
+        self.gatherers.pop(client, None)
         for mine in [s for s in self.subscriptions.values() if s.client == client]:
             self._end(mine)
 
@@ -198,6 +211,10 @@ class Clients(Machine):
                 by_client.setdefault(mine.client, []).append(delivery)
         for client, deliveries in by_client.items():
             self.port.reply(client, Delivered(0, tuple(deliveries)))
+        for client, (events, witnesses) in event.gathered.items():
+            for witness in witnesses:
+                self.subscriptions[witness].delivered += 1
+            self.port.reply(client, Gathered(0, tuple(events)))
 
     # --- publications ---
 

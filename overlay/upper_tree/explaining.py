@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from matching import Explanation, Predicate
+from matching import Explanation
 from matching.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Reason, Verdict, Why
 from overlay.machine import Handlers, Machine, Peer, Port, Timer
-from overlay.upper_tree.clients import Clients
+from overlay.upper_tree.clients import Clients, Subscription
 from overlay.upper_tree.history import Remembered, counted
 from overlay.upper_tree.messages import AskEvent, EventFacts
 
@@ -122,7 +122,7 @@ class Explaining(Machine):
             self.port.reply(question.client, Failed(command.request, "unknown", reason))
             return
         reasons = tuple(
-            reason_for(mine.id, mine.name, mine.predicate, event, remembered)
+            reason_for(mine, event, remembered)
             for mine in self.clients.subscriptions.values()
             if command.subscription in ("", mine.id, mine.name)
         )
@@ -132,15 +132,21 @@ class Explaining(Machine):
 
 
 def reason_for(
-    id_: str,
-    name: str,
-    predicate: Predicate,
+    mine: Subscription,
     event: Event,
     remembered: Remembered | None,
 ) -> Reason:
     """Why one subscription got the event or not."""
-    explanation = predicate.explain(event.attributes)
-    shown = remembered is not None and id_ in remembered.subscriptions
+    explanation = mine.predicate.explain(event.attributes)
+    shown = remembered is not None and (
+        mine.id in remembered.shown
+        or (
+            mine.gathers
+            and mine.client in remembered.shown
+            and mine.order <= remembered.latest
+            and explanation.verdict is True
+        )
+    )
     if shown and remembered is not None:
         summary = (
             f"it matches, and came through the tree of {remembered.attribute}, virtual node "
@@ -156,7 +162,8 @@ def reason_for(
             summary = "the selector is false for it"
         else:
             summary = "the selector is unknown for it: an attribute is absent or of another type"
-    return Reason(id_, name, predicate.text, shown, summary, tuple(verdicts(explanation)), *where)
+    lines = tuple(verdicts(explanation))
+    return Reason(mine.id, mine.name, mine.predicate.text, shown, summary, lines, *where)
 
 
 def verdicts(explanation: Explanation, depth: int = 0) -> list[Verdict]:

@@ -1,31 +1,101 @@
-"""What this node remembers of events, for `canopy why`: bounded, newest kept."""
+"""What this node remembers of events, for `canopy why`: bounded, newest kept.
+
+Written for every event and read for hardly any: so what is noted are the facts as they come, shared
+by all events of a batch, and they become text when somebody asks.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from matching import Interval
+from matching import EVERYTHING, Interval
 from overlay.client import Event
-from overlay.machine import Peer
+from overlay.machine import NodeId
 from overlay.upper_tree.partition import describe
 
 PATH_MOST = 64
 """Steps that are remembered of one event; wild guess."""
 
 
+class Published(NamedTuple):
+    """An event of ours set out."""
+
+    attributes: int
+
+    def lines(self) -> list[str]:
+        """As text."""
+        return [f"published here with {self.attributes} attributes"]
+
+
+class Taken(NamedTuple):
+    """Trees have it. `found`: how each was found, in words."""
+
+    trees: tuple[str, ...]
+    found: tuple[str, ...]
+    host: NodeId
+
+    def lines(self) -> list[str]:
+        """As text."""
+        pairs = zip(self.trees, self.found, strict=True)
+        return [f"tree {tree}{how}: matched at {self.host}" for tree, how in pairs]
+
+
+class Arrival(NamedTuple):
+    """It came to this node."""
+
+    attribute: str = ""  # the tree that it came through
+    interval: Interval = EVERYTHING
+    hops: int = 0
+    sender: NodeId = ""
+
+    def lines(self) -> list[str]:
+        """As text."""
+        lo, hi = describe(self.interval.lo), describe(self.interval.hi)
+        return [
+            f"arrived after {counted(self.hops)} from {self.sender}, virtual node "
+            f"[{lo}, {hi}) of tree {self.attribute}"
+        ]
+
+
 class Remembered:
     """One event as this node saw it."""
 
-    __slots__ = ("attribute", "event", "hi", "hops", "lo", "path", "subscriptions")
+    __slots__ = ("arrival", "event", "latest", "shown", "steps")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.path: list[str] = []  # steps as text
-        self.subscriptions: list[str] = []  # of this node that it was shown to
-        self.attribute = ""  # the tree that it came through
-        self.lo = ""
-        self.hi = ""
-        self.hops = 0
+        self.steps: list[Published | Taken | Arrival] = []
+        self.arrival = Arrival()  # the last one
+        self.shown: tuple[str | int, ...] = ()
+        """Subscriptions of this node that it was shown to, and clients that gather."""
+        self.latest = 0  # the last subscription that there was then, for clients that gather
+
+    @property
+    def path(self) -> list[str]:
+        """Steps as text."""
+        return [line for step in self.steps for line in step.lines()][:PATH_MOST]
+
+    @property
+    def attribute(self) -> str:
+        """The tree that it came through; "" if it did not arrive."""
+        return self.arrival.attribute
+
+    @property
+    def lo(self) -> str:
+        """Lower end of the virtual node that it came from, as text."""
+        return describe(self.arrival.interval.lo) if self.attribute else ""
+
+    @property
+    def hi(self) -> str:
+        """Its upper end."""
+        return describe(self.arrival.interval.hi) if self.attribute else ""
+
+    @property
+    def hops(self) -> int:
+        """Messages from the publisher to here."""
+        return self.arrival.hops
 
 
 class History:
@@ -34,58 +104,59 @@ class History:
     def __init__(self, capacity: int) -> None:
         """`capacity` in events."""
         self.capacity = capacity
-        self._events: OrderedDict[str, Remembered] = OrderedDict()
+        self._events: OrderedDict[tuple[NodeId, int, int], Remembered] = OrderedDict()
+        self._names: tuple[str, ...] = ()  # of the last event
         self.attributes: OrderedDict[str, None] = OrderedDict()
         """Names of attributes seen, least recent first, for completion."""
 
     def _remember(self, event: Event) -> Remembered:
-        remembered = self._events.get(event.identity)
+        identity = (event.publisher, event.incarnation, event.sequence)
+        remembered = self._events.get(identity)
         if remembered is None:
-            remembered = self._events[event.identity] = Remembered(event)
-            while len(self._events) > self.capacity:
+            remembered = self._events[identity] = Remembered(event)
+            if len(self._events) > self.capacity:
                 self._events.popitem(last=False)
-            for name in event.attributes:
-                self.attributes[name] = None
-                self.attributes.move_to_end(name)
-            while len(self.attributes) > self.capacity:
-                self.attributes.popitem(last=False)
+            names = tuple(event.attributes)
+            if names != self._names:
+                self._note(names)
         return remembered
+
+    def _note(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        for name in names:
+            self.attributes[name] = None
+            self.attributes.move_to_end(name)
+        while len(self.attributes) > self.capacity:
+            self.attributes.popitem(last=False)
 
     def published(self, event: Event) -> None:
         """An event of ours."""
-        self._remember(event).path.append(f"published here with {len(event.attributes)} attributes")
+        self._remember(event).steps.append(Published(len(event.attributes)))
 
-    def accepted(self, event: Event, attribute: str, host: Peer, found: str) -> None:
-        """One of the trees has it. `found`: how the tree was found, in words."""
-        remembered = self._events.get(event.identity)
-        if remembered is not None and len(remembered.path) < PATH_MOST:
-            remembered.path.append(f"tree {attribute}{found}: matched at {host.id}")
+    def accepted(self, events: Iterable[Event], taken: Taken) -> None:
+        """Trees have these."""
+        for event in events:
+            remembered = self._events.get((event.publisher, event.incarnation, event.sequence))
+            if remembered is not None and len(remembered.steps) < PATH_MOST:
+                remembered.steps.append(taken)
 
     def arrived(
-        self,
-        event: Event,
-        attribute: str,
-        interval: Interval,
-        hops: int,
-        sender: Peer,
-        subscriptions: list[str],
+        self, event: Event, arrival: Arrival, shown: tuple[str | int, ...], latest: int
     ) -> None:
-        """It came to this node and was shown to these subscriptions."""
+        """It came to this node and was shown to these subscriptions, and to the clients that
+        gather; of their subscriptions, to those that match up to number `latest`."""
         remembered = self._remember(event)
-        remembered.attribute = attribute
-        remembered.lo, remembered.hi = describe(interval.lo), describe(interval.hi)
-        remembered.hops = hops
-        remembered.subscriptions = subscriptions
-        remembered.path.append(
-            f"arrived after {counted(hops)} from {sender.id}, virtual node "
-            f"[{remembered.lo}, {remembered.hi}) of tree {attribute}"
-        )
+        remembered.arrival = arrival
+        remembered.shown = shown
+        remembered.latest = latest
+        remembered.steps.append(arrival)
 
     def find(self, name: str) -> Remembered | None:
         """By identity, or by the user's id (the newest one that has it)."""
-        known = self._events.get(name)
-        if known is not None:
-            return known
+        for remembered in reversed(self._events.values()):
+            event = remembered.event
+            if name.endswith(str(event.sequence)) and event.identity == name:
+                return remembered
         for remembered in reversed(self._events.values()):
             id_ = remembered.event.attributes.get("id")
             if id_ is not None and str(id_) == name:

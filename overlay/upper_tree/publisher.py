@@ -22,7 +22,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_event
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.finder import Finder
-from overlay.upper_tree.history import History
+from overlay.upper_tree.history import History, Taken
 from overlay.upper_tree.hosting import value_in
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
@@ -189,7 +189,8 @@ class Publisher(Machine):
                 if outgoing is not None and attribute in outgoing.pairs:
                     ended.append((outgoing, attribute))
                     found = self.locations.how_found(attribute)
-                    self.history.accepted(outgoing.event, attribute, sender, found)
+                    note = Taken((attribute,), (found,), sender.id)
+                    self.history.accepted((outgoing.event,), note)
         self._end(ended)
 
     def _end(self, pairs: Iterable[tuple[Outgoing, str]]) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
 from overlay.links.events import LinkDown
-from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, Timer
+from overlay.machine import Handler, LocalEvent, Machine, Message, Named, Peer, Timer
 
 T = TypeVar("T")
 
@@ -46,6 +46,9 @@ class FakePort:
 
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        return events
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counts[name] += amount

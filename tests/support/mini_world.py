@@ -19,7 +19,7 @@ from overlay.chord.ring import Ring
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHeard
 from overlay.lower_random.messages import RingHint
-from overlay.machine import Key, LocalEvent, Message, NodeId, Peer, Timer
+from overlay.machine import Key, LocalEvent, Message, Named, NodeId, Peer, Timer
 from overlay.settings import ClusterSettings, RingSettings
 from tests.support.fake_registry import FakeRegistry
 
@@ -61,6 +61,9 @@ class MiniPort:
 
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        return events
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount

@@ -13,6 +13,8 @@ from overlay.client import (
     Done,
     Draft,
     Failed,
+    Gather,
+    Gathered,
     GetAttributes,
     GetSubscriptions,
     Publish,
@@ -216,6 +218,45 @@ def test_subscriptions_and_attributes_are_told() -> None:
     rig.command(2, GetAttributes)
     (names,) = rig.port.answers(Attributes)
     assert names.names == ("a", "y", "x")
+
+
+# --- gathering ---
+
+
+def test_a_client_that_gathers_gets_an_event_once_and_others_as_before() -> None:
+    rig = Rig()
+    each = rig.subscribe("x > 0", client=2)
+    rig.command(1, Gather)
+    for selector in ("x > 1", "x > 2", "x > 3"):
+        rig.subscribe(selector, client=1)
+    rig.publish({"x": 1}, {"x": 2}, {"x": 9})
+    rig.settle()
+    gathered = [
+        (client, [event.sequence for event in reply.events])
+        for client, reply in rig.port.replies
+        if isinstance(reply, Gathered)
+    ]
+    assert gathered == [(1, [2, 3])]
+    assert rig.shown() == [(2, [(each, 1), (each, 2), (each, 3)])]
+    rig.command(1, GetSubscriptions)
+    (answer,) = rig.port.answers(Subscriptions)
+    assert sum(info.delivered for info in answer.subscriptions[1:]) == 2, "one for each event"
+    traced = [(t["event"][-1], t["subscription"]) for t in rig.port.traced("deliver")]
+    assert len(traced) == 3 + 4, "a record for each subscription that matches"
+
+
+def test_what_a_client_that_gathers_unsubscribed_is_shown_no_more() -> None:
+    rig = Rig()
+    rig.command(1, Gather)
+    ended, stays = rig.subscribe("x > 1"), rig.subscribe("x > 5")
+    rig.command(1, Unsubscribe, ended)
+    rig.publish({"x": 3}, {"x": 7})
+    rig.settle()
+    assert [[e.sequence for e in r.events] for r in rig.port.answers(Gathered)] == [[2]]
+    assert list(rig.clients.subscriptions) == [stays]
+    rig.clients.gone(1)
+    assert len(rig.receiver.gathering) == 0
+    assert rig.clients.gatherers == {}
 
 
 # --- publications ---

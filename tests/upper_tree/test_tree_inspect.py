@@ -15,7 +15,7 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients import Clients, Subscription
 from overlay.upper_tree.explaining import Explaining
-from overlay.upper_tree.history import History
+from overlay.upper_tree.history import Arrival, History
 from overlay.upper_tree.inspect import Inspection
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, Trees
 from tests.support.tree_net import (
@@ -188,11 +188,15 @@ class WhyRig:
         return [p for p in self.peers if p.id == node] or self.peers
 
     def subscribe(self, id_: str, name: str, selector: str) -> None:
-        mine = Subscription(id_, 1, 1, name, compile_selector(selector))
+        mine = Subscription(id_, 1, 1, name, compile_selector(selector), False)
         self.clients.subscriptions[id_] = mine
 
+    def gathered(self, made: Event, client: int, latest: int) -> None:
+        self.history.arrived(made, Arrival("x", EVERYTHING, 2, "h"), (client,), latest)
+
     def arrived(self, made: Event, *subscriptions: str) -> None:
-        self.history.arrived(made, "x", EVERYTHING, 2, peer("h"), list(subscriptions))
+        arrival = Arrival("x", EVERYTHING, 2, "h")
+        self.history.arrived(made, arrival, subscriptions, 0)
 
     def why(self, name: str, subscription: str = "") -> None:
         self.explaining.why(4, Why(9, name, subscription))
@@ -220,6 +224,20 @@ def test_why_an_event_came_and_why_it_did_not() -> None:
         ("x < 5", "false", "x = 9")
     ]
     assert any("arrived after 2 messages from h" in step for step in answer.path)
+
+
+def test_why_tells_a_client_that_gathers_which_of_its_subscriptions_match() -> None:
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    for order, selector in enumerate(["x > 1", "x > 100", "x > 2"], 1):
+        mine = Subscription(f"me.1.{order}", 7, 1, "", compile_selector(selector), True)
+        mine.order = order
+        rig.clients.subscriptions[mine.id] = mine
+    rig.gathered(event(1, x=9), client=7, latest=2)
+    rig.why("pub.1.1")
+    assert [r.delivered for r in rig.explained().reasons] == [True, False, False], (
+        "the third came after the event"
+    )
 
 
 def test_why_is_answered_for_one_subscription_by_id_or_name() -> None:

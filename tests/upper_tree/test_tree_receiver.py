@@ -112,7 +112,7 @@ def test_a_delivery_names_its_way() -> None:
     assert [t["peer"] for t in rig.port.traced("arrive")] == ["h"]
     remembered = rig.history.find("quake")
     assert remembered is not None
-    assert remembered.subscriptions == ["a"]
+    assert list(remembered.shown) == ["a"]
 
 
 def test_what_never_crossed_a_link_did_not_arrive() -> None:

@@ -264,6 +264,23 @@ async def test_no_answer_in_time_is_a_time_out_and_the_late_answer_is_ignored(
         client.close()
 
 
+async def test_many_requests_ahead_are_answered_in_order(tmp_path: Path) -> None:
+    async with rig(socket=tmp_path / "control.sock") as one:
+
+        def work() -> None:
+            with ControlClient.connect(tmp_path) as client:
+                wanted = [Subscribe(0, f"a = {number}") for number in range(200)]
+                found = client.ask_many(wanted, Subscribed, PATIENCE, ahead=50)
+                assert [answer.subscription for answer in found] == [f"s{n}" for n in range(200)]
+                with pytest.raises(ControlError, match="answered Status, not Done"):
+                    client.ask_many([GetStatus(0), GetStatus(0)], Done, ahead=2)
+                assert client.ask(GetStatus(0), Status).counters == {"data_messages": 7}
+                assert client._replies == {}, "nobody waits for those that were given up"
+
+        await outside(work)
+        assert one.control._clients == {} or not next(iter(one.control._clients.values())).full
+
+
 async def test_threads_share_one_client(tmp_path: Path) -> None:
     async with rig(socket=tmp_path / "control.sock"):
 

@@ -1,0 +1,68 @@
+"""Gathered events leave the control socket together, encoded once, and are bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from overlay.client import Event, Failed, Gathered, Reply, Subscribe
+from tests.support.wire_rig import PATIENCE, Rig, rig
+from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+
+pytestmark = pytest.mark.trio
+
+
+async def raw(one: Rig) -> trio.SocketStream:
+    stream = await trio.open_unix_socket(one.path)
+    one.streams.append(stream)
+    return stream
+
+
+async def replies(stream: trio.SocketStream, count: int) -> list[Reply]:
+    """The next `count` replies."""
+    reader, found = FrameReader(REPLY_FRAMES), []
+    with trio.fail_after(PATIENCE):
+        while len(found) < count:
+            found += reader.feed(await stream.receive_some())
+    return found
+
+
+async def test_what_is_gathered_comes_in_one_frame_per_turn_and_drops_when_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = tuple(Event("p", 1, number, 0.0, {"x": number}, b"1234") for number in range(300))
+    async with rig(socket=tmp_path / "control.sock") as one:
+        streams = [await raw(one), await raw(one)]
+        for number, stream in enumerate(streams, 1):
+            await stream.send_all(COMMAND_FRAMES.encode(Subscribe(number, "a = 1")))
+            await replies(stream, 1)
+        encodings = 0
+        encode = one.control._encode
+
+        def counted(what: Any) -> bytes:
+            nonlocal encodings
+            encodings += 1
+            return encode(what)
+
+        monkeypatch.setattr(one.control, "_encode", counted)
+
+        def both() -> None:
+            one.driver.reply(1, Gathered(0, events[:200]))
+            one.driver.reply(2, Gathered(0, events))
+            one.driver.reply(1, Gathered(0, events[200:]))
+
+        one.driver.turn(both)
+        for stream in streams:
+            assert await replies(stream, 1) == [Gathered(0, events)]
+        assert encodings == 300, "once for both clients"
+        monkeypatch.setattr("wire.control.QUEUE_LIMIT", 1_000)
+        one.driver.turn(lambda: one.driver.reply(1, Gathered(0, events)))
+        assert one.control.dropped > 200
+        kept, news = await replies(streams[0], 2)
+        assert isinstance(kept, Gathered)
+        assert isinstance(news, Failed)
+        assert news.code == "overflow"
+        assert len(kept.events) + one.control.dropped == 300

@@ -1,0 +1,67 @@
+"""Events as a program gets them when it gathers: identity and payload at once, the rest on demand.
+
+A program that takes a hundred thousand events per second mostly wants their payload or their
+number. Building the dictionary of attributes is most of the cost of decoding an event, so here it
+is left as the bytes that came until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Union
+
+import msgspec
+
+from matching import Value
+from overlay.client import REPLIES, Event, Gathered, Reply
+from wire.framing import CONTROL_LIMIT, FrameFormat
+
+_ATTRIBUTES: Final = msgspec.msgpack.Decoder(dict[str, Value | None])
+
+
+class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An `Event` whose attributes are not decoded; the same fields in the same order."""
+
+    publisher: str
+    incarnation: int
+    sequence: int
+    time: float
+    encoded: msgspec.Raw
+    payload: bytes = b""
+    payload_type: str = ""
+
+    @property
+    def attributes(self) -> dict[str, Value | None]:
+        """Decoded anew each time."""
+        return _ATTRIBUTES.decode(self.encoded)
+
+    @property
+    def identity(self) -> str:
+        """As traces and `canopy why` name it."""
+        return f"{self.publisher}.{self.incarnation}.{self.sequence}"
+
+    def whole(self) -> Event:
+        """The event with its attributes."""
+        return Event(
+            self.publisher,
+            self.incarnation,
+            self.sequence,
+            self.time,
+            self.attributes,
+            self.payload,
+            self.payload_type,
+        )
+
+
+class GatheredOpaque(Reply, frozen=True, tag="Gathered"):
+    """`Gathered`, as the client's side decodes it."""
+
+    events: tuple[OpaqueEvent, ...]
+
+
+_OTHERS: Final = tuple(kind for kind in REPLIES.__args__ if kind is not Gathered)
+_UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
+
+CLIENT_FRAMES: Final[FrameFormat[Reply]] = FrameFormat(
+    _UNION, CONTROL_LIMIT, CONTROL_LIMIT, keeps=True
+)
+"""From a node to a program, as the program reads it."""
