@@ -30,6 +30,7 @@ CODES: Final = {
     "OfflineError": UNREACHABLE,
     "DemoError": FAILURE,
     "ScenarioError": USAGE,
+    "TracesError": FAILURE,
 }
 REPLY_CODES: Final = {"usage": USAGE, "selector": USAGE, "time-out": TIME_OUT}
 """Exit codes of a command that the node answered with `Failed`; others are FAILURE."""

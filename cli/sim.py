@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.sim_figure import figure
+from cli.sim_replay import replay
 from cli.sim_shrink import save_option, shrink_option, tell_bad
 from cli.sim_soak import soak
 
@@ -30,6 +31,7 @@ def sim() -> None:
 
 sim.add_command(soak)
 sim.add_command(figure)
+sim.add_command(replay)
 
 
 @sim.command()
@@ -106,17 +108,17 @@ def run(
     result = verdict.result
     cost = meter.read(made.world.steps, len(made.world.drivers))
     counts = {"subscriptions": subscriptions, "events": events}
-    replay = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
+    again = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
     if as_json:
         found = verdict if result is None else result  # a node raised: there is nothing to count
         facts = msgspec.to_builtins(found) | msgspec.to_builtins(cost)
         if not verdict.green:
-            facts["replay"] = replay
+            facts["replay"] = again
         click.echo(msgspec.json.encode(facts).decode())
     elif result is not None:
         print_result(result, cost)
     if not verdict.green:
-        tell_bad(verdict, codec, replay, shrink, save)
+        tell_bad(verdict, codec, again, shrink, save)
         sys.exit(1)
 
 

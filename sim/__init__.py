@@ -5,6 +5,7 @@ In the order of reading: `world` (time, nodes, clients), `driver` (one process),
 should have come), `checkers` (what must hold), `traffic` (what it cost), `scenario` (a run as
 YAML), `population` (its nodes and what befalls them), `run` (its stages), `result`; and of what is
 wrong, `story` (the records that matter), `examine` and `shrink` (a smaller scenario like it).
+`recorded` and `replay` run once more what real nodes' traces tell.
 
 sim imports node, overlay, matching and traces, never wire: the codec is handed in. With that the
 bodies of batches are encoded and decoded as between processes, so that nothing is shared by

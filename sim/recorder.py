@@ -9,13 +9,13 @@ then analyses like that of a real overlay.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
-from traces.writer import OpenFile, TraceWriter
+from traces.writer import OpenFile, TraceWriter, finished
 
 EPOCH = 1_767_225_600.0
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
@@ -42,6 +42,8 @@ class Recorder:
         self.records: deque[Record] = deque(maxlen=kept)
         self.counted: dict[str, int] = {}
         """How many records of each kind."""
+        self.listen: Callable[[str, str, Mapping[str, Any]], None] | None = None
+        """Called with node, kind and fields of each record, as it would be written."""
         self._now = now
         self._out = out
         self._writers: dict[str, TraceWriter] = {}
@@ -54,6 +56,8 @@ class Recorder:
         self._hash.update(self._encode((now, node, kind, fields)))
         self.counted[kind] = self.counted.get(kind, 0) + 1
         self.records.append(Record(now, node, kind, fields))
+        if self.listen is not None:
+            self.listen(node, kind, finished(fields, self._wall()))
         if self._out is not None:
             writer = self._writers.get(node)
             if writer is None:

@@ -7,6 +7,7 @@ to see a failure again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from random import Random
 
 from matching import Value, compile_selector
@@ -116,8 +117,10 @@ class Run:
             world.run(self.scenario.gap)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
         self.grown_at = world.now
-        for moment in self.scenario.timeline:
-            world.at(world.now + moment.at, self._act, moment)
+        moments = sorted(self.scenario.timeline, key=lambda moment: moment.at)
+        for (at, _, together), found in groupby(moments, key=_turn):
+            for group in (list(found),) if together else ([moment] for moment in found):
+                world.at(self.grown_at + at, self._act, group)
 
     def subscribe(self) -> None:
         """All first subscriptions, acknowledged before the first event."""
@@ -235,13 +238,13 @@ class Run:
         if others:
             self.world.publish(self._rng.choice(others), event)
 
-    def _act(self, moment: Moment) -> None:
-        """What a client of a node that serves does."""
-        node = self.population.names[moment.node]
+    def _act(self, moments: list[Moment]) -> None:
+        """What a client does, of a node that serves. Several at once are publications."""
+        moment, node = moments[0], self.population.names[moments[0].node]
         if node not in self.population.serving():
             return
         if moment.publish is not None:
-            self.world.publish(node, moment.publish)
+            self.world.publish(node, *(m.publish for m in moments if m.publish is not None))
         elif moment.subscribe:
             found = self.world.subscribe(node, moment.subscribe, moment.name)
             self._named[moment.name] = found
@@ -281,3 +284,8 @@ class Run:
 
     def _tell(self, stage: str, share: float) -> None:
         self._progress(stage, self.world.now, share)
+
+
+def _turn(moment: Moment) -> tuple[float, int, bool]:
+    """What may be done in one command: publications of one node at one time."""
+    return moment.at, moment.node, moment.publish is not None

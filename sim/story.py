@@ -34,6 +34,7 @@ OTHERS = ("forward", "arrive", "deliver", "duplicate", "recheck_failed")
 CHANGES = ("cluster", "map")
 ROLES = ("start", "ready", "cluster", "stop")
 
+WORD = re.compile(r"[\w.$]+")
 NODE = re.compile(r"\b[0-9a-f]{16}\b")
 
 
@@ -46,7 +47,7 @@ def tell(world: World, violation: Violation, most: int = MOST) -> tuple[str, ...
         steps, around = _event_story(world, *(*violation.about, "")[:2])
     else:
         steps = []
-        around = [record for record in world.recorder.records if record.kind in CHANGES]
+        around = _changes(world, violation.text)
         most = LAST
     around = around[max(0, len(around) - max(0, most - len(steps))) :]
     begin = min((record.time for record in (*steps, *around)), default=0.0) if steps else 0.0
@@ -70,6 +71,19 @@ def telling(violations: Sequence[Violation]) -> list[Violation]:
 def last_words(world: World, most: int) -> list[str]:
     """The last records of all."""
     return [_line(world, record) for record in list(world.recorder.records)[-most:]]
+
+
+def _changes(world: World, text: str) -> list[Record]:
+    """Changes of the nodes and attributes that the text names, if it does; else all."""
+    words = dict.fromkeys(WORD.findall(text))
+    found = [record for record in world.recorder.records if record.kind in CHANGES]
+    return [
+        record
+        for record in found
+        if record.fields.get("attribute") in words
+        or record.node in words
+        or world.identities.get(record.node) in words
+    ] or found
 
 
 def _event_story(world: World, event: str, subscription: str) -> tuple[list[Record], list[Record]]:

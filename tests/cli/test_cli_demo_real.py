@@ -13,6 +13,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from cli.sim import sim
 
 CANOPY = [sys.executable, "-m", "cli"]
 OPTIONS = ["demo", "--nodes", "3", "--feed", "feed.jsonl", "--subscriptions", "subs.yaml"]
@@ -101,7 +104,23 @@ def test_a_demo_delivers_what_sqlite_says_and_proves_it(tmp_path: Path) -> None:
     assert Path(summary["report"]).is_file()
     assert list((out / "traces").glob("date=*/node=*/*"))
     assert {d["node"] for d in seen} == {0, 1, 2}
+    replayed(out / "traces", summary)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["feed.jsonl", "out", "subs.yaml"]
+
+
+def replayed(traces: Path, summary: dict[str, Any]) -> None:
+    """What the simulator reads in the traces is what Spark found, and it can do it again."""
+    command = ["replay", str(traces), "--routing", "counting", "--nodes", "4", "--quiet", "--json"]
+    done = CliRunner().invoke(sim, command)
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    recorded, (again,) = facts["recorded"], facts["configurations"]
+    for expense in (recorded, again):
+        assert expense["published"] == summary["published"]
+        assert expense["expected"] == expense["delivered"] == summary["expected"]
+    assert recorded["messages"] == summary["messages"]
+    assert recorded["routing"] == "pivot"
+    assert again["messages"] > recorded["lower_bound"]
 
 
 @pytest.mark.process
