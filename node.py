@@ -40,6 +40,7 @@ from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.balance import Balance
+from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.clients import Clients
 from overlay.upper_tree.delegation import Delegation
 from overlay.upper_tree.explaining import Explaining
@@ -133,7 +134,8 @@ class Node:
         self.ring = Ring(self, settings.ring)
         self.clusters = Clusters(self, settings.cluster, self.ring, self.view, founder)
         self.owner = Owner(self, settings, self.clusters, self.ring)
-        self.registry = Registry(self, settings, self.owner)
+        self.beliefs = Beliefs(self, settings, self.owner)
+        self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
         self.hosting = Hosting(self, settings, self.access_points)
         locations = Locations(settings.tree.locations)
@@ -153,7 +155,7 @@ class Node:
         self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.registry, self.balance, self.hosting, self.finder, self.publisher,
+            self.beliefs, self.registry, self.balance, self.hosting, self.finder, self.publisher,
             self.registrar, self.receiver, self.delegation, self.clients, self.inspection,
             self.explaining,
         )  # fmt: skip

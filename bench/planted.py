@@ -135,14 +135,20 @@ PLANTED = (
     one(
         "a SUBACK before the hosts have the registration", "C6",
         TREE + "registry.py",
-        "if waiting.index < committed and owned.installed_everywhere(waiting)",
-        "if waiting.index < committed",
+        "            and owned.installed_everywhere(waiting)\n",
+        "",
     ),
     one(
         "a SUBACK while somebody still believes that nobody subscribes", "C5",
         TREE + "registry.py",
-        "if owned.believers or owned.blind_until > self.port.now:",
-        "if owned.blind_until > self.port.now:",
+        "            and waiting.is_believed(self.port.now)\n",
+        "",
+    ),
+    one(
+        "summaries that are never taken back", "C9",
+        TREE + "beliefs.py",
+        "if unharmed and belief.digest == unharmed:",
+        "if belief.digest:",
     ),
     one(
         "a SUBACK after the first of several registrations", "C6",

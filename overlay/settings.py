@@ -85,7 +85,9 @@ class TreeSettings(Group, frozen=True):
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     split_at: Count = 256  # registrations in one virtual node before it is cut; wild guess
-    nobody_term: Seconds = 10.0  # how long *nobody there* may be believed (C5); wild guess
+    nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
+    # (C5); wild guess
+    summary_boxes: Count = 64  # of one tree's summary for publishers (C9); wild guess
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
     fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
     # through delegates, except in counting routing, which is as the paper has it

@@ -213,6 +213,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("half-counted events", len(node.receiver.counted), settings.tree.dedupe),
         ("located trees", len(node.finder.locations._trees), settings.tree.locations),
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
+        ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
     ]
     found += [

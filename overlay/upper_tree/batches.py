@@ -22,6 +22,9 @@ BATCH_BYTES = BODY_MOST // 4
 BATCH_ITEMS = 256
 """Items after which a batch is closed: 256 was as good as more in measurements of the wire."""
 
+MAX_BATCH = 4_096
+"""Registrations or attributes in one message; a node splits longer lists. Wild guess."""
+
 HEAD = 16
 """Bytes around one value: tag, length and number. A generous count of MessagePack's."""
 

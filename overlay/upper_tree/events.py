@@ -20,6 +20,10 @@ class TreeAbsent(LocalEvent, frozen=True):
     until: float
 
 
+class FoundTogether(LocalEvent, frozen=True):
+    """All trees that were found in this turn are known: events go to them together."""
+
+
 class HostLearnt(LocalEvent, frozen=True):
     """An event was accepted there: its virtual node's place may be cached."""
 
@@ -51,6 +55,12 @@ class RoomAgain(LocalEvent, frozen=True):
 
 class MapSettled(LocalEvent, frozen=True):
     """At the owner: no change of this tree's map is under way any more."""
+
+    attribute: str
+
+
+class BeliefEnded(LocalEvent, frozen=True):
+    """At the owner: somebody who believed something of this tree does so no more."""
 
     attribute: str
 

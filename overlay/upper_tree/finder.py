@@ -44,6 +44,10 @@ REDIRECTS = 3
 and fro; wild guess."""
 
 
+ASKED_MOST = 1_024
+"""Questions whose time is remembered: what is answered later is not believed. Wild guess."""
+
+
 class Search:
     """One attribute that is looked for."""
 
@@ -70,6 +74,8 @@ class Finder(Machine):
         self.locations = locations
         self.searches: dict[str, Search] = {}
         self._again = Alarm(port, AskAgain())
+        self._number = 0  # of the last question
+        self._asked: dict[int, float] = {}  # when questions were asked
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -120,10 +126,32 @@ class Finder(Machine):
                 primary = owner.primary
                 questions.setdefault(primary.id, (primary, []))[1].append(attribute)
         for peer, names in questions.values():
-            for batch in in_batches(names, weigh_text):
-                self.port.send(peer, AskTree(batch))
+            self._ask(peer, names)
         if self.searches:
             self._again.within(PAUSE)
+
+    def ask_summaries(self, attributes: Iterable[str]) -> None:
+        """Ask the owners what is in these trees. Nothing waits for the answer."""
+        questions: dict[str, tuple[Peer, list[str]]] = {}
+        for attribute in attributes:
+            key = attribute_key(attribute)
+            owner = self.ring.owner(key)
+            if owner is None:
+                self.ring.find(key)
+            else:
+                primary = owner.primary
+                questions.setdefault(primary.id, (primary, []))[1].append(attribute)
+        for peer, names in questions.values():
+            self._ask(peer, names)
+
+    def _ask(self, owner: Peer, attributes: list[str]) -> None:
+        for names in in_batches(attributes, weigh_text):
+            self._number += 1
+            self._asked[self._number] = self.port.now
+            if len(self._asked) > ASKED_MOST:
+                del self._asked[next(iter(self._asked))]
+            held = tuple(map(self.locations.summaries.digest, names))
+            self.port.send(owner, AskTree(names, self._number, held if any(held) else ()))
 
     # --- walks ---
 
@@ -167,6 +195,10 @@ class Finder(Machine):
     def on_tree_answer(self, sender: Peer, message: TreeAnswer) -> None:
         """Certainty."""
         now = self.port.now
+        asked_at = self._asked.get(message.number)
+        for found in message.summaries:
+            if asked_at is not None:  # the term is counted from the question, as below
+                self.locations.learn_summary(found, asked_at + message.term, sender.id, now)
         for location in message.entries:
             self.locations.learn(location)
             if location.attribute in self.searches:
@@ -201,10 +233,11 @@ class Finder(Machine):
         self.port.emit(OwnerRefused(message.attributes))
 
     def on_recall(self, sender: Peer, message: Recall) -> None:
-        """Somebody subscribes now: look again at the next event."""
+        """Somebody subscribes now: look again at the next event. (A question whose answer is still
+        to come is answered after the recall, by this owner.)"""
         doubt_until = self.port.now + self.settings.tree.nobody_term
         self.locations.recall(message.attribute, sender.id, doubt_until)
-        self.port.send(sender, Recalled(message.attribute))
+        self.port.send(sender, Recalled(message.attribute, message.number))
 
     def on_ask_again(self, timer: AskAgain) -> None:
         """What was not answered in time is asked once more, through a fresh lookup."""

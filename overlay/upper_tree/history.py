@@ -42,6 +42,16 @@ class Taken(NamedTuple):
         return [f"tree {tree}{how}: matched at {self.host}" for tree, how in pairs]
 
 
+class Skipped(NamedTuple):
+    """A tree was not visited."""
+
+    tree: str
+
+    def lines(self) -> list[str]:
+        """As text."""
+        return [f"tree {self.tree}: skipped, by its summary nobody there wants such an event"]
+
+
 class Arrival(NamedTuple):
     """It came to this node."""
 
@@ -66,7 +76,7 @@ class Remembered:
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.steps: list[Published | Taken | Arrival] = []
+        self.steps: list[Published | Taken | Skipped | Arrival] = []
         self.arrival = Arrival()  # the last one
         self.shown: tuple[str | int, ...] = ()
         """Subscriptions of this node that it was shown to, and clients that gather."""
@@ -133,8 +143,8 @@ class History:
         """An event of ours."""
         self._remember(event).steps.append(Published(len(event.attributes)))
 
-    def accepted(self, events: Iterable[Event], taken: Taken) -> None:
-        """Trees have these."""
+    def accepted(self, events: Iterable[Event], taken: Taken | Skipped) -> None:
+        """Trees have these, or need not have them."""
         for event in events:
             remembered = self._events.get((event.publisher, event.incarnation, event.sequence))
             if remembered is not None and len(remembered.steps) < PATH_MOST:

@@ -1,7 +1,7 @@
 """What a publisher remembers of trees: entries, virtual nodes, where nobody subscribes (C5, C7).
 
 Everything here is a hint: a host that does not serve the tree any more says *moved*, and *nobody*
-ends with its term or is recalled.
+ends with its term or is recalled. So do summaries of who subscribes (`held.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections import OrderedDict
 
 from matching import Cut
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.messages import Location
+from overlay.upper_tree.held import HeldSummaries
+from overlay.upper_tree.messages import Location, TreeSummary
 
 ENTRIES = 4
 """Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
@@ -49,6 +50,7 @@ class Locations:
         """`capacity` in trees (known and absent, each)."""
         self.capacity = capacity
         self.per_tree = per_tree
+        self.summaries = HeldSummaries(capacity)
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()
         self._absent: OrderedDict[str, float] = OrderedDict()  # attribute -> believed until
         self._recalled: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()
@@ -131,10 +133,8 @@ class Locations:
         return attribute in self._absent
 
     def absent(self, attribute: str, until: float, teller: NodeId, now: float) -> bool:
-        """The owner says *nobody*. False if that is not to be believed: another owner has recalled
-        it since, and this word may be older than the recall."""
-        recaller, doubt_until = self._recalled.get(attribute, ("", 0.0))
-        if recaller not in ("", teller) and doubt_until > now:
+        """The owner says *nobody*. False if that is not to be believed."""
+        if self._is_doubtful(attribute, teller, now):
             return False
         self._trees.pop(attribute, None)
         self._absent[attribute] = until
@@ -144,9 +144,22 @@ class Locations:
         return True
 
     def recall(self, attribute: str, recaller: NodeId, doubt_until: float) -> None:
-        """Somebody subscribes now."""
+        """Somebody subscribes now whom *nobody*, or the summary, does not admit."""
         self._absent.pop(attribute, None)
+        self.summaries.recall(attribute)
         self._recalled[attribute] = (recaller, doubt_until)
         self._recalled.move_to_end(attribute)
         while len(self._recalled) > self.capacity:
             self._recalled.popitem(last=False)
+
+    def learn_summary(
+        self, found: TreeSummary, until: float, teller: NodeId, now: float
+    ) -> None:  # fmt: skip
+        """The owner tells who subscribes, unless that is not to be believed."""
+        if not self._is_doubtful(found.attribute, teller, now):
+            self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
+
+    def _is_doubtful(self, attribute: str, teller: NodeId, now: float) -> bool:
+        """Whether another owner has recalled it since: this word may be older than the recall."""
+        recaller, doubt_until = self._recalled.get(attribute, ("", 0.0))
+        return recaller not in ("", teller) and doubt_until > now

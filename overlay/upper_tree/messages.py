@@ -8,6 +8,7 @@ from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.upper_tree.summary import Summary
 
 EVENT_TREE = "$event"
 """The reserved tree of conjunctions without a pivot: every event visits it, and no selector can
@@ -98,30 +99,46 @@ class NotOwner(Message, frozen=True):
 
 
 class AskTree(Message, frozen=True):
-    """Where are these attributes' trees?"""
+    """Where are these attributes' trees, and what is in them? `held`: per attribute the digest of
+    the summary that the asker has (0: none; empty: none of any). The answer repeats `number`."""
 
     attributes: tuple[str, ...]
+    number: int = 0
+    held: tuple[int, ...] = ()
+
+
+class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
+    """Which events a tree's registrations may match; None: as the digest says that you know."""
+
+    attribute: str
+    digest: int
+    summary: Summary | None
 
 
 class TreeAnswer(Message, frozen=True):
-    """An entry per tree that exists; the others have no subscriber, which may be believed for
-    `term` seconds and is recalled if it ends before (C5)."""
+    """Entries into the trees that exist; the others have no subscriber. That, and the summaries,
+    may be believed for `term` seconds, and are recalled if they end before (C5)."""
 
     entries: tuple[Location, ...]
     nobody: tuple[str, ...]
     term: float
+    number: int = 0
+    summaries: tuple[TreeSummary, ...] = ()
 
 
 class Recall(Message, frozen=True):
-    """There is a subscriber now: forget *nobody*. Answered before its SUBACK is given."""
+    """Forget *nobody*, or the summary: there is a subscriber now that it does not admit. Answered
+    before the SUBACK is given. `number`: of the last that the owner told anybody."""
 
     attribute: str
+    number: int = 0
 
 
 class Recalled(Message, frozen=True):
-    """Forgotten."""
+    """Forgotten, as the recall with this number asked."""
 
     attribute: str
+    number: int = 0
 
 
 # --- owner and hosts ---

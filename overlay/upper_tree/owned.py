@@ -7,6 +7,7 @@ from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.state import Tree
+from overlay.upper_tree.summary import Box, Summary
 
 MAX_STRAYS = 64
 """Strays that a tree remembers: more than any tree loses before the next look. Those that do not
@@ -16,12 +17,26 @@ come back are forgotten, the oldest first. Wild guess."""
 class Waiting:
     """A registration whose SUBACK is not yet due."""
 
-    __slots__ = ("index", "installed", "registration")
+    __slots__ = ("believers", "blind_until", "index", "installed", "registration")
 
     def __init__(self, registration: Registration, index: int) -> None:
         self.registration = registration
         self.index = index  # of its log entry
         self.installed: dict[NodeId, None] = {}  # hosts that have it
+        self.believers: dict[NodeId, float] = {}  # who may skip it, and until when (beliefs.py)
+        self.blind_until = 0.0  # … and until when somebody whom we forgot may
+
+    def is_believed(self, now: float) -> bool:
+        """Whether nobody is told any more what this registration contradicts."""
+        return not self.believers and self.blind_until <= now
+
+    def believed_until(self) -> list[float]:
+        """When what contradicts it ends by itself."""
+        return [self.blind_until, *self.believers.values()]
+
+    def forget_believers(self, now: float) -> None:
+        """Those whose term is over."""
+        self.believers = {node: until for node, until in self.believers.items() if until > now}
 
 
 class OwnedTree:
@@ -30,8 +45,11 @@ class OwnedTree:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.waiting: dict[str, Waiting] = {}  # by registration id
-        self.believers: dict[NodeId, None] = {}  # who may still believe *nobody* (C5)
-        self.blind_until = 0.0  # … and until when somebody whom we forgot may
+        self.boxes: dict[str, tuple[Box, ...]] = {}  # by registration id, where they are known
+        self.summary: Summary | None = None  # what publishers are told (beliefs.py) …
+        self.digest = 0  # … what it is known by …
+        self.summarised = 0  # … and how many registrations it was made of
+        self.at_odds = float("-inf")  # when a registration last contradicted it
         self.next: PartitionMap | None = None  # map that is being prepared
         self.previous: PartitionMap | None = None  # map that some host may still serve
         self.awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`

@@ -7,7 +7,7 @@ work on what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from overlay.chord.events import (
@@ -25,7 +25,7 @@ from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
-from overlay.upper_tree.messages import Assign
+from overlay.upper_tree.messages import Assign, NotOwner
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.state import ClusterState, Operation, Told, decode, encode
 from overlay.upper_tree.told import ToldTable
@@ -136,6 +136,15 @@ class Owner(Machine):
         known = self.ring.owner(key)
         return None if known is None or known.primary.id == self.port.me.id else known
 
+    def refuse(self, sender: Peer, attributes: Iterable[str]) -> None:
+        """We do not own these: name who may."""
+        by_owner: dict[str, list[str]] = {}
+        for attribute in attributes:
+            cluster = self.who_owns(attribute)
+            by_owner.setdefault("" if cluster is None else cluster.key, []).append(attribute)
+        for names in by_owner.values():
+            self.port.send(sender, NotOwner(tuple(names), self.who_owns(names[0])))
+
     # --- the log ---
 
     def append(self, operation: Operation) -> int:
@@ -239,7 +248,7 @@ class Owner(Machine):
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
         if arc is None or any(
-            (owned.waiting or owned.believers or owned.changing or self.live_strays(owned))
+            (owned.waiting or owned.changing or self.live_strays(owned))
             and arc.owns(attribute_key(attribute))
             for attribute, owned in self.trees.items()
         ):

@@ -20,10 +20,15 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_event
-from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
+from overlay.upper_tree.events import (
+    EventsAccepted,
+    FoundTogether,
+    RoomAgain,
+    TreeAbsent,
+    TreeFound,
+)
 from overlay.upper_tree.finder import Finder
-from overlay.upper_tree.history import History, Taken
-from overlay.upper_tree.hosting import value_in
+from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
 
@@ -38,13 +43,16 @@ class RetryDue(Timer, frozen=True):
 class Outgoing:
     """An event of ours that some tree has not accepted yet."""
 
-    __slots__ = ("event", "moves", "pairs", "since")
+    __slots__ = ("event", "moves", "pairs", "places", "since")
 
-    def __init__(self, event: Event, attributes: Iterable[str], since: float) -> None:
+    def __init__(self, event: Event, since: float) -> None:
         self.event = event
         self.since = since  # when it was published
         self.moves = 0
-        self.pairs: dict[str, tuple[NodeId, float]] = dict.fromkeys(attributes, ("", 0.0))
+        self.places = {EVENT_TREE: place(True)}
+        """attribute -> where the value lies, of all trees that the event visits"""
+        self.places.update((n, place(v)) for n, v in event.attributes.items() if v is not None)
+        self.pairs: dict[str, tuple[NodeId, float]] = dict.fromkeys(self.places, ("", 0.0))
         """attribute -> (host that has it under way, since when); host "" waits for the finder."""
 
 
@@ -72,6 +80,7 @@ class Publisher(Machine):
         self.outgoing: dict[int, Outgoing] = {}
         self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
         self.pairs = 0
+        self._found: dict[str, None] = {}  # trees found in this turn
         self._sequence = 0
         self._retry = Alarm(port, RetryDue())
 
@@ -81,6 +90,7 @@ class Publisher(Machine):
             Accepted: self.on_accepted,
             TreeMoved: self.on_tree_moved,
             TreeFound: self.on_tree_found,
+            FoundTogether: self.on_found_together,
             TreeAbsent: self.on_tree_absent,
             LinkDown: self.on_link_down,
             RetryDue: self.on_retry_due,
@@ -109,11 +119,9 @@ class Publisher(Machine):
                 draft.payload_type,
             )
             events.append(event)
-            names = [EVENT_TREE]
-            names += [name for name, value in event.attributes.items() if value is not None]
-            outgoing = Outgoing(event, names, self.port.now)
+            outgoing = Outgoing(event, self.port.now)
             self.outgoing[event.sequence] = outgoing
-            self.pairs += len(names)
+            self.pairs += len(outgoing.pairs)
             self.history.published(event)
             self.port.trace(
                 "publish",
@@ -122,39 +130,58 @@ class Publisher(Machine):
                 attributes=event.attributes,
                 size=len(event.payload),
             )
-            routes += [(outgoing, name) for name in names]
+            routes += [(outgoing, name) for name in outgoing.pairs]
         self.port.count("published", len(events))
         self._route(routes)
         self._retry.within(self.settings.tree.retry)
         return events
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
-        """Send each pair to where its tree is known to be; seek the others."""
+        """Send each pair to where its tree is known to be, unless it is known that nobody there can
+        want the event; seek the others."""
         now = self.port.now
         sought: dict[str, None] = {}
-        absent: list[tuple[Outgoing, str]] = []
+        ended: list[tuple[Outgoing, str]] = []
+        unknown: dict[str, None] = {}
         visits: dict[NodeId, tuple[Peer, dict[int, list[str]]]] = {}
         for outgoing, attribute in routes:
             event = outgoing.event
             if self.locations.is_absent(attribute, now):
-                absent.append((outgoing, attribute))
+                ended.append((outgoing, attribute))
                 continue
-            value = value_in(event, attribute)
-            assert value is not None
-            host = self.locations.host_for(attribute, place(value))
+            host = self.locations.host_for(attribute, outgoing.places[attribute])
             if host is None:
                 outgoing.pairs[attribute] = ("", now)
                 self.waiting.setdefault(attribute, {})[event.sequence] = None
                 sought[attribute] = None
+            elif host.id != self.port.me.id and self._may_skip(outgoing, attribute, unknown):
+                ended.append((outgoing, attribute))
             else:
                 outgoing.pairs[attribute] = (host.id, now)
                 per_host = visits.setdefault(host.id, (host, {}))[1]
                 per_host.setdefault(event.sequence, []).append(attribute)
         for host, attributes_of in visits.values():
             self._send(host, attributes_of)
-        self._end(absent)
+        self._end(ended)
         if sought:
             self.finder.seek(sought, stale)
+        if unknown:
+            soon = self.locations.summaries.soon(now)
+            self.finder.ask_summaries({**unknown, **dict.fromkeys(soon)})
+
+    def _may_skip(self, outgoing: Outgoing, attribute: str, unknown: dict[str, None]) -> bool:
+        """Whether the tree's summary says that nobody there wants the event (C9). Notes trees whose
+        summary is to be asked for."""
+        if self.counting or attribute == EVENT_TREE:
+            return False
+        summaries = self.locations.summaries
+        if summaries.is_due(attribute, self.port.now):
+            unknown[attribute] = None
+        if summaries.admits(attribute, outgoing.places, self.port.now):
+            return False
+        self.port.count("visits_skipped")
+        self.history.accepted((outgoing.event,), Skipped(attribute))
+        return True
 
     def _send(self, host: Peer, attributes_of: dict[int, list[str]]) -> None:
         """One message per set of trees (pivot) or per tree (counting)."""
@@ -234,8 +261,15 @@ class Publisher(Machine):
         self.finder.ask_ring(dict.fromkeys(attribute for _, attribute in pairs))
 
     def on_tree_found(self, event: TreeFound) -> None:
-        """Events that waited for it go."""
-        self._route(self._waiting_for(event.attribute))
+        """Events that waited for it go, with those that waited for other trees of this turn."""
+        if not self._found:
+            self.port.emit(FoundTogether())
+        self._found[event.attribute] = None
+
+    def on_found_together(self, event: FoundTogether) -> None:
+        """One visit per host, not per tree."""
+        found, self._found = self._found, {}
+        self._route([pair for attribute in found for pair in self._waiting_for(attribute)])
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
         """Nobody wants it: these pairs are done, but for those of events that are younger than a

@@ -6,15 +6,13 @@ A registration is acknowledged (SUBACK) when three things are so:
 2. every host that may serve a virtual node it overlaps has installed it; while a change is prepared
    these are the hosts of the old *and* of the new map, and once it is committed those of the old
    one must have stopped; while there are strays nobody knows,
-3. for a tree that was just planted: nobody believes any more that the attribute has no subscriber
-   (`told.py`).
+3. no publisher believes any more what it contradicts: that the attribute has no subscriber, or only
+   such as a summary admits (`beliefs.py`).
 
 `balance.py` moves and splits virtual nodes, `leases.py` ends what is not renewed.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from matching import SelectorError, compile_selector
 from overlay.chord.events import Committed, RoleChanged
@@ -27,26 +25,21 @@ from overlay.machine import (
     Port,
     ProtocolError,
     Timer,
-    Version,
 )
 from overlay.settings import Settings
-from overlay.upper_tree.events import MapSettled
+from overlay.upper_tree.batches import MAX_BATCH
+from overlay.upper_tree.beliefs import Beliefs
+from overlay.upper_tree.events import BeliefEnded, MapSettled
 from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
 from overlay.upper_tree.messages import (
-    AskTree,
     Assign,
     Install,
     Installed,
-    Location,
-    NotOwner,
-    Recall,
-    Recalled,
     Register,
     Registered,
     Registration,
     Renew,
     RenewRefused,
-    TreeAnswer,
     Uninstall,
     Unregister,
     Unregistered,
@@ -56,27 +49,18 @@ from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.state import Added, Ended, MapChanged, Tree
 
-MAX_BATCH = 4_096
-"""Registrations or attributes in one message; a node splits longer lists. Wild guess."""
-
 
 class LeaseSweep(Timer, frozen=True):
     """Look for leases that have lapsed."""
 
 
-class BeliefEnds(Timer, frozen=True):
-    """The term of *nobody* answers that were never recalled is over."""
-
-    attribute: str
-
-
 class Registry(Machine):
-    """Takes registrations for the trees that this node owns, and answers where trees are."""
+    """Takes registrations for the trees that this node owns."""
 
-    def __init__(self, port: Port, settings: Settings, owner: Owner) -> None:
+    def __init__(self, port: Port, settings: Settings, owner: Owner, beliefs: Beliefs) -> None:
         super().__init__(port)
-        self.settings = settings
         self.owner = owner
+        self.beliefs = beliefs
         self.leases = LeaseTable(settings.tree.lease)
         self._sweep = Alarm(port, LeaseSweep())
 
@@ -86,14 +70,12 @@ class Registry(Machine):
             Register: self.on_register,
             Unregister: self.on_unregister,
             Installed: self.on_installed,
-            AskTree: self.on_ask_tree,
-            Recalled: self.on_recalled,
             Renew: self.on_renew,
             LeaseSweep: self.on_lease_sweep,
             RoleChanged: self.on_role_changed,
-            BeliefEnds: self.on_belief_ends,
             Committed: self.on_committed,
-            MapSettled: self.on_map_settled,
+            MapSettled: self.on_tree_eased,
+            BeliefEnded: self.on_tree_eased,
         }
 
     # --- registering ---
@@ -110,16 +92,8 @@ class Registry(Machine):
                 self._take(registration, message.incarnation)
             else:
                 foreign[registration.attribute] = None
-        self._refuse(sender, foreign)
+        self.owner.refuse(sender, foreign)
         self.leases.touch(sender.id, message.incarnation, self.port.now)
-
-    def _refuse(self, sender: Peer, attributes: Iterable[str]) -> None:
-        by_owner: dict[str, list[str]] = {}
-        for attribute in attributes:
-            cluster = self.owner.who_owns(attribute)
-            by_owner.setdefault("" if cluster is None else cluster.key, []).append(attribute)
-        for names in by_owner.values():
-            self.port.send(sender, NotOwner(tuple(names), self.owner.who_owns(names[0])))
 
     def _take(self, registration: Registration, incarnation: int) -> None:
         attribute = registration.attribute
@@ -129,13 +103,14 @@ class Registry(Machine):
                 self._acknowledge(owned.tree, [registration])
             return
         try:
-            compile_selector(registration.selector)
+            predicate = compile_selector(registration.selector)
         except SelectorError as error:  # no host could install it, now or after any move
             raise ProtocolError(f"a registration that does not compile: {error}") from error
         if owned is None:
             owned = self._plant(attribute)
         index = self.owner.append(Added(attribute, registration, incarnation))
-        owned.waiting[registration.id] = Waiting(registration, index)
+        waiting = owned.waiting[registration.id] = Waiting(registration, index)
+        self.beliefs.take(owned, waiting, predicate.conjunctions)
         for host in owned.hosts_overlapping(registration.interval).values():
             self.port.send(host, Install(attribute, (registration,)))
         self.owner.balance_soon()
@@ -153,32 +128,7 @@ class Registry(Machine):
         self.port.count("trees_planted")
         self.port.trace("map", attribute=attribute, version=map_.version[1], size=1,
                         epoch=map_.version[0])  # fmt: skip
-        now = self.port.now
-        for peer in self.owner.told.believers(attribute, now):
-            owned.believers[peer.id] = None
-            self.port.send(peer, Recall(attribute))
-        owned.blind_until = self.owner.told.blind_until
-        safe_at = self.owner.told.safe_at(attribute, now)
-        if safe_at > now:
-            self.port.set_timer(safe_at - now, BeliefEnds(attribute))
         return owned
-
-    def on_recalled(self, sender: Peer, message: Recalled) -> None:
-        """One believer less."""
-        self.owner.told.recalled(message.attribute, sender.id)
-        owned = self.owner.trees.get(message.attribute)
-        if owned is not None and sender.id in owned.believers:
-            del owned.believers[sender.id]
-            self._check(owned)
-            self.owner.settled()
-
-    def on_belief_ends(self, timer: BeliefEnds) -> None:
-        """Whoever did not answer believes it no more."""
-        owned = self.owner.trees.get(timer.attribute)
-        if owned is not None:
-            owned.believers.clear()
-            self._check(owned)
-            self.owner.settled()
 
     # --- acknowledging ---
 
@@ -199,23 +149,23 @@ class Registry(Machine):
             if owned.waiting:
                 self._check(owned)
 
-    def on_map_settled(self, event: MapSettled) -> None:
-        """The hosts that a SUBACK waits for may be fewer now."""
+    def on_tree_eased(self, event: MapSettled | BeliefEnded) -> None:
+        """What a SUBACK waits for may be less now."""
         owned = self.owner.trees.get(event.attribute)
         if owned is not None and owned.waiting:
             self._check(owned)
 
     def _check(self, owned: OwnedTree) -> None:
         """Give the SUBACKs that are due."""
-        if owned.believers or owned.blind_until > self.port.now:
-            return
         if self.owner.live_strays(owned):  # one may serve what it prepared in vain (balance.py)
             return
         committed = self.owner.committed
         done = [
             waiting.registration
             for waiting in owned.waiting.values()
-            if waiting.index < committed and owned.installed_everywhere(waiting)
+            if waiting.index < committed
+            and waiting.is_believed(self.port.now)
+            and owned.installed_everywhere(waiting)
         ]
         for registration in done:
             del owned.waiting[registration.id]
@@ -237,7 +187,7 @@ class Registry(Machine):
     def on_unregister(self, sender: Peer, message: Unregister) -> None:
         """End registrations of the sender."""
         if not self.owner.owns(message.attribute):
-            self._refuse(sender, [message.attribute])
+            self.owner.refuse(sender, [message.attribute])
             return
         owned = self.owner.trees.get(message.attribute)
         if owned is not None:
@@ -258,6 +208,7 @@ class Registry(Machine):
         self.owner.append(Ended(attribute, ids))
         for id_ in ids:
             owned.waiting.pop(id_, None)
+            owned.boxes.pop(id_, None)
         for host in self.owner.reachable_hosts(owned).values():
             self.port.send(host, Uninstall(attribute, ids))
         self.owner.balance_soon()
@@ -283,7 +234,7 @@ class Registry(Machine):
                 foreign.append(attribute)
             elif (len(ids), ids_digest(ids)) != (count, digest):
                 refused.append(attribute)
-        self._refuse(sender, foreign)
+        self.owner.refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))
 
@@ -298,32 +249,3 @@ class Registry(Machine):
                     self.port.count("leases_lapsed", len(lapsed))
                     self.end(owned, lapsed)
         self._sweep.within(self.leases.term / 4)
-
-    # --- answering ---
-
-    def on_ask_tree(self, sender: Peer, message: AskTree) -> None:
-        """Where trees are; who is told *nobody* is remembered."""
-        if len(message.attributes) > MAX_BATCH:
-            raise ProtocolError("too many attributes in one question")
-        entries: list[Location] = []
-        nobody: list[str] = []
-        foreign: list[str] = []
-        for attribute in message.attributes:
-            owned = self.owner.trees.get(attribute)
-            if not self.owner.owns(attribute):
-                foreign.append(attribute)
-            elif owned is None:
-                nobody.append(attribute)
-                self.owner.told.tell(attribute, sender, self.port.now)
-            else:
-                entries.append(self._entry(owned.tree))
-        self._refuse(sender, foreign)
-        if entries or nobody:
-            term = self.settings.tree.nobody_term
-            self.port.send(sender, TreeAnswer(tuple(entries), tuple(nobody), term))
-
-    @staticmethod
-    def _entry(tree: Tree) -> Location:
-        version: Version = tree.map.version
-        root = tree.map.root()
-        return Location(tree.attribute, version, root.interval, root.host)

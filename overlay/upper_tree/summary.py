@@ -88,6 +88,11 @@ def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0
     return _merged([box_of(one) for one in conjunctions], most, slack)
 
 
+def summary_of(boxes: Iterable[Box], most: int, slack: float = 0.0) -> Summary:
+    """The same, of the boxes around conjunctions (`box_of`)."""
+    return _merged(list(boxes), most, slack)
+
+
 _Spans: TypeAlias = dict[str, tuple[int, int]]
 """A box on the scale: attribute -> (index of the lower end, of the upper one)."""
 

@@ -55,6 +55,9 @@ class NoFinder:
     def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
         pass
 
+    def ask_summaries(self, attributes: Iterable[str]) -> None:
+        pass
+
     def ask_ring(self, attributes: Iterable[str]) -> None:
         self.asked += attributes
 

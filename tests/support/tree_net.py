@@ -17,6 +17,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, LocalEvent, Message, Peer, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.balance import Balance
+from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.hosting import Hosting
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner import Owner
@@ -253,10 +254,11 @@ class OwnerNode:
         self.clusters = FakeClusters(port, cluster)
         self.ring = FakeRing(port)
         self.owner = Owner(port, settings, self.clusters, self.ring)
-        self.registry = Registry(port, settings, self.owner)
+        self.beliefs = Beliefs(port, settings, self.owner)
+        self.registry = Registry(port, settings, self.owner, self.beliefs)
         self.balance = Balance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
-        port.add(self.owner, self.registry, self.balance)
+        port.add(self.owner, self.beliefs, self.registry, self.balance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matching import EVERYTHING
+from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.lower_random.events import WalkFound, WalkLost
@@ -21,7 +21,9 @@ from overlay.upper_tree.messages import (
     Recall,
     Recalled,
     TreeAnswer,
+    TreeSummary,
 )
+from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
 OWNER = peer("o")
@@ -256,3 +258,74 @@ def test_a_walk_that_ends_late_does_no_harm() -> None:
     node.lost("x")
     node.port.hear(WalkFound(AccessPoint("x", peer("h2"), (1, 1), 0), 3))
     assert node.told() == ["TreeFound x"]
+
+
+# --- summaries ---
+
+
+def told_summary(node: Seeker, number: int, teller: str = "o") -> None:
+    found = summarise(compile_selector("x > 5").conjunctions, 8)
+    answer = TreeAnswer((), (), 10.0, number, (TreeSummary("x", 7, found),))
+    node.port.hear(answer, peer(teller))
+
+
+def admitted(node: Seeker) -> bool:
+    return node.locations.summaries.admits("x", {"x": place(0)}, node.port.now)
+
+
+def test_the_term_of_a_summary_counts_from_its_own_question() -> None:
+    node = Seeker()
+    node.ring.learn(cluster_of("o"))
+    node.finder.ask_summaries(["x"])
+    node.port.advance(4)
+    node.finder.ask_summaries(["x"])
+    first, second = [m.number for _, m in node.port.sent_to(AskTree)]
+    told_summary(node, first)
+    node.port.advance(5.9)
+    assert not admitted(node)
+    node.port.advance(0.2)
+    assert admitted(node)
+    told_summary(node, second)
+    assert not admitted(node)
+    node.port.advance(4)
+    assert admitted(node)
+
+
+def test_an_answer_to_no_question_of_ours_is_not_believed() -> None:
+    node = Seeker()
+    told_summary(node, 99)
+    assert admitted(node)
+
+
+def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted() -> None:
+    node = Seeker()
+    node.ring.learn(cluster_of("o"))
+    for _ in range(2):
+        node.finder.ask_summaries(["x"])
+    first, second = [m.number for _, m in node.port.sent_to(AskTree)]
+    told_summary(node, first)
+    node.port.hear(Recall("x", 4), peer("heir"))
+    assert node.port.sent_to(Recalled) == [("heir", Recalled("x", 4))]
+    assert admitted(node)
+    told_summary(node, second)
+    assert admitted(node)
+    told_summary(node, second, "heir")
+    assert not admitted(node)
+
+
+def test_the_summary_at_hand_is_named_in_the_question() -> None:
+    node = Seeker()
+    node.ring.learn(cluster_of("o"))
+    node.finder.ask_summaries(["x"])
+    ((_, question),) = node.port.sent_to(AskTree)
+    assert question.held == ()
+    told_summary(node, question.number)
+    node.finder.ask_summaries(["y", "x"])
+    ((_, question),) = node.port.sent_to(AskTree)
+    assert (question.attributes, question.held) == (("y", "x"), (0, 7))
+
+
+def test_an_unknown_owner_is_looked_for() -> None:
+    node = Seeker()
+    node.finder.ask_summaries(["x"])
+    assert node.ring.asked == [attribute_key("x")]

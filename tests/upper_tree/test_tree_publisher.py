@@ -17,7 +17,13 @@ from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, Tre
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    Accepted,
+    Location,
+    TreeMoved,
+    Visit,
+)
 from overlay.upper_tree.publisher import MOVES, Publisher
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, peer
@@ -30,6 +36,7 @@ class FakeFinder(Finder):
         super().__init__(port, chosen, self, FakeRing(port), locations)
         self.sought: list[tuple[tuple[str, ...], bool]] = []
         self.asked: list[str] = []
+        self.summaries_asked: list[str] = []
 
     def walk(self, attributes: Iterable[str], hops: int | None = None) -> None:
         raise AssertionError("not used")
@@ -39,6 +46,9 @@ class FakeFinder(Finder):
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
         self.asked += attributes
+
+    def ask_summaries(self, attributes: Iterable[str]) -> None:
+        self.summaries_asked += attributes
 
 
 class Rig:

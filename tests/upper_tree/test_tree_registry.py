@@ -10,6 +10,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
+from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
     AskTree,
@@ -29,7 +30,6 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.registry import MAX_BATCH
 from overlay.upper_tree.state import Added, Ended, decode
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
@@ -115,9 +115,9 @@ def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
     node.clusters.commit()
     install(node, "s/0")
     assert [to for to, _ in node.port.sent_to(Recall)] == ["pub", "pub2"]
-    node.port.hear(Recalled("x"), P)
+    node.port.hear(Recalled("x", 9), P)
     assert acknowledged(node) == []
-    node.port.hear(Recalled("x"), peer("pub2"))
+    node.port.hear(Recalled("x", 9), peer("pub2"))
     assert acknowledged(node) == ["s/0"]
 
 

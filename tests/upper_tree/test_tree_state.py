@@ -228,7 +228,7 @@ def test_who_was_told_nobody_goes_along_with_the_arc() -> None:
     heir.port.hear(RoleChanged(heir.clusters.cluster, "primary"))
     made = registration("s/0", "x", "x > 1", peer("s"))
     heir.port.hear(Register(1, (made,)), peer("s"))
-    assert heir.port.sent_to(Recall) == [("pub", Recall("x"))]
+    assert heir.port.sent_to(Recall) == [("pub", Recall("x", 1))]
 
 
 def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:

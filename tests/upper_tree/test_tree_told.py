@@ -8,31 +8,53 @@ from overlay.upper_tree.told import ToldTable
 A, B, C = (Peer(name, f"{name}:1") for name in "abc")
 
 
+def believers(told: ToldTable, attribute: str, now: float) -> list[str]:
+    return [belief.peer.id for belief in told.believers(attribute, now)]
+
+
 def test_believers_are_those_told_within_the_term() -> None:
     told = ToldTable(term=10.0)
     told.tell("x", A, now=0.0)
-    told.tell("x", B, now=6.0)
+    told.tell("x", B, now=6.0, digest=7)
     told.tell("y", C, now=6.0)
-    assert [p.id for p in told.believers("x", now=7.0)] == ["a", "b"]
-    assert [p.id for p in told.believers("x", now=11.0)] == ["b"]
-    assert told.safe_at("x", now=7.0) == 16.0
+    assert believers(told, "x", now=7.0) == ["a", "b"]
+    (belief,) = told.believers("x", now=11.0)
+    assert (belief.peer, belief.until, belief.digest) == (B, 16.0, 7)
 
 
 def test_a_recalled_node_believes_no_more() -> None:
     told = ToldTable(term=10.0)
     told.tell("x", A, now=0.0)
-    told.recalled("x", "a")
-    assert told.believers("x", now=1.0) == ()
-    assert told.safe_at("x", now=1.0) == 1.0
+    told.recalled("x", "a", told.number)
+    told.recalled("x", "b", told.number)  # never told
+    assert believers(told, "x", now=1.0) == []
 
 
-def test_a_full_table_makes_planting_wait_instead_of_forgetting() -> None:
+def test_an_old_recall_does_not_end_what_was_told_since() -> None:
+    told = ToldTable(term=10.0)
+    told.tell("x", A, now=0.0)
+    recall = told.number
+    told.tell("x", A, now=1.0, digest=7)
+    told.recalled("x", "a", recall)
+    assert believers(told, "x", now=2.0) == ["a"]
+
+
+def test_a_full_table_makes_registrations_wait_instead_of_forgetting() -> None:
     told = ToldTable(term=10.0, capacity=2)
     told.tell("x", A, now=0.0)
     told.tell("y", B, now=1.0)
+    assert told.blind_until == 0.0
     told.tell("z", C, now=2.0)  # pushes (x, a) out while a still believes it
-    assert told.believers("x", now=3.0) == ()
-    assert told.safe_at("x", now=3.0) == 10.0
+    assert believers(told, "x", now=3.0) == []
+    assert told.blind_until == 10.0
+
+
+def test_what_is_over_needs_no_room() -> None:
+    told = ToldTable(term=10.0, capacity=1)
+    told.tell("x", A, now=0.0)
+    told.tell("x", B, now=10.5)
+    assert told.blind_until == 0.0
+    assert believers(told, "x", now=11.0) == ["b"]
 
 
 def test_what_remains_of_the_terms_goes_along_with_an_arc() -> None:
@@ -41,4 +63,4 @@ def test_what_remains_of_the_terms_goes_along_with_an_arc() -> None:
     assert list(told.entries(now=4.0)) == [("x", A, 6.0)]
     heir = ToldTable(term=10.0)
     heir.tell("x", A, now=100.0, term=6.0)
-    assert heir.safe_at("x", now=100.0) == 106.0
+    assert [belief.until for belief in heir.believers("x", now=100.0)] == [106.0]

@@ -1,0 +1,229 @@
+"""The owner's answers to publishers, and their recall (C5, C9, P1).
+
+A publisher that looks for trees is told for each: where its virtual nodes are, and a summary of
+what is registered there; or that nobody subscribes, which is the summary of nothing. It believes a
+summary for `tree.nobody_term` seconds and skips visits that the summary does not admit, so
+`ToldTable` remembers who was told which.
+
+A registration that the present summary admits contradicts nobody who was told that one. Any other
+is *at odds* with everybody who was told something of the tree: its SUBACK waits for their
+`Recalled`, or until their term is over (registry.py). Then the summary is made anew, when somebody
+asks and the tree has been at rest for a moment; until then publishers are told none and visit.
+
+Summaries are coarse on purpose: few boxes, pushed outwards (summary.py), so that most registrations
+of an established load are admitted already. A publisher that holds the present summary is only told
+that it is still good. Counting routing has none: there every tree has a say.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import zip_longest
+
+import msgspec
+
+from matching import Conjunction, Cut, compile_selector
+from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
+from overlay.settings import Settings
+from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
+from overlay.upper_tree.events import BeliefEnded
+from overlay.upper_tree.messages import (
+    EVENT_TREE,
+    AskTree,
+    Location,
+    Recall,
+    Recalled,
+    TreeAnswer,
+    TreeSummary,
+)
+from overlay.upper_tree.owned import OwnedTree, Waiting
+from overlay.upper_tree.owner import Owner
+from overlay.upper_tree.summary import Box, box_of, contains, summary_of
+
+REST = 2.0
+"""Seconds without a registration at odds after which a summary is made anew. Wild guess."""
+
+SLACK = 0.05
+"""How far summaries' ends are pushed outwards (summary.py). Wild guess."""
+
+STALE_SHARE = 4
+"""A summary is made anew when a quarter of what it summarised has ended. Wild guess."""
+
+PLACES_MOST = 64
+"""Virtual nodes of one tree that an answer names; of a larger tree only the root. Wild guess."""
+
+
+class BeliefEnds(Timer, frozen=True):
+    """The term of answers that were never recalled is over."""
+
+    attribute: str
+
+
+class Beliefs(Machine):
+    """Tells publishers of the trees that this node owns, and takes it back."""
+
+    def __init__(self, port: Port, settings: Settings, owner: Owner) -> None:
+        super().__init__(port)
+        self.settings = settings.tree
+        self.owner = owner
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            AskTree: self.on_ask_tree,
+            Recalled: self.on_recalled,
+            BeliefEnds: self.on_belief_ends,
+        }
+
+    # --- answering ---
+
+    def on_ask_tree(self, sender: Peer, message: AskTree) -> None:
+        """Where trees are and what is in them; who is told what is remembered."""
+        if len(message.attributes) > MAX_BATCH:
+            raise ProtocolError("too many attributes in one question")
+        held = dict(zip(message.attributes, message.held, strict=False))
+        entries: list[Location] = []
+        nobody: list[str] = []
+        foreign: list[str] = []
+        summaries: list[TreeSummary] = []
+        now = self.port.now
+        for attribute in message.attributes:
+            owned = self.owner.trees.get(attribute)
+            if not self.owner.owns(attribute):
+                foreign.append(attribute)
+            elif owned is None:
+                nobody.append(attribute)
+                self.owner.told.tell(attribute, sender, now)
+            else:
+                entries += places(owned)
+                if self._summarised(owned):
+                    self.owner.told.tell(attribute, sender, now, digest=owned.digest)
+                    known = held.get(attribute) == owned.digest
+                    summary = None if known else owned.summary
+                    summaries.append(TreeSummary(attribute, owned.digest, summary))
+        self.owner.refuse(sender, foreign)
+        self._answer(sender, message.number, entries, nobody, summaries)
+
+    def _answer(
+        self,
+        asker: Peer,
+        number: int,
+        entries: list[Location],
+        nobody: list[str],
+        summaries: list[TreeSummary],
+    ) -> None:
+        """As few messages as frames can carry."""
+        if not entries and not nobody:
+            return
+        batches = zip_longest(
+            in_batches(entries, weigh_location) if entries else [()],
+            in_batches(summaries, weigh_summary),
+            [tuple(nobody)],
+            fillvalue=(),
+        )
+        for some, outlines, absent in batches:
+            term = self.settings.nobody_term
+            self.port.send(asker, TreeAnswer(some, absent, term, number, outlines))
+
+    def _summarised(self, owned: OwnedTree) -> bool:
+        """Whether the tree has a summary, made now if that is worth it."""
+        if self.settings.routing == "counting" or owned.tree.attribute == EVENT_TREE:
+            return False
+        count = len(owned.tree.registrations)
+        if owned.summary is not None and owned.summarised - count <= count // STALE_SHARE:
+            return True
+        if owned.at_odds + REST > self.port.now:
+            return False
+        boxes: list[Box] = []
+        for id_, registration in owned.tree.registrations.items():
+            if id_ not in owned.boxes:  # of a tree that was taken over
+                found = compile_selector(registration.selector).conjunctions
+                owned.boxes[id_] = tuple(map(box_of, found))
+            boxes += owned.boxes[id_]
+        owned.summary = summary_of(boxes, self.settings.summary_boxes, SLACK)
+        owned.summarised = count
+        digest = blake2b(msgspec.msgpack.encode(owned.summary), digest_size=7).digest()
+        owned.digest = int.from_bytes(digest, "big") or 1
+        self.port.count("summaries_made")
+        return True
+
+    # --- taking back ---
+
+    def take(
+        self, owned: OwnedTree, waiting: Waiting, conjunctions: tuple[Conjunction, ...]
+    ) -> None:
+        """A new registration: take back what it contradicts."""
+        boxes: tuple[Box, ...] = tuple(map(box_of, conjunctions))
+        owned.boxes[waiting.registration.id] = boxes
+        summary = owned.summary
+        admitted = summary is not None and all(
+            any(contains(outer, box) for outer in summary.boxes) for box in boxes
+        )
+        if not admitted:
+            owned.at_odds = self.port.now
+            owned.summary = None
+        self._recall(owned, waiting, owned.digest if admitted else 0)
+
+    def _recall(self, owned: OwnedTree, waiting: Waiting, unharmed: int) -> None:
+        """Take back what is believed, but for the summary with the digest `unharmed` (0: none)."""
+        attribute, told, now = owned.tree.attribute, self.owner.told, self.port.now
+        for belief in told.believers(attribute, now):
+            if unharmed and belief.digest == unharmed:
+                continue
+            waiting.believers[belief.peer.id] = belief.until
+            if not belief.recalled:
+                belief.recalled = True
+                self.port.send(belief.peer, Recall(attribute, told.number))
+        waiting.blind_until = told.blind_until
+        self._wait(owned)
+
+    def _wait(self, owned: OwnedTree) -> None:
+        ends = [end for waiting in owned.waiting.values() for end in waiting.believed_until()]
+        late = [end for end in ends if end > self.port.now]
+        if late:
+            self.port.set_timer(min(late) - self.port.now, BeliefEnds(owned.tree.attribute))
+
+    def on_recalled(self, sender: Peer, message: Recalled) -> None:
+        """One believer less."""
+        self.owner.told.recalled(message.attribute, sender.id, message.number)
+        owned = self.owner.trees.get(message.attribute)
+        if owned is not None:
+            for waiting in owned.waiting.values():
+                waiting.believers.pop(sender.id, None)
+            self.port.emit(BeliefEnded(message.attribute))
+
+    def on_belief_ends(self, timer: BeliefEnds) -> None:
+        """Whoever did not answer believes it no more."""
+        owned = self.owner.trees.get(timer.attribute)
+        if owned is not None:
+            for waiting in owned.waiting.values():
+                waiting.forget_believers(self.port.now)
+            self.port.emit(BeliefEnded(timer.attribute))
+            self._wait(owned)
+
+
+def places(owned: OwnedTree) -> list[Location]:
+    """Where the tree can be entered: every virtual node if they are few, else the root."""
+    map_ = owned.tree.map
+    entries = map_.entries if len(map_.entries) <= PLACES_MOST else (map_.root(),)
+    return [Location(owned.tree.attribute, map_.version, e.interval, e.host) for e in entries]
+
+
+def weigh_location(location: Location) -> int:
+    """Bytes of a virtual node's place, about."""
+    at = location.interval
+    return 8 * HEAD + weigh_text(location.attribute) + weigh_cut(at.lo) + weigh_cut(at.hi)
+
+
+def weigh_summary(found: TreeSummary) -> int:
+    """Bytes of a summary, about."""
+    boxes = () if found.summary is None else found.summary.boxes
+    conditions = [condition for box in boxes for condition in box]
+    return (4 + len(boxes)) * HEAD + sum(
+        weigh_text(name) + weigh_cut(at.lo) + weigh_cut(at.hi) for name, at in conditions
+    )
+
+
+def weigh_cut(cut: Cut) -> int:
+    """Bytes of an interval's end."""
+    return HEAD + (weigh_text(cut[1]) if isinstance(cut[1], str) else HEAD)

@@ -1,0 +1,153 @@
+"""What a publisher holds of trees' summaries, and which visits it skips by them (C9).
+
+A summary is believed until its term ends or its owner recalls it (`beliefs.py`). It is asked for
+when events begin to visit a tree at another node, and again shortly before its term ends if it has
+been used meanwhile; many trees are asked for together. Where there is none, everything is visited:
+correctness never depends on having one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from matching import Cut
+from overlay.upper_tree.summary import Box, Summary
+
+PAUSE = 2.0
+"""Seconds until a question for a summary that was not answered, or with none, is repeated: as long
+as an owner waits for a tree to be at rest (beliefs.py)."""
+
+EARLY = 0.8
+"""The share of the term after which a used summary is asked for again: sooner would cost messages,
+later some visits in vain while the answer is on its way. Wild guess."""
+
+TOGETHER = 0.4
+"""The share of the term that summaries are asked for ahead, if another one is due. Wild guess."""
+
+TRIED = 256
+"""Events after which a summary that skips few of them is checked no more. Wild guess."""
+
+WORTH = 16
+"""… few: less than one in so many. A check costs about as much as matching. Wild guess."""
+
+
+REST = 60.0
+"""Seconds after its term until a summary that skipped few is tried again. Wild guess."""
+
+
+class Held:
+    """One tree's summary."""
+
+    __slots__ = ("ask_at", "boxes", "checked", "digest", "skipped", "soon_at", "until", "used")
+
+    def __init__(self) -> None:
+        self.boxes: list[list[tuple[str, Cut, Cut]]] = []
+        self.digest = 0
+        self.until = 0.0
+        self.ask_at = 0.0
+        self.soon_at = 0.0  # from when on it is asked for together with another one
+        self.used = False  # since it was last heard of
+        self.checked = 0
+        self.skipped = 0
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether it is checked no more, since it admits nearly everything."""
+        return self.checked >= TRIED and self.skipped * WORTH < self.checked
+
+    def take(self, summary: Summary, digest: int) -> None:
+        """Another summary. What few boxes ask for is looked at first: it is missing most often."""
+        asked: dict[str, int] = {}
+        for box in summary.boxes:
+            for name, _ in box:
+                asked[name] = asked.get(name, 0) + 1
+
+        def rarest_first(box: Box) -> list[tuple[str, Cut, Cut]]:
+            return [(n, at.lo, at.hi) for n, at in sorted(box, key=lambda each: asked[each[0]])]
+
+        self.boxes = [rarest_first(box) for box in summary.boxes]
+        self.digest = digest
+        self.checked = self.skipped = 0
+
+    def admits(self, places: Mapping[str, Cut]) -> bool:
+        """The same as `Summary.admits`, on an event's places."""
+        for box in self.boxes:
+            for name, lo, hi in box:
+                spot = places.get(name)
+                if spot is None or not lo <= spot < hi:
+                    break
+            else:
+                return True
+        return False
+
+
+class HeldSummaries:
+    """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
+
+    def __init__(self, capacity: int) -> None:
+        """`capacity` in trees."""
+        self.capacity = capacity
+        self._held: OrderedDict[str, Held] = OrderedDict()
+
+    def learn(
+        self, attribute: str, digest: int, summary: Summary | None, until: float, now: float
+    ) -> None:
+        """The owner's word. Without a summary: the one with this digest is still good."""
+        held = self._entry(attribute)
+        if summary is not None:
+            held.take(summary, digest)
+        elif held.digest != digest:
+            return  # it was recalled or pushed out meanwhile
+        held.until = until
+        held.used = False
+        term = max(until - now, 0.0)
+        held.ask_at = max(now + term * EARLY, now + PAUSE)
+        held.soon_at = now + term * TOGETHER
+
+    def recall(self, attribute: str) -> None:
+        """Believe it no more."""
+        self._held.pop(attribute, None)
+
+    def digest(self, attribute: str) -> int:
+        """Of the summary at hand, good or over; 0: there is none."""
+        held = self._held.get(attribute)
+        return 0 if held is None else held.digest
+
+    def admits(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
+        """Whether an event with these places has to visit the tree, as far as is known."""
+        held = self._held.get(attribute)
+        if held is None or held.until <= now or held.is_useless:
+            return True
+        held.used = True
+        held.checked += 1
+        if held.admits(places):
+            return True
+        held.skipped += 1
+        return False
+
+    def is_due(self, attribute: str, now: float) -> bool:
+        """Whether the owner is to be asked now, since an event visits the tree. Says so once."""
+        held = self._entry(attribute)
+        if now < held.ask_at or (held.is_useless and now < held.until + REST):
+            return False
+        held.ask_at = held.soon_at = now + PAUSE
+        return True
+
+    def soon(self, now: float) -> list[str]:
+        """Trees that are to be asked for soon: worth a place in a question that leaves anyway."""
+        found = [
+            name
+            for name, held in self._held.items()
+            if held.used and held.soon_at <= now < held.ask_at and held.digest
+        ]
+        for name in found:
+            self._held[name].ask_at = self._held[name].soon_at = now + PAUSE
+        return found
+
+    def _entry(self, attribute: str) -> Held:
+        held = self._held.setdefault(attribute, Held())
+        self._held.move_to_end(attribute)
+        while len(self._held) > self.capacity:
+            self._held.popitem(last=False)
+        return held

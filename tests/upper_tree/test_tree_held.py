@@ -1,0 +1,100 @@
+"""C9: which visits a publisher skips, and when it asks for summaries."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matching import compile_selector, place
+from overlay.upper_tree.held import PAUSE, TRIED, HeldSummaries
+from overlay.upper_tree.summary import Summary, summarise
+
+
+def summary(*selectors: str) -> Summary:
+    return summarise([c for s in selectors for c in compile_selector(s).conjunctions], 64)
+
+
+def admits(held: HeldSummaries, now: float = 1.0, tree: str = "x", **event: int | str) -> bool:
+    return held.admits(tree, {name: place(value) for name, value in event.items()}, now)
+
+
+def test_what_the_summary_does_not_admit_is_skipped_until_its_term_ends() -> None:
+    held = HeldSummaries(10)
+    assert admits(held, x=0)
+    held.learn("x", 7, summary("x > 5 AND y = 1"), until=10.0, now=0.0)
+    assert admits(held, x=6, y=1)
+    assert not admits(held, x=6)
+    assert not admits(held, 9.9, x=5, y=1)
+    assert admits(held, 10.0, x=5, y=1), "its term is over"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
+    st.dictionaries(st.sampled_from("xyz"), st.integers(-1, 10)),
+)
+def test_it_admits_what_the_summary_admits(
+    bounds: list[tuple[int, int]], event: dict[str, int]
+) -> None:
+    found = summary(*(f"x >= {lo} AND y < {hi}" for lo, hi in bounds), "z = 3 AND x < 2")
+    held = HeldSummaries(10)
+    held.learn("x", 7, found, until=10.0, now=0.0)
+    assert admits(held, **event) == found.admits(event)
+
+
+def test_a_recalled_summary_is_forgotten() -> None:
+    held = HeldSummaries(10)
+    held.learn("x", 7, summary("x > 5"), until=10.0, now=0.0)
+    held.recall("x")
+    assert admits(held, x=0)
+    assert held.digest("x") == 0
+    held.learn("x", 7, None, until=20.0, now=1.0)
+    assert admits(held, x=0), "the owner speaks of one that is not here any more"
+
+
+def test_good_still_prolongs_the_term() -> None:
+    held = HeldSummaries(10)
+    held.learn("x", 7, summary("x > 5"), until=10.0, now=0.0)
+    held.learn("x", 7, None, until=20.0, now=8.0)
+    assert not admits(held, 15.0, x=0)
+    held.learn("x", 8, None, until=30.0, now=16.0)
+    assert admits(held, 25.0, x=0), "that was said of another one"
+
+
+def test_the_owner_is_asked_once_and_again_before_the_term_ends() -> None:
+    held = HeldSummaries(10)
+    assert held.is_due("x", 0.0)
+    assert not held.is_due("x", PAUSE - 0.1), "the answer is on its way"
+    assert held.is_due("x", PAUSE), "or lost"
+    held.learn("x", 7, summary("x > 5"), until=12.5, now=2.5)
+    assert not held.is_due("x", 10.0)
+    assert held.is_due("x", 10.6)
+
+
+def test_trees_that_were_used_are_asked_for_together() -> None:
+    held = HeldSummaries(10)
+    for number, tree in enumerate("xyz"):
+        held.learn(tree, 7, summary("x > 5"), until=10.0 + number, now=float(number))
+    admits(held, 3.0, "x", x=1)
+    admits(held, 3.0, "y", x=1)
+    assert held.is_due("x", 8.5)
+    assert held.soon(8.5) == ["y"], "z was not used"
+    assert held.soon(8.5) == [], "and y is on its way"
+
+
+def test_a_summary_that_skips_nothing_is_not_checked_for_ever() -> None:
+    held = HeldSummaries(10)
+    held.learn("x", 7, summary("x > 5"), until=10.0, now=0.0)
+    for _ in range(TRIED):
+        assert admits(held, x=6)
+    assert admits(held, x=0), "not even looked at"
+    assert not held.is_due("x", 11.0), "nor asked for"
+    assert held.is_due("x", 100.0)
+    held.learn("x", 8, summary("x > 5"), until=110.0, now=100.0)
+    assert not admits(held, 101.0, x=0)
+
+
+def test_trees_are_bounded() -> None:
+    held = HeldSummaries(2)
+    for tree in "xyz":
+        held.learn(tree, 7, summary("x > 5"), until=10.0, now=0.0)
+    assert [held.digest(tree) for tree in "xyz"] == [0, 7, 7]
