@@ -19,15 +19,7 @@ from typing import Any, Protocol
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring import Ring
-from overlay.client import (
-    Command,
-    Done,
-    Drain,
-    Failed,
-    GetPeers,
-    GetStatus,
-    Reply,
-)
+from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
 from overlay.links.events import Codec, Connection, LinkDown, SeedFailed, SeedReached
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
