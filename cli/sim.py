@@ -15,6 +15,7 @@ import click
 
 from cli.sim_figure import figure
 from cli.sim_replay import replay
+from cli.sim_routing import routing
 from cli.sim_shrink import save_option, shrink_option, tell_bad
 from cli.sim_soak import soak
 
@@ -32,6 +33,7 @@ def sim() -> None:
 sim.add_command(soak)
 sim.add_command(figure)
 sim.add_command(replay)
+sim.add_command(routing)
 
 
 @sim.command()

@@ -6,5 +6,10 @@ product's: `Crawl` with `AccessPoints` (C2 to C4), `PartitionMap` and `Slice` (C
 `Counted` set of the receiver (C8).
 
 `load` (who subscribes to what), `lower` (random graph and walks), `upper` (trees), `counting`
-(an event on its whole way).
+(an event on its whole way): CBDLO as in the paper.
+
+`measure` (everything below, side by side), `fit` (how wide ranges are), `audience` (who is
+interested, by brute force), `placing` (pivots, virtual nodes, shards, who shares a host), `fleet`
+(replicas), `routing` (an event on its way, dead nodes), `upkeep`, `report`, `picture`: routing
+close to the lower bound (docs/routing.md).
 """

@@ -10,6 +10,10 @@ subscription's attributes. So both are of a *kind* (a schema, as events of one s
 attributes of a kind are drawn by the law, and a subscription to a kind asks for a range of each,
 `value >= x` or `value <= x`, which a value meets with probability `width`. Every attribute is in
 some kind, so that `attributes` is the number of trees once there are subscriptions enough.
+
+Without kinds (`kinds: 0`) each subscription and each event draws its attributes for itself, as the
+law says and nothing more. Then mostly small subscriptions match. Where `width` is below a half
+there is no room for it on one side of a random cut, and a range is a window at a random place.
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ class LoadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attributes: int = 486  # see docs/figures.md: fits 90 % hits in 10 hops with 100 access points
     zipf: float = 0.8
     mean: float = 8.0  # attributes per subscription and event, CBDLO 5.4
-    kinds: int = 150  # wild guess; with `width` 3.3 matches per event at 1,000 subscriptions, …
-    width: float = 0.92  # … as 408 expected deliveries of 125 events are (CBDLO 5.3)
+    kinds: int = 150  # 0: each draws for itself. Wild guess; with `width` 3.3 matches per event …
+    width: float = (
+        0.92  # … at 1,000 subscriptions, as 408 expected deliveries of 125 events are (CBDLO 5.3)
+    )
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,13 @@ class Load:
         self.nodes = nodes
         self._rng = rng
         law = appearance(shape)
+        self._law = law
         self.kinds = [self._kind(law) for _ in range(shape.kinds)]
-        self._use_all()
+        if self.kinds:
+            self._use_all()
 
     def _kind(self, law: list[float]) -> tuple[int, ...]:
-        while True:
-            found = tuple(n for n, chance in enumerate(law) if self._rng.random() < chance)
-            if found:
-                return found
+        return _drawn(law, self._rng)
 
     def _use_all(self) -> None:
         """Put each attribute that no kind has in the place of one that several have."""
@@ -92,10 +97,17 @@ class Load:
     def subscription(self, number: int) -> LeanSubscription:
         """The next one, of a random kind at a random node."""
         rng = self._rng
-        ranges = {attribute: self._range() for attribute in rng.choice(self.kinds)}
+        ranges = {attribute: self._range() for attribute in self.names(rng)}
         return LeanSubscription(number, rng.randrange(self.nodes), ranges)
 
+    def names(self, rng: Random) -> tuple[int, ...]:
+        """The attributes of one subscription or event, drawn from this generator."""
+        return rng.choice(self.kinds) if self.kinds else _drawn(self._law, rng)
+
     def _range(self) -> tuple[int, int]:
+        if self.shape.width < 0.5:
+            low = self._rng.randrange(int((1 - self.shape.width) * MOST_VALUE) + 1)
+            return low, low + int(self.shape.width * MOST_VALUE)
         # One cut inside the value space, as the paper's "virtual nodes ≤ subscriptions + 2" has it.
         cut = self._rng.randrange(2 * int((1 - self.shape.width) * MOST_VALUE) + 1)
         return (cut, MOST_VALUE) if self._rng.random() < 0.5 else (0, MOST_VALUE - cut)
@@ -103,7 +115,14 @@ class Load:
     def event(self) -> dict[int, int]:
         """A value for each attribute of a random kind."""
         rng = self._rng
-        return {name: rng.randrange(MOST_VALUE) for name in rng.choice(self.kinds)}
+        return {name: rng.randrange(MOST_VALUE) for name in self.names(rng)}
+
+
+def _drawn(law: list[float], rng: Random) -> tuple[int, ...]:
+    while True:
+        found = tuple(n for n, chance in enumerate(law) if rng.random() < chance)
+        if found:
+            return found
 
 
 def attribute_name(number: int) -> str:

@@ -1,0 +1,93 @@
+"""The hosts of the runs: how many replicas each has, and which a publisher visits (C6, C11).
+
+Each run has some hosts at least, each with all of the run's registrations, on different nodes. What
+most events visit would burn one host. So runs get more replicas in proportion to what they
+have to send and receive, until a host has no more to do than a wanted load. The registrations of
+all replicas together stay within a bound; where that is not enough, all hosts do a little more.
+
+A publisher picks a replica by a hash of itself and the run: it visits the same one each time, so
+that its link stays open, and publishers spread. Where that one does not acknowledge it takes the
+next. When none does, the owner plants the run anew on another node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from zlib import crc32
+
+STEPS = 60
+"""Halvings when the load that fits the bound is looked for."""
+
+
+def replicas_for(
+    work: Sequence[float], entries: Sequence[int], least: int, wanted: float, registrations: float
+) -> list[int]:
+    """How many hosts each run gets.
+
+    `work`: messages that each run handles, in any unit; `wanted`: what one host should handle at
+    most, in that unit; `registrations`: how many all replicas together may have at most, unless
+    `least` replicas each need more.
+    """
+
+    def copies(limit: float) -> list[int]:
+        return [max(least, math.ceil(part / limit)) for part in work]
+
+    def cost(limit: float) -> int:
+        return sum(c * n for c, n in zip(copies(limit), entries, strict=True))
+
+    if not work or max(work) <= 0:
+        return [least] * len(work)
+    low, high = wanted, max(wanted, *work)  # at `high` each run has `least`
+    if cost(low) <= registrations:
+        return copies(low)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if cost(middle) <= registrations:
+            high = middle
+        else:
+            low = middle
+    return copies(high)
+
+
+class Fleet:
+    """Which node hosts what."""
+
+    def __init__(
+        self, copies: Sequence[int], entries: Sequence[int], nodes: int, rng: Random
+    ) -> None:
+        """`copies` and `entries` per run. No node has a second run before every node has one."""
+        self._entries = entries
+        self._free = list(range(nodes))
+        rng.shuffle(self._free)
+        self._taken = 0
+        self.hosts = [[self._recruit() for _ in range(min(count, nodes))] for count in copies]
+        self.planted: dict[int, int] = {}  # run -> the node on which it was planted anew
+
+    def _recruit(self) -> int:
+        self._taken += 1
+        return self._free[(self._taken - 1) % len(self._free)]
+
+    def choices(self, run: int, publisher: int, most: int) -> list[int]:
+        """At most `most` hosts of a run, in the order in which this publisher tries them."""
+        hosts = self.hosts[run]
+        first = crc32(b"%d %d" % (publisher, run)) % len(hosts)
+        return [hosts[(first + n) % len(hosts)] for n in range(min(most, len(hosts)))]
+
+    def plant(self, run: int, alive: Sequence[bool]) -> int:
+        """Another host for a run of which no replica answers, and answers itself."""
+        if run not in self.planted:
+            node = self._recruit()
+            while not alive[node]:
+                node = self._recruit()
+            self.planted[run] = node
+        return self.planted[run]
+
+    def entries(self) -> dict[int, int]:
+        """Index entries by node, of the nodes that host something."""
+        found: dict[int, int] = {}
+        for run, hosts in enumerate(self.hosts):
+            for node in [*hosts, *([self.planted[run]] if run in self.planted else [])]:
+                found[node] = found.get(node, 0) + self._entries[run]
+        return found
