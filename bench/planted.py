@@ -176,17 +176,16 @@ PLANTED = (
     ),
     one(
         "a host that accepts events for a tree that it does not serve", "C6",
-        TREE + "hosting.py",
-        "                visit.give_back(attribute)\n",
-        "                visit.taken[attribute] = [event.sequence for event in message.events]\n",
+        TREE + "visiting.py",
+        "self.port.send(self.visit.origin, moved)",
+        "self.port.send(self.visit.origin, "
+        "Accepted(incarnation, (((attribute,), tuple(sequences)),), ()))",
     ),
     one(
         "an interval without its lower end", "C6",
-        TREE + "hosting.py",
-        "            if node.interval.lo <= spot < node.interval.hi:\n"
-        "                self._match(attribute, tree, node, event)",
-        "            if node.interval.lo < spot < node.interval.hi:\n"
-        "                self._match(attribute, tree, node, event)",
+        TREE + "hosted.py",
+        "number = bisect_right(self._starts, spot) - 1",
+        "number = bisect_right(self._starts, spot) - 1 - (spot in self._starts)",
     ),
     one(
         "a midpoint tree with a wrong right child", "C7",

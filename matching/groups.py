@@ -8,7 +8,7 @@ few array operations. Each group found comes with one key as a witness.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matching.conjunction import Conjunction
@@ -43,6 +43,10 @@ class Groups(Generic[Key, Group]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._group_of
+
+    def groups(self) -> Iterable[Group]:
+        """All groups that have a predicate."""
+        return self._sizes.keys()
 
     def group_of(self, key: Key) -> Group:
         """The group of a key; KeyError if it is not there."""
@@ -81,8 +85,10 @@ class Groups(Generic[Key, Group]):
     def find(self, attributes: Attributes) -> dict[Group, Key]:
         """The groups of which some predicate is true, each with the key of one such."""
         if not self.index.is_fast:
-            group_of = self._group_of
-            return {group_of[key]: key for key in reversed(self.index.match(attributes))}
+            found: dict[Group, Key] = {}
+            for key in self.index.match(attributes):
+                found.setdefault(self._group_of[key], key)
+            return found
         labels = self.index.match_labels(attributes)
         if not len(labels):
             return {}
@@ -97,12 +103,12 @@ class Groups(Generic[Key, Group]):
         witnesses = self._witnesses
         witnesses[self._by_label[labels]] = labels
         hit = (witnesses >= 0).nonzero()[0]
-        found = witnesses[hit].tolist()
+        ones = witnesses[hit].tolist()
         witnesses[hit] = -1
         by_number = self._by_number
         return {
             by_number[number]: key_of(label)  # type: ignore[misc]
-            for number, label in zip(hit.tolist(), found, strict=True)
+            for number, label in zip(hit.tolist(), ones, strict=True)
         }
 
     def _number_all(self) -> None:

@@ -76,21 +76,20 @@ def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -
         if hosted.version != tree.map.version:
             text = f"{where} has version {hosted.version}, not {tree.map.version}"
             violations.append(Violation("host", text))
-        if tuple(node.interval for node in hosted.virtual_nodes) != tree.map.hosted_by(host):
+        if hosted.intervals != tree.map.hosted_by(host):
             violations.append(Violation("host", f"{where} serves other intervals than the map's"))
         if dict(tree.map.slice_for(host)) != dict(hosted.slice.known):
             violations.append(Violation("host", f"{where} routes by another map"))
-        for node in hosted.virtual_nodes:
-            wanted = {
-                id_
-                for id_, registration in tree.registrations.items()
-                if registration.interval.overlaps(node.interval)
-            }
-            has = {id_ for id_ in (*tree.registrations, *hosted.registrations) if id_ in node.index}
-            for what, ids in (("lacks", wanted - has), ("still has", has - wanted)):
-                if ids:
-                    text = f"{where}, {node.interval} {what} {', '.join(sorted(ids)[:3])}"
-                    violations.append(Violation("registration", text))
+        wanted = {
+            id_
+            for id_, registration in tree.registrations.items()
+            if any(registration.interval.overlaps(interval) for interval in hosted.intervals)
+        }
+        has = {id_ for id_ in (*tree.registrations, *hosted.registrations) if hosted.finds(id_)}
+        for what, ids in (("lacks", wanted - has), ("still has", has - wanted)):
+            if ids:
+                text = f"{where} {what} {', '.join(sorted(ids)[:3])}"
+                violations.append(Violation("registration", text))
     for host, machine in nodes.items():
         if host not in tree.map.hosts() and attribute in machine.hosting.trees:
             text = f"{host} hosts {attribute}, but the map of {name} does not name it"

@@ -139,7 +139,9 @@ class Clients(Machine):
         trees: dict[str, int] = {}
         for one in placed:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
-        mine.order = self.receiver.add(id_, predicate, trees, client if gathers else None)
+        mine.order = self.receiver.add(
+            id_, predicate, trees, mine.pivots, client if gathers else None
+        )
         self.port.trace(
             "subscribe",
             subscription=id_,

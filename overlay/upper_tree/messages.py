@@ -206,7 +206,7 @@ class Accepted(Message, frozen=True):
     """To the publisher: the trees have taken these events. Sequences are the publisher's."""
 
     incarnation: int
-    taken: tuple[tuple[str, tuple[int, ...]], ...]  # attribute, sequences
+    taken: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]  # attributes, sequences
     locations: tuple[Location, ...]
 
 

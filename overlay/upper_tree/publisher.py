@@ -210,14 +210,21 @@ class Publisher(Machine):
         for location in message.locations:
             self.locations.learn(location)
         ended: list[tuple[Outgoing, str]] = []
-        for attribute, sequences in message.taken:
-            for sequence in sequences:
-                outgoing = self.outgoing.get(sequence)
-                if outgoing is not None and attribute in outgoing.pairs:
-                    ended.append((outgoing, attribute))
-                    found = self.locations.how_found(attribute)
-                    note = Taken((attribute,), (found,), sender.id)
-                    self.history.accepted((outgoing.event,), note)
+        for attributes, sequences in message.taken:
+            mine = [
+                outgoing
+                for sequence in sequences
+                if (outgoing := self.outgoing.get(sequence)) is not None
+            ]
+            ended += [
+                (outgoing, attribute)
+                for outgoing in mine
+                for attribute in attributes
+                if attribute in outgoing.pairs
+            ]
+            found = tuple([self.locations.how_found(attribute) for attribute in attributes])
+            note = Taken(attributes, found, sender.id)
+            self.history.accepted([outgoing.event for outgoing in mine], note)
         self._end(ended)
 
     def _end(self, pairs: Iterable[tuple[Outgoing, str]]) -> None:

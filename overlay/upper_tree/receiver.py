@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from matching import Groups, Index, Predicate
+from matching import EVERYTHING, Groups, Index, Interval, Predicate, place
 from overlay.client import Delivery, Event
-from overlay.machine import Handlers, LocalEvent, Machine, Peer, Port, ProtocolError
+from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delegation import Delegated
 from overlay.upper_tree.history import Arrival, History
-from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
+from overlay.upper_tree.visiting import Visited, value_in
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
@@ -49,6 +51,48 @@ class Counted:
         return len(attributes)
 
 
+class Way(Protocol):
+    """How events came to a subscription."""
+
+    def of(self, subscription: str, event: Event) -> Arrival:
+        """The tree, the part of it, and the hops."""
+
+
+class Came:
+    """Through one virtual node of one tree, all of them."""
+
+    def __init__(self, arrival: Arrival) -> None:
+        self._arrival = arrival
+
+    def of(self, subscription: str, event: Event) -> Arrival:
+        """The same for all."""
+        return self._arrival
+
+
+class WasHere:
+    """Through trees on this very node: the subscription's own."""
+
+    def __init__(self, visited: Visited, me: NodeId, pivots: Mapping[str, Sequence[str]]) -> None:
+        self._visited = visited
+        self._me = me
+        self._pivots = pivots
+        self._known: dict[tuple[str, Interval | None], Arrival] = {}
+
+    def of(self, subscription: str, event: Event) -> Arrival:
+        """The first of the trees it is registered in that the event can have come through."""
+        hop, trees = self._visited.hop, self._visited.trees
+        for attribute in self._pivots.get(subscription, ()):
+            value = value_in(event, attribute)
+            if attribute in trees and value is not None:
+                span = trees[attribute].span(place(value))
+                known = self._known.get((attribute, span))
+                if known is None:
+                    known = Arrival(attribute, span or EVERYTHING, hop, self._me)
+                    self._known[attribute, span] = known
+                return known
+        return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
+
+
 class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
 
@@ -58,6 +102,7 @@ class Receiver(Machine):
         self.history = history
         self.index: Index[str] = Index()
         self.gathering: Groups[str, int] = Groups()  # subscriptions of clients that gather
+        self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # subscriptions there have been
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
         self.seen: OrderedDict[Identity, None] = OrderedDict()
@@ -65,7 +110,7 @@ class Receiver(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {Deliver: self.on_deliver}
+        return {Deliver: self.on_deliver, Visited: self.on_visited}
 
     # --- asked from above ---
 
@@ -74,20 +119,24 @@ class Receiver(Machine):
         subscription: str,
         predicate: Predicate,
         trees: dict[str, int],
+        pivots: Sequence[str] = (),
         gathered: int | None = None,
     ) -> int:
-        """Show matching events from now on. `trees`: per conjunction id in how many trees it is;
-        `gathered`: the client that gets events once for all such subscriptions. Its number."""
+        """Show matching events from now on. `trees`: per conjunction id in how many trees it is,
+        `pivots`: which; `gathered`: the client that gets events once for all such subscriptions.
+        Its number among all that there have been."""
         if gathered is None:
             self.index.add(subscription, predicate)
         else:
             self.gathering.add(subscription, predicate, gathered)
         self.required.update(trees)
+        self.pivots[subscription] = tuple(dict.fromkeys(pivots))
         self.latest += 1
         return self.latest
 
     def remove(self, subscription: str, conjunctions: int) -> None:
         """Show it no more."""
+        self.pivots.pop(subscription, None)
         if subscription in self.index:
             self.index.remove(subscription)
         elif subscription in self.gathering:
@@ -127,13 +176,30 @@ class Receiver(Machine):
                 fresh.append(event)
         while len(self.seen) > self.settings.dedupe:
             self.seen.popitem(last=False)
-        arrival = Arrival(message.attribute, message.interval, message.hop, sender.id)
-        if unwanted := self._show(fresh, arrival):
+        way = Came(Arrival(message.attribute, message.interval, message.hop, sender.id))
+        if unwanted := self._show(fresh, way):
             self.port.count("recheck_failed", len(unwanted))
             for event in self.port.sampled(unwanted):
                 self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
-    def _show(self, events: Sequence[Event], arrival: Arrival) -> list[Event]:
+    def on_visited(self, event: Visited) -> None:
+        """Events that came to trees here in which only this node has registered: our check is the
+        match, and what we do not want is not a fault."""
+        seen = self.seen
+        fresh = [
+            one
+            for one in event.events
+            if (one.publisher, one.incarnation, one.sequence) not in seen
+        ]
+        way = WasHere(event, self.port.me.id, self.pivots)
+        unwanted = {id(one) for one in self._show(fresh, way)}
+        for one in fresh:
+            if id(one) not in unwanted:
+                seen[one.publisher, one.incarnation, one.sequence] = None
+        while len(seen) > self.settings.dedupe:
+            seen.popitem(last=False)
+
+    def _show(self, events: Sequence[Event], way: Way) -> list[Event]:
         """Check the whole predicates of our subscriptions, and hand over; those that none wants."""
         deliveries: list[Delivery] = []
         gathered: dict[int, tuple[list[Event], list[str]]] = {}
@@ -143,45 +209,44 @@ class Receiver(Machine):
             attributes = event.attributes
             keys = self.index.match(attributes) if len(self.index) else []
             clients = self.gathering.find(attributes) if len(self.gathering) else {}
-            if keys:
+            if not keys and not clients:
+                unwanted.append(event)
+                continue
+            for key in keys:
+                arrival = way.of(key, event)
                 lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
-                deliveries += [
-                    Delivery(key, event, arrival.attribute, lo, hi, arrival.hops) for key in keys
-                ]
+                deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
             for client, witness in clients.items():
                 mine = gathered.get(client)
                 if mine is None:
                     mine = gathered[client] = ([], [])
                 mine[0].append(event)
                 mine[1].append(witness)
-            if keys or clients:
-                shown += len(keys) + len(clients)
-                self.history.arrived(event, arrival, (*clients, *keys), self.latest)
-            else:
-                unwanted.append(event)
+            shown += len(keys) + len(clients)
+            arrival = way.of(keys[0] if keys else witness, event)
+            self.history.arrived(event, arrival, (*clients, *keys), self.latest)
         if shown:
             self.port.count("delivered", shown)
-            self._trace(events, arrival)
+            for event in self.port.sampled(events):
+                self._trace(event, way)
             self.port.emit(Arrived(tuple(deliveries), gathered))
         return unwanted
 
-    def _trace(self, events: Sequence[Event], arrival: Arrival) -> None:
-        """One record for each event and subscription that it is shown to."""
-        for event in self.port.sampled(events):
-            lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
-            keys = self.index.match(event.attributes) + self.gathering.match(event.attributes)
-            for key in keys:
-                self.port.trace(
-                    "deliver",
-                    event=event.identity,
-                    id=str(event.attributes.get("id", "")),
-                    subscription=key,
-                    attribute=arrival.attribute,
-                    hops=arrival.hops,
-                    lo=lo,
-                    hi=hi,
-                    since=event.time,
-                )
+    def _trace(self, event: Event, way: Way) -> None:
+        """One record for each subscription that the event is shown to."""
+        for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
+            arrival = way.of(key, event)
+            self.port.trace(
+                "deliver",
+                event=event.identity,
+                id=str(event.attributes.get("id", "")),
+                subscription=key,
+                attribute=arrival.attribute,
+                hops=arrival.hops,
+                lo=describe(arrival.interval.lo),
+                hi=describe(arrival.interval.hi),
+                since=event.time,
+            )
 
     def _is_complete(self, event: Event, attribute: str, registrations: tuple[str, ...]) -> bool:
         """Count (C8). True when some conjunction has all its attributes."""

@@ -35,7 +35,7 @@ def some_host(world: World) -> Any:
         tree
         for name in world.names()
         for tree in world.node(name).hosting.trees.values()
-        if tree.registrations and len(tree.virtual_nodes) > 0
+        if tree.registrations and tree.intervals
     )
 
 
@@ -45,11 +45,11 @@ def test_a_world_at_rest_is_whole(world: World) -> None:
 
 def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
     tree = some_host(world)
-    node = next(n for n in tree.virtual_nodes if any(id_ in n.index for id_ in tree.registrations))
-    id_ = next(id_ for id_ in tree.registrations if id_ in node.index)
-    node.index.remove(id_)
+    id_ = next(iter(tree.registrations))
+    registration, predicate = tree.registrations[id_]
+    tree.uninstall(id_)
     assert broken(world) == ["registration"]
-    node.index.add(id_, tree.registrations[id_][1])
+    tree.install(registration, predicate)
     assert broken(world) == []
 
 

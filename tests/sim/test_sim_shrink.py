@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cli.sim import sim
 from overlay.settings import Settings, TreeSettings
-from overlay.upper_tree.hosting import HostedTree
+from overlay.upper_tree.hosted import HostedTree
 from sim.checkers import Violation
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.sim import sim
-from overlay.upper_tree.hosting import HostedTree
+from overlay.upper_tree.hosted import HostedTree
 from sim.scenario import check_nodes, parse_scenario
 from sim.soak import draw_scenario, examine, soak
 from wire.codec import WireCodec

@@ -78,7 +78,6 @@ def served(node: HostNode, what: Event) -> list[str] | None:
     """What the host would match, None if it does not serve the value."""
     tree = node.hosting.trees.get("x")
     spot = place(what.attributes["x"] or 0)
-    for virtual in [] if tree is None else tree.virtual_nodes:
-        if virtual.interval.lo <= spot < virtual.interval.hi:
-            return list(virtual.index.match(what.attributes))
-    return None
+    if tree is None or tree.span(spot) is None:
+        return None
+    return tree.match(what)

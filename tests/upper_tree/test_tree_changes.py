@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from matching import place
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
@@ -134,9 +135,8 @@ class Model:
         hosting["p"] = self.owner.hosting  # the owner hosts if it has to
         for name, machine in hosting.items():
             tree = machine.trees.get("x")
-            for virtual in [] if tree is None else tree.virtual_nodes:
-                if virtual.interval.contains(value):
-                    found.append((name, list(virtual.index.match(spot.attributes))))
+            if tree is not None and tree.span(place(value)) is not None:
+                found.append((name, tree.match(spot)))
         return found
 
     def check_promises(self) -> None:

@@ -71,7 +71,12 @@ def delivered(node: HostNode) -> list[tuple[str, list[int]]]:
 
 
 def taken(node: HostNode) -> list[tuple[str, tuple[int, ...]]]:
-    return [pair for message in node.port.take(Accepted) for pair in message.taken]
+    return [
+        (name, sequences)
+        for message in node.port.take(Accepted)
+        for names, sequences in message.taken
+        for name in names
+    ]
 
 
 # --- what owners say ---

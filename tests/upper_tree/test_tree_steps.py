@@ -267,4 +267,4 @@ def test_a_small_cluster_hosts_at_its_standby_or_at_its_primary() -> None:
     rig.owner.port.hear(MemberLost(peer("h1")))
     rig.settle()
     assert rig.spread == ["p"]
-    assert rig.owner.hosting.trees["x"].virtual_nodes
+    assert rig.owner.hosting.trees["x"].intervals

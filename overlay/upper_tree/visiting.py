@@ -1,0 +1,221 @@
+"""One `Visit` while a host handles it: match, pass on, give back, and answer together (C7 to C9).
+
+All events of a visit are handled as one batch: a tree that is wholly here takes them all at once,
+and each event is matched once for all trees (hosted.py). If nobody but this very node is interested
+in anything that is registered here, nothing is matched here at all: the events go to this node's
+own receiver, whose recheck finds whom they are for (receiver.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from matching import EVERYTHING, Cut, Interval, place
+from overlay.client import Event
+from overlay.machine import LocalEvent, NodeId, Peer, Port, ProtocolError
+from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.delegation import Deliveries, Recipient
+from overlay.upper_tree.hosted import HostedTree, Joint
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
+from overlay.upper_tree.partition import describe
+
+IDS_MOST = 4_096
+"""Registrations that one event names to one node at once in counting routing (a node with more gets
+the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
+
+
+class Served(Protocol):
+    """What a receiver has to know of a tree to tell where an event came through."""
+
+    def span(self, spot: Cut) -> Interval | None:
+        """The part of the value space that is served here, around this place."""
+
+
+class Visited(LocalEvent, frozen=True):
+    """Events that visit trees in which nobody but this node has registered: not matched yet."""
+
+    origin: Peer
+    hop: int
+    events: Sequence[Event]
+    trees: Mapping[str, Served]
+
+
+def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
+    """The event's value in an attribute's tree; in the `$event` tree every event has one."""
+    return True if attribute == EVENT_TREE else event.attributes.get(attribute)
+
+
+class VisitInHand:
+    """Collects what leaves, so that it leaves together. `joint` is None in counting routing."""
+
+    def __init__(
+        self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
+        fan_out: int,
+    ) -> None:  # fmt: skip
+        self.port = port
+        self.visit = visit
+        self.joint = joint
+        self.trees = trees
+        self.whole: dict[str, HostedTree] = {}  # take all events of the visit
+        self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
+        self.locations: dict[tuple[str, Interval], Location] = {}
+        self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
+        self.deliveries = Deliveries(port, fan_out, visit.hop)
+
+    # --- where the events are ---
+
+    def take(self, attribute: str, tree: HostedTree) -> None:
+        """All events of the visit, in one tree."""
+        for event in self.visit.events:
+            if value_in(event, attribute) is None:
+                raise ProtocolError("an event visits the tree of an attribute that it has not")
+        if tree.is_whole:
+            self.whole[attribute] = tree
+            self._locate(tree, EVERYTHING)
+        else:
+            for event in self.visit.events:
+                self._route(attribute, tree, event)
+
+    def _route(self, attribute: str, tree: HostedTree, event: Event) -> None:
+        value = value_in(event, attribute)
+        assert value is not None, "take has looked"
+        spot = place(value)
+        span = tree.span(spot)
+        if span is not None:
+            self.parts.setdefault(attribute, {})[event.sequence] = span
+            self._locate(tree, span)
+            return
+        entry = tree.slice.route(spot)
+        if entry is None or entry.host.id == self.port.me.id:
+            self._give_back(attribute, [event.sequence])
+        else:
+            _, events = self.onward.setdefault((entry.host.id, attribute), (entry.host, []))
+            events.append(event)
+
+    def _locate(self, tree: HostedTree, span: Interval) -> None:
+        key = (tree.attribute, span)
+        if key not in self.locations:
+            self.locations[key] = Location(tree.attribute, tree.version, span, self.port.me)
+
+    def _span(self, attribute: str, event: Event) -> Interval | None:
+        """Where this host has taken the event in a tree; None: it has not."""
+        if attribute in self.whole:
+            return EVERYTHING
+        return self.parts.get(attribute, {}).get(event.sequence)
+
+    def give_back(self, attribute: str) -> None:
+        """This host cannot help any of the visit's events in this tree."""
+        self._give_back(attribute, [event.sequence for event in self.visit.events])
+
+    def _give_back(self, attribute: str, sequences: list[int]) -> None:
+        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
+        moved = TreeMoved(incarnation, attribute, tuple(sequences))
+        self.port.send(self.visit.origin, moved)
+        self.port.count("visits_given_back", len(sequences))
+
+    # --- who wants them ---
+
+    def match(self) -> None:
+        """Find the interested nodes of what was taken."""
+        if not self.whole and not self.parts:
+            return
+        if self.joint is None:
+            self._match_counting()
+            return
+        me = self.port.me.id
+        if all(group == me for group in self.joint.groups()):
+            events: Sequence[Event] = self.visit.events
+            if not self.whole:
+                taken = {sequence for part in self.parts.values() for sequence in part}
+                events = [event for event in events if event.sequence in taken]
+            if len(self.joint):
+                hop, origin = self.visit.hop, self.visit.origin
+                self.port.emit(Visited(origin, hop, events, self.trees))
+        else:
+            for event in self.visit.events:
+                self._match_pivot(self.joint, event)
+        for event in self.port.sampled(self.visit.events):
+            self._trace(event, self.joint.match(event.attributes))
+
+    def _match_pivot(self, joint: Joint, event: Event) -> None:
+        """One event once to each node, however many of its registrations match."""
+        recipients: dict[NodeId, Recipient] = {}
+        for node, (attribute, id_) in joint.find(event.attributes).items():
+            span = self._span(attribute, event)
+            if span is None:  # the witness is of a tree that is not visited here: look closely
+                recipients = self._recipients(joint.match(event.attributes), event)
+                break
+            recipients[node] = Recipient(self.trees[attribute].subscriber(id_), attribute, span)
+        if recipients:
+            self.deliveries.spread(event, recipients.values())
+
+    def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
+        found: dict[NodeId, Recipient] = {}
+        for attribute, id_ in keys:
+            span = self._span(attribute, event)
+            if span is not None:
+                peer = self.trees[attribute].subscriber(id_)
+                found.setdefault(peer.id, Recipient(peer, attribute, span))
+        return found
+
+    def _match_counting(self) -> None:
+        """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
+        for attribute in (*self.whole, *self.parts):
+            tree = self.trees[attribute]
+            for event in self.visit.events:
+                span = self._span(attribute, event)
+                if span is None:
+                    continue
+                matched: dict[NodeId, tuple[Peer, list[str]]] = {}
+                ids = tree.index.match(event.attributes)
+                for id_ in ids:
+                    peer = tree.subscriber(id_)
+                    matched.setdefault(peer.id, (peer, []))[1].append(id_)
+                for peer, found in matched.values():
+                    recipient = Recipient(peer, attribute, span)
+                    for counted in in_batches(found, weigh_text, IDS_MOST):
+                        self.deliveries.add(recipient, event, counted)
+                if self.port.sampled((event,)):
+                    self._trace(event, [(attribute, id_) for id_ in ids], (attribute,))
+
+    def _trace(self, event: Event, keys: list[tuple[str, str]], trees: Sequence[str] = ()) -> None:
+        """One record for each tree that has taken the event."""
+        recipients: dict[str, dict[NodeId, None]] = {}
+        for attribute, id_ in keys:
+            subscriber = self.trees[attribute].subscriber(id_)
+            recipients.setdefault(attribute, {})[subscriber.id] = None
+        for attribute in trees or (*self.whole, *self.parts):
+            span = self._span(attribute, event)
+            if span is not None:
+                self.port.trace(
+                    "match",
+                    event=event.identity,
+                    attribute=attribute,
+                    lo=describe(span.lo),
+                    hi=describe(span.hi),
+                    version=self.trees[attribute].version[1],
+                    recipients=len(recipients.get(attribute, ())),
+                )
+
+    # --- what leaves ---
+
+    def finish(self) -> None:
+        """Send everything on its way."""
+        hop = self.visit.hop + 1
+        for (node, attribute), (host, events) in self.onward.items():
+            for event in self.port.sampled(events):
+                self.port.trace(
+                    "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
+                )
+            self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
+        self.deliveries.send()
+        taken: list[tuple[tuple[str, ...], tuple[int, ...]]]
+        taken = [((name,), tuple(part)) for name, part in self.parts.items()]
+        if self.whole:
+            sequences = tuple([event.sequence for event in self.visit.events])
+            taken.insert(0, (tuple(self.whole), sequences))
+        if taken:
+            incarnation = self.visit.events[0].incarnation
+            locations = tuple(self.locations.values())
+            self.port.send(self.visit.origin, Accepted(incarnation, tuple(taken), locations))
