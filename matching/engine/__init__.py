@@ -26,14 +26,18 @@ one line per column; whose bit is still zero is a candidate::
     column 1   row 0                       |           |           |   |           |
                …                           +-----------+-----------+---+-----------+
 
-    dead, its summary: per column and row one line, a bit for each word of 64 subscriptions
+    dead, the summary: per column and row one line for each segment, all of them side by side, with
+    a bit for each word of 64 subscriptions
                                            | 8 bits    | 8 bits    | … | 8 bits    |  = 512 bits
 
-    per subscription                       record: one line; exact: its codes in full;
-                                           label; leaf; a bit in live and one in always
+    per block                              used: the columns that somebody in it uses
+    per subscription                       record: half a line (up to five parts) or a whole one;
+                                           exact: its codes in full; label; leaf; a bit in live and
+                                           one in always
 
 *The summary* is the same thing once more: a bit for each 64 subscriptions, set when all of them
-fail. It is ORed first; a block without a living word is not looked at.
+fail. It is ORed first; a block without a living word is not looked at. Of one that is, only the
+columns are read that somebody in it uses.
 
 *The tree* (`tree`) is what makes the summary sharp: it puts subscriptions that use the same columns
 in the same places into the same words. It is grown greedily over all that are put in at once; later
@@ -43,19 +47,21 @@ half of its leaves to a fresh one.
 *Edges.* A candidate with an end of an interval in the event's bucket may fail all the same. It
 fails in the row before or in the row behind, so ORing these two lines tells the *sure* candidates
 from the edges; where a block has few candidates all are treated as edges. An edge's record is
-compared with the event: first the upper halves of the codes, and the whole ones where these are
-equal. What no code can say (a residual, several intervals, NOT, LIKE inside a word, integers beyond
-2**53, more parts than a record has) carries the flag *python*, and its conjunction is asked itself.
+compared with the event: first 16 bits of each code (its row, and where in the bucket it lies), and
+the whole ones where these are equal. What no code can say (a residual, several intervals, NOT, LIKE
+inside a word, integers beyond 2**53, more parts than a record has) carries the flag *python*, and
+its conjunction is asked itself.
 
 *Changes.* Taking out clears a bit in `live`. Putting in writes one bit in each row of its columns
 and clears summary bits; these only ever err towards looking, and `tighten` sets what can be set
-again. Memory grows by a segment of 64 blocks at a time, so nothing is ever copied, and the longest
-pause is the relief of one full block.
+again. Memory grows by a segment of 64 blocks at a time, so nothing but the summary and tables of a
+few bytes per subscription is ever copied.
 
-Read in this order: `layout` (sizes and addresses), `codes` (values as integers), `lines` (512 bits
-as a value in compiled code), `search` (the kernel of a match), `edit` (the kernels of a change),
-`tree` (who shares a block), `engine` (the bookkeeping in Python), `warming` (compiling).
-Little-endian machines are assumed: a record's halves are read as one word.
+Read in this order: `layout` (sizes and addresses), `codes` (values as integers), `columns`
+(attributes and their rows), `lines` (512 bits as a value in compiled code), `search` (the kernel of
+a match), `edit` (the kernels of a change), `tree` (who shares a block), `engine` (the bookkeeping
+in Python), `warming` (compiling).
+Little-endian machines are assumed: a record's columns are read as one word.
 
 Marking who fails instead of counting who holds is REIN's idea; the lines, the summary, the edges
 from neighbouring rows and the tree are our own.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from bisect import bisect_left
 
 from matching.values import Cut, Interval
@@ -43,6 +44,11 @@ def number_code(value: float) -> int:
     # Adding zero makes the negative zero the other one.
     bits: int = _INTEGER.unpack(_DOUBLE.pack(value + 0.0))[0]
     return bits if bits >= 0 else bits ^ HIGHEST
+
+
+def _is_exact(number: float) -> bool:
+    """Whether no integer has the same code as another one, here."""
+    return -EXACT < number < EXACT
 
 
 class Strings:
@@ -110,11 +116,28 @@ class Coder:
 
     def __init__(self) -> None:
         self.strings = Strings()
+        # A number, and the same eight bytes as an integer; its own, for threads have engines.
+        self._number = array("d", [0.0])
+        self._bits = memoryview(self._number).cast("B").cast("q")
 
     def interval(self, interval: Interval, named: list[str]) -> tuple[int, int, bool]:
         """(lowest code, highest code, loose); adds the strings that were taken to `named`."""
-        lo, loose = self._end(interval.lo, named, True)
-        hi, wide = self._end(interval.hi, named, False)
+        low, high = interval.lo, interval.hi
+        first, last = low[1], high[1]
+        if type(first) is float and type(last) is float and _is_exact(first) and _is_exact(last):
+            # The usual case, and a faster `number_code`.
+            number, bits = self._number, self._bits
+            number[0] = first + 0.0
+            below = bits[0]
+            number[0] = last + 0.0
+            above = bits[0]
+            return (
+                (below if below >= 0 else below ^ HIGHEST) + low[2],
+                (above if above >= 0 else above ^ HIGHEST) + high[2] - 1,
+                False,
+            )
+        lo, loose = self._end(low, named, True)
+        hi, wide = self._end(high, named, False)
         return lo, hi, loose or wide
 
     def _end(self, cut: Cut, named: list[str], lower: bool) -> tuple[int, bool]:
@@ -123,9 +146,10 @@ class Coder:
         # Just before or just after the value itself: codes are integers, so one step away.
         shift = side if lower else side - 1
         if rank == 1:
-            if -EXACT < value < EXACT or math.isinf(value):  # type: ignore[operator,arg-type]
-                return number_code(value) + shift, False  # type: ignore[arg-type]
-            return number_code(value), True  # type: ignore[arg-type]
+            number = number_code(value)  # type: ignore[arg-type]
+            if _is_exact(value) or math.isinf(value):  # type: ignore[arg-type]
+                return number + shift, False
+            return number, True
         if rank == 2:
             text = str(value)
             code = self.strings.take(text)

@@ -13,9 +13,11 @@ from matching.engine.layout import (
     BLOCK,
     BLOCKS,
     H_BOUNDS,
+    H_DEAD,
     H_INDEXED,
     H_JOB,
     H_NODES,
+    H_PITCH,
     H_SPANS,
     H_STRIDE,
     H_TABLE,
@@ -38,12 +40,12 @@ from matching.engine.layout import (
     PYTHON,
     R_COLUMNS,
     R_LABEL,
-    R_PARTS,
+    R_LOWS,
     R_PYTHON,
+    ROW,
     ROWS,
     SEGMENT,
     T_ALWAYS,
-    T_DEAD,
     T_EXACT,
     T_FAILS,
     T_LABELS,
@@ -51,10 +53,11 @@ from matching.engine.layout import (
     T_LIVE,
     T_RECORDS,
     T_TIGHT,
+    T_USED,
     TABLE,
 )
-from matching.engine.lines import kernel, lowest_bit, read32, read64, write32, write64
-from matching.engine.search import ROW, TURN, record_bytes, row_of
+from matching.engine.lines import kernel, lowest_bit, read32, read64, write16, write32, write64
+from matching.engine.search import TURN, fine, record_bytes, row_of
 
 ALL = -1  # a word of ones
 
@@ -112,20 +115,23 @@ def descend(h: int) -> int:
 
 
 @kernel
-def _revive(h: int, table: int, word: int, column: int, rows: int) -> None:
+def _revive(h: int, table: int, number: int, column: int, rows: int) -> None:
     """Somebody in a word does not fail these rows of a column: clear their summary bits."""
+    word = number % (SEGMENT // 64)
     mine = read64(table + T_TIGHT * 8) + (word * read64(h + H_INDEXED * 8) + column) * 8
     changed = read64(mine) & rows
     write64(mine, read64(mine) & ~rows)
-    dead = read64(table + T_DEAD * 8) + column * ROWS * LINE + (word >> 6) * 8
+    pitch = read64(h + H_PITCH * 8)
+    dead = read64(h + H_DEAD * 8) + column * ROWS * pitch + (number >> 6) * 8
     while changed:
-        _set(dead + lowest_bit(changed) * LINE, word & 63, 0)
+        _set(dead + lowest_bit(changed) * pitch, number & 63, 0)
         changed &= changed - 1
 
 
 @kernel
-def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
+def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
     """The row bits of the subscription whose spans are there; with the summary or without."""
+    at = place % SEGMENT
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
     size = record_bytes(read64(h + H_STRIDE * 8))
     old = read64(read64(table + T_RECORDS * 8) + at * size)
@@ -138,22 +144,38 @@ def _write_rows(h: int, table: int, at: int, summary: bool) -> None:
         if column < indexed:
             stale |= 1 << column
     word = read64(table + T_FAILS * 8) + (at >> 6) * 8
+    used = read64(table + T_USED * 8) + (at // BLOCK) * 8
     for column in range(indexed):
         has = read64(out + column * 8) >= 0
+        if has:
+            _set(used, column, 1)
         rows = read64(out + (2 * INDEXED + column) * 8) if has else ALL
         if has or full or (stale >> column) & 1:
             for row in range(ROWS):
                 _set(word + (column * ROWS + row) * ROW, at & 63, 1 - ((rows >> row) & 1))
         if summary:
-            _revive(h, table, at >> 6, column, rows)
+            _revive(h, table, place >> 6, column, rows)
 
 
 @kernel
-def _write_part(record: int, exact: int, part: int, low: int, high: int) -> None:
+def _write_part(
+    h: int, record: int, exact: int, part: int, column: int, low: int, high: int
+) -> None:
+    """One part of a record, and its whole codes; none if there is no such column."""
     write64(exact + part * 16, low)
     write64(exact + part * 16 + 8, high)
-    write32(record + R_PARTS + part * 8, low >> 32)
-    write32(record + R_PARTS + part * 8 + 4, high >> 32)
+    lows = record + R_LOWS + part * 2
+    highs = lows + read64(h + H_STRIDE * 8) * 2
+    if column == NO_COLUMN:
+        write16(lows, 0)
+        write16(highs, ALL)
+        return
+    first, last = 0, 0
+    if column < read64(h + H_INDEXED * 8):
+        of_column = read64(h + H_BOUNDS * 8) + column * (ROWS - 1) * 8
+        first, last = row_of(of_column, low), row_of(of_column, high)
+    write16(lows, fine(h, column, first, low))
+    write16(highs, fine(h, column, last, high))
 
 
 @kernel
@@ -169,18 +191,18 @@ def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
         if column == last:
             # The last interval of a column ends what the record knows of it.
             low = read64(exact + (parts - 1) * 16)
-            _write_part(record, exact, parts - 1, low, high)
+            _write_part(h, record, exact, parts - 1, column, low, high)
         elif parts == stride:
             break
         else:
             columns &= ~(255 << (8 * parts)) | (column << (8 * parts))
-            _write_part(record, exact, parts, low, high)
+            _write_part(h, record, exact, parts, column, low, high)
             parts, last = parts + 1, column
     for part in range(parts, stride):
-        _write_part(record, exact, part, -TURN - 1, TURN)
+        _write_part(h, record, exact, part, NO_COLUMN, -TURN - 1, TURN)
     flags, label = read64(job + J_FLAGS * 8), read64(job + J_LABEL * 8)
     write64(record + R_COLUMNS, columns)
-    write64(record + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
+    write32(record + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
     word, bit = (at >> 6) * 8, at & 63
     _set(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
     _set(read64(table + T_LIVE * 8) + word, bit, 1)
@@ -204,7 +226,7 @@ def _free_place(h: int, block: int) -> int:
 @kernel
 def _put(h: int, place: int, job: int, leaf: int, summary: bool) -> None:
     table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
-    _write_rows(h, table, place % SEGMENT, summary)
+    _write_rows(h, table, place, summary)
     _write_record(h, table, place % SEGMENT, job, leaf)
     write64(read64(h + H_WHERE * 8) + read64(job + J_LABEL * 8) * 8, place)
 
@@ -233,24 +255,40 @@ def fill(h: int, jobs: int, starts: int, order: int, leaves: int, places: int, c
 
 
 @kernel
+def _see_used(h: int, table: int, block: int) -> None:
+    """Which columns somebody in a block uses: who does so fails where the attribute is missing."""
+    live = read64(table + T_LIVE * 8) + block * LINE
+    used = 0
+    for column in range(read64(h + H_INDEXED * 8)):
+        missing = read64(table + T_FAILS * 8) + column * ROWS * ROW + block * LINE
+        uses = 0
+        for word in range(0, LINE, 8):
+            uses |= read64(live + word) & read64(missing + word)
+        used |= (1 if uses else 0) << column
+    write64(read64(table + T_USED * 8) + block * 8, used)
+
+
+@kernel
 def tighten(h: int, first: int, last: int) -> None:
     """Make the summary bits of some words (numbers, over all segments) what they could be."""
-    indexed = read64(h + H_INDEXED * 8)
+    indexed, pitch = read64(h + H_INDEXED * 8), read64(h + H_PITCH * 8)
     for number in range(first, last):
         table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
         word = number % (SEGMENT // 64)
         empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
         fails = read64(table + T_FAILS * 8) + word * 8
-        dead = read64(table + T_DEAD * 8) + (word >> 6) * 8
+        dead = read64(h + H_DEAD * 8) + (number >> 6) * 8
         mine = read64(table + T_TIGHT * 8) + word * indexed * 8
         for column in range(indexed):
             tight = 0
             for row in range(ROWS):
                 line = column * ROWS + row
                 is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
-                _set(dead + line * LINE, word & 63, is_dead)
+                _set(dead + line * pitch, word & 63, is_dead)
                 tight |= is_dead << row
             write64(mine + column * 8, tight)
+        if word % 8 == 0:
+            _see_used(h, table, word // 8)
 
 
 @kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,23 +10,27 @@ import numpy.typing as npt
 
 from matching.conjunction import Conjunction
 from matching.engine import edit, layout, search, tree
-from matching.engine.codes import FALSE, HIGHEST, LOWEST, Coder
-from matching.engine.layout import BLOCK, COLUMNS, INDEXED, NODE, ROWS, SEGMENT, aligned
+from matching.engine.columns import Columns, Job
+from matching.engine.layout import (
+    BLOCK,
+    COLUMNS,
+    INDEXED,
+    NO_COLUMN,
+    NODE,
+    ROWS,
+    SEGMENT,
+    aligned,
+)
 from matching.values import Attributes
 
 Labels = npt.NDArray[np.uint32]
 Item = tuple[int, Conjunction]
-Job = list[int]
 
-# A column has bit rows if at least this share of the sample uses it: rows cost their memory for
-# every subscription, and one that few use prunes little. Wild guess.
-SHARE = 0.01
 # Every so many insertions the summary of the word concerned is made tight again: after a full
 # churn each word has been about four times. Measured: costs less than a microsecond each.
 TIGHTEN_EVERY = 16
 # How much of a block is filled when many are put in at once.
 FILLED = BLOCK - 16
-_RAW_FALSE = FALSE ^ HIGHEST  # as it stands in the event: `search` turns it
 
 
 class Engine:
@@ -38,36 +41,29 @@ class Engine:
     """
 
     def __init__(self, sample: Sequence[Conjunction]) -> None:
-        self._coder = Coder()
+        self._columns = Columns(sample)
+        self._indexed, self._stride = self._columns.indexed, self._columns.stride
         self._checks: dict[int, Conjunction] = {}
         self._named: dict[int, list[str]] = {}
         self._size = 0
         self._inserted = 0
-        names = Counter(name for conjunction in sample for name in conjunction.constraints)
-        chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
-        self._columns = {name: column for column, name in enumerate(chosen)}
-        self._indexed = len(chosen)
-        widths = sorted(len(conjunction.constraints) for conjunction in sample)
-        widest = widths[len(widths) * 99 // 100] if widths else 1
-        self._stride = max(2, min(layout.STRIDE, widest))
-        self._bounds = aligned(max(1, self._indexed) * (ROWS - 1), np.int64)
-        self._set_bounds(sample)
-        self._event = array("d", bytes(8 * COLUMNS))
-        self._raw = memoryview(self._event).cast("B").cast("q")
-        for column in range(COLUMNS):
-            self._raw[column] = -1
         self._codes = aligned(COLUMNS + 1, np.int64)
+        self._fine = aligned(COLUMNS + 1, np.int32)
+        self._fine[NO_COLUMN] = 1  # strictly inside what has no ends
         self._offsets = aligned(3 * INDEXED, np.int64)
-        self._scratch = aligned(16 + layout.BLOCKS * 17, np.int64)
-        self._edges = aligned(SEGMENT, np.uint32)
+        self._line = aligned(8, np.int64)
+        self._alive = aligned(0, np.int64)
+        self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
         self._spans = aligned(3 * INDEXED, np.int64)
         self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
         self._node_count = 1
         self._where = aligned(1024, np.int64)
         self._where[:] = -1
-        self._job = aligned(64, np.int64)
+        self._job = array("q", bytes(8 * 64))
         self._segments: list[layout.Segment] = []
         self._table = aligned(layout.TABLE, np.int64)
+        self._dead = aligned(0, np.int64)
+        self._pitch = 0  # lines of a row of it
         self._found = self._ask = aligned(0, np.uint32)
         self._header = aligned(layout.HEADER, np.int64)
         self._address = self._header.ctypes.data
@@ -86,37 +82,6 @@ class Engine:
     def __contains__(self, label: int) -> bool:
         return label < len(self._where) and bool(self._where[label] >= 0)
 
-    def _set_bounds(self, sample: Sequence[Conjunction]) -> None:
-        """Equi-depth buckets between the ends of the sample's intervals."""
-        texts = [
-            str(cut[1])
-            for conjunction in sample
-            for constraint in conjunction.constraints.values()
-            for interval in constraint.intervals
-            for cut in (interval.lo, interval.hi)
-            if cut[0] == 2
-        ]
-        self._coder.strings.spread(texts)
-        bounds = self._bounds.reshape(-1, ROWS - 1)
-        bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
-        for name, column in self._columns.items():
-            cuts: list[int] = []
-            named: list[str] = []
-            for conjunction in sample:
-                constraint = conjunction.constraints.get(name)
-                for interval in () if constraint is None else constraint.intervals:
-                    low, high, _ = self._coder.interval(interval, named)
-                    cuts += (low, high + 1)
-            for text in named:
-                self._coder.strings.drop(text)
-            inner = ROWS - 4
-            ordered = np.sort(np.array(cuts, np.int64))
-            if len(np.unique(ordered)) > inner:
-                ordered = ordered[np.arange(inner) * len(ordered) // inner]
-            ordered = np.unique(ordered)
-            ordered = ordered[(ordered > LOWEST + 1) & (ordered < HIGHEST)]
-            bounds[column, 2 : 2 + len(ordered)] = ordered
-
     def _point(self) -> None:
         """Tell the kernels where everything is now."""
         header = self._header
@@ -124,19 +89,26 @@ class Engine:
         header[layout.H_INDEXED] = self._indexed
         header[layout.H_SEGMENTS] = len(self._segments)
         header[layout.H_STRIDE] = self._stride
-        header[layout.H_VALUES] = self._event.buffer_info()[0]
+        header[layout.H_PITCH] = self._pitch * layout.LINE
+        header[layout.H_VALUES] = self._columns.event.buffer_info()[0]
+        header[layout.H_JOB] = self._job.buffer_info()[0]
         for field, block in (
             (layout.H_CODES, self._codes),
+            (layout.H_FINE, self._fine),
             (layout.H_OFFSETS, self._offsets),
-            (layout.H_BOUNDS, self._bounds),
+            (layout.H_BEFORE, self._offsets[INDEXED:]),
+            (layout.H_BEHIND, self._offsets[2 * INDEXED :]),
+            (layout.H_BOUNDS, self._columns.bounds),
+            (layout.H_SHIFTS, self._columns.shifts),
             (layout.H_TABLE, self._table),
-            (layout.H_ALIVE, self._scratch),
+            (layout.H_DEAD, self._dead),
+            (layout.H_LINE, self._line),
+            (layout.H_ALIVE, self._alive),
             (layout.H_EDGES, self._edges),
             (layout.H_FOUND, self._found),
             (layout.H_ASK, self._ask),
             (layout.H_NODES, self._nodes),
             (layout.H_WHERE, self._where),
-            (layout.H_JOB, self._job),
             (layout.H_SPANS, self._spans),
         ):
             header[field] = block.ctypes.data
@@ -145,21 +117,7 @@ class Engine:
 
     def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:
         """(the labels found, in no order; those of them that only Python could tell)."""
-        columns, numbers, raw = self._columns, self._event, self._raw
-        for name, value in attributes.items():
-            column = columns.get(name)
-            if column is None:
-                continue
-            kind = type(value)
-            if kind is float or kind is int:
-                try:
-                    numbers[column] = value  # type: ignore[assignment]
-                except OverflowError:  # an integer beyond the floats: no event's, but no fault
-                    numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
-            elif kind is str:
-                raw[column] = self._coder.strings.code(value)  # type: ignore[arg-type]
-            elif kind is bool:
-                raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
+        self._columns.load(attributes)
         asked, count = divmod(search.search(self._address), 2**32)
         found = self._found[:count].copy()
         if not asked:
@@ -172,42 +130,24 @@ class Engine:
 
     def _encode(self, label: int, conjunction: Conjunction) -> Job:
         """The job that puts a conjunction in; takes note of what Python has to remember."""
-        parts: list[int] = []
-        named: list[str] = []
-        constraints = conjunction.constraints
-        wants_python = conjunction.residual is not None or len(constraints) > self._stride
-        always = False
-        columns = self._columns
-        of_interval = self._coder.interval
-        for name, constraint in constraints.items():
-            column = columns.get(name)
-            if column is None:
-                if len(columns) == COLUMNS:
-                    wants_python = True
-                    continue
-                column = columns[name] = len(columns)
-                self._header[layout.H_COLUMNS] = len(columns)
-            always |= column >= self._indexed
-            intervals = constraint.intervals
-            wants_python |= len(intervals) > 1 or not constraint.exact
-            for interval in intervals:
-                low, high, loose = of_interval(interval, named)
-                wants_python |= loose
-                parts += (column, low, high)
-        if wants_python:
+        columns, named = self._columns, list[str]()
+        known = len(columns)
+        job = columns.job(label, conjunction, named)
+        if job[layout.J_FLAGS] & layout.PYTHON:
             self._checks[label] = conjunction
         if named:
             self._named[label] = named
-        flags = layout.ALWAYS + layout.PYTHON if wants_python else layout.ALWAYS if always else 0
-        return [label, flags, len(parts) // 3, *parts]
+        if len(columns) > known:
+            self._header[layout.H_COLUMNS] = len(columns)
+        return job
 
     def add(self, label: int, conjunction: Conjunction) -> None:
         """Put a conjunction in under a label that is not in use."""
         job = self._encode(label, conjunction)
         if len(job) > len(self._job):
-            self._job = aligned(2 * len(job), np.int64)
+            self._job = array("q", bytes(16 * len(job)))
             self._point()
-        self._job[: len(job)] = job
+        self._job[: len(job)] = array("q", job)
         self._make_room(label)
         place = edit.insert(self._address)
         while place < 0:
@@ -226,7 +166,7 @@ class Engine:
         edit.remove(self._address, place)
         self._checks.pop(label, None)
         for text in self._named.pop(label, ()):
-            self._coder.strings.drop(text)
+            self._columns.strings.drop(text)
         self._size -= 1
         self._filled[place // BLOCK] -= 1
         self._recycle(place // BLOCK)
@@ -259,8 +199,21 @@ class Engine:
             self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
             self._table[:] = [a for s in self._segments for a in s.addresses]
             self._found, self._ask = aligned(places, np.uint32), aligned(places, np.uint32)
+            self._alive = aligned(places // BLOCK, np.int64)
+            if len(self._segments) > self._pitch:
+                self._widen_summary()
             self._point()
         return block
+
+    def _widen_summary(self) -> None:
+        """Make room in the summary for twice as many segments."""
+        # Odd, so that rows spread over all sets of a cache.
+        pitch = 2 * self._pitch + 1
+        wider = aligned(self._indexed * ROWS * pitch * 8, np.int64)
+        rows = wider.reshape(self._indexed * ROWS, pitch * 8)
+        rows[:] = -1  # empty words are dead
+        rows[:, : self._pitch * 8] = self._dead.reshape(len(rows), self._pitch * 8)
+        self._dead, self._pitch = wider, pitch
 
     # The tree.
 

@@ -16,6 +16,9 @@ BLOCK = 512  # subscriptions: one line
 WORD = 64  # subscriptions: one bit of a summary
 BLOCKS = 64  # of a segment: its 512 words are one summary line
 SEGMENT = BLOCKS * BLOCK  # subscriptions
+# From one row of a segment to the next. Were it 64 lines, the lines of one block would all lie 4096
+# bytes apart: in one and the same set of the first cache.
+ROW = (BLOCKS + 1) * LINE  # bytes
 
 # Rows of each column: MISSING, the two ends where nothing is, and the buckets between. More rows
 # prune better and leave fewer edges; each costs a bit per subscription and column. The kernels of
@@ -26,8 +29,9 @@ MISSING_ROW = 0
 INDEXED = 48
 COLUMNS = 255
 NO_COLUMN = 255
-# Parts of a record: a record names eight columns in one word.
+# Parts of a record: it names its columns in one word. One of five parts is half a line.
 STRIDE = 8
+NARROW = 5
 
 # The header: what is where, for the kernels.
 (
@@ -37,11 +41,19 @@ STRIDE = 8
     H_STRIDE,  # parts of a record
     H_VALUES,  # address: the event, int64[COLUMNS]; a number's bits, else a code turned alike
     H_CODES,  # address: its codes, int64[COLUMNS + 1]
-    H_OFFSETS,  # address: byte offsets of its rows, int64[3 * INDEXED]
+    H_FINE,  # address: its fine codes, int32[COLUMNS + 1]
+    H_OFFSETS,  # address: byte offset of its row in each column, int64[INDEXED]
+    H_BEFORE,  # address: of the row before, or of the same where that tells nothing; likewise
+    H_BEHIND,  # address: of the row behind; likewise
     H_BOUNDS,  # address: first codes of rows 1…, int64[indexed, ROWS - 1]
+    H_SHIFTS,  # address: how many bits fine codes drop, int64[indexed, ROWS]
     H_TABLE,  # address: of each segment its addresses, int64[segments, TABLE]
-    H_ALIVE,  # address: scratch, two lines
-    H_EDGES,  # address: scratch, int32[SEGMENT]
+    H_DEAD,  # address: the summaries, for each column and row a line for each segment
+    H_PITCH,  # bytes from one row of these to the next
+    H_DENSE,  # whether the last block had many candidates
+    H_LINE,  # address: scratch, one line
+    H_ALIVE,  # address: scratch, the blocks to look at, int64[blocks]
+    H_EDGES,  # address: scratch, (record, whole codes), int64[EDGES + BLOCK + RECORDS_AHEAD, 2]
     H_FOUND,  # address: labels found, uint32[…]
     H_ASK,  # address: labels found that Python has to check, uint32[…]
     H_FOUND_COUNT,
@@ -51,7 +63,7 @@ STRIDE = 8
     H_JOB,  # address: what to put: label, flags, how many parts, and (column, low, high) of each
     H_SPANS,  # address: scratch, int64[3 * INDEXED]
     HEADER,
-) = range(20)
+) = range(28)
 
 # A job's head, and its flags: an edge always, and Python has to check it.
 J_LABEL, J_FLAGS, J_COUNT, J_PARTS = range(4)
@@ -66,9 +78,9 @@ N_BLOCK = N_WITHOUT
 # The segment table.
 (
     T_FAILS,
-    T_DEAD,
     T_LIVE,
     T_ALWAYS,
+    T_USED,  # of each block, a bit for each column that somebody in it uses
     T_LABELS,
     T_RECORDS,
     T_EXACT,
@@ -77,11 +89,19 @@ N_BLOCK = N_WITHOUT
     TABLE,
 ) = range(10)
 
-# A record: a byte for each part's column, the label with the flag for Python above it, and of each
-# part the upper halves of the lowest and the highest code; whole lines of six parts, then eight.
-# The whole codes lie elsewhere: they are looked at where the upper half is equal.
-R_COLUMNS, R_LABEL, R_PARTS = 0, 8, 16
-R_PYTHON = 32  # the bit
+# A record: a byte for each part's column, the label with the flag for Python as its highest bit,
+# the lowest fine codes of all parts, 16 bits each, and the highest ones. The whole codes lie
+# elsewhere: they are looked at where fine codes are equal.
+R_COLUMNS, R_LABEL, R_LOWS = 0, 8, 12
+R_PYTHON = 31  # the bit
+LABELS = 2**R_PYTHON  # all labels are smaller
+# Bits of a fine code below the row's six: a place in its bucket.
+FINE = 10
+# Edges that are compared together. Measured: 256 to 4096 are alike.
+EDGES = 1024
+# Records that are asked for ahead of the one being compared. Measured: 8 is a tenth slower; asking
+# when the edge is written down is a third slower, since the rows of blocks are asked for then.
+RECORDS_AHEAD = 32
 HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
 
 
@@ -98,10 +118,10 @@ class Segment:
 
     def __init__(self, indexed: int, stride: int) -> None:
         sizes = (
-            indexed * ROWS * BLOCKS * LINE,  # fails
-            indexed * ROWS * LINE,  # dead: the summary
+            indexed * ROWS * ROW,  # fails
             BLOCKS * LINE,  # live
             BLOCKS * LINE,  # always
+            BLOCKS * 8,  # used
             SEGMENT * 4,  # labels
             SEGMENT * record_size(stride),
             SEGMENT * stride * 16,  # exact
@@ -119,13 +139,12 @@ class Segment:
         def part(number: int) -> npt.NDArray[np.uint8]:
             return self.memory[first + starts[number] :][: sizes[number]]
 
-        for summary in (T_DEAD, T_TIGHT):
-            part(summary)[:] = 255  # empty words are dead
+        part(T_TIGHT)[:] = 255  # empty words are dead
         part(T_RECORDS).view(np.int64)[:: record_size(stride) // 8] = -1  # no columns yet
         self.leaves = part(T_LEAVES).view(np.int32)
         """By place: whose subscription it is."""
 
 
 def record_size(stride: int) -> int:
-    """The bytes of a record."""
-    return -(-(R_PARTS + 8 * stride) // LINE) * LINE
+    """The bytes of a record: half a line or a whole one."""
+    return LINE // 2 if stride <= NARROW else LINE

@@ -179,6 +179,17 @@ def line_any(typing: Any, line: Any) -> Any:
 
 
 @_instruction
+def line_words(typing: Any, line: Any) -> Any:
+    """Which of the line's eight words have a bit: a bit for each."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        some = builder.icmp_unsigned("!=", args[0], ir.Constant(VECTOR, [0] * 8))
+        return builder.zext(builder.bitcast(some, ir.IntType(8)), WORD)
+
+    return types.int64(LINE), code
+
+
+@_instruction
 def line_count(typing: Any, line: Any) -> Any:
     """How many bits there are."""
 
@@ -247,6 +258,42 @@ def prefetch(typing: Any, address: Any) -> Any:
     return types.void(ADDRESS), code
 
 
+@_instruction
+def inside(typing: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
+    """Which of eight parts hold: a bit for each that does, and 8 bits higher if not at an end.
+
+    `columns`: eight bytes in a word, which number 32-bit codes; `lows`, `highs`: addresses of eight
+    16-bit numbers each, of the same order.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number, narrow = ir.IntType(32), ir.IntType(16)
+        lanes, mask = ir.VectorType(number, 8), ir.IntType(8)
+        values = ir.Constant(lanes, ir.Undefined)
+        for lane in range(8):
+            column = builder.and_(
+                builder.lshr(args[0], ir.Constant(WORD, 8 * lane)), ir.Constant(WORD, 255)
+            )
+            place = builder.add(args[3], builder.shl(column, ir.Constant(WORD, 2)))
+            value = builder.load(builder.inttoptr(place, number.as_pointer()), align=4)
+            values = builder.insert_element(values, value, ir.Constant(number, lane))
+
+        def ends(address: Any) -> Any:
+            place = builder.inttoptr(address, ir.VectorType(narrow, 8).as_pointer())
+            return builder.zext(builder.load(place, align=2), lanes)
+
+        def bits(order: str) -> Any:
+            both = builder.and_(
+                builder.icmp_signed(order, ends(args[1]), values),
+                builder.icmp_signed(order, values, ends(args[2])),
+            )
+            return builder.zext(builder.bitcast(both, mask), WORD)
+
+        return builder.or_(bits("<="), builder.shl(bits("<"), ir.Constant(WORD, 8)))
+
+    return types.int64(ADDRESS, ADDRESS, ADDRESS, ADDRESS), code
+
+
 def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], None]]:
     @_instruction
     def read(typing: Any, address: Any) -> Any:
@@ -276,3 +323,4 @@ def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], No
 
 read64, write64 = _access(ir.IntType(64))
 read32, write32 = _access(ir.IntType(32))
+_, write16 = _access(ir.IntType(16))

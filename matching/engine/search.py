@@ -1,50 +1,71 @@
 """The kernel that finds an event's matches: summary, rows, edges, records.
 
-One pass over the segments. `_rows` turns the event into codes and each column's code into a row;
-`_segment` ORs the summary lines of these rows (which words of 64 are dead), then, block by block
-where a word is not, the rows themselves (who surely fails). Of those left, `_settle` tells the sure
-ones from those with an end of an interval in the event's bucket: the row before or behind would
-fail them. These *edges* are compared with their records, number by number.
+`_rows` turns the event into codes and each column's code into a row; `_summaries` ORs the summary
+lines of these rows (which words of 64 are dead) and writes down the blocks where a word is not;
+`_block` ORs the rows of one of them (who surely fails), of the columns that somebody in it uses. Of
+those left, the row before and the row behind tell the sure ones from those with an end of an
+interval in the event's bucket. These *edges* are compared with their records by `_compare`.
+
+Most of the time goes into waiting for memory. So each step asks for what the next ones will read,
+and a step is done for many before the next one is: summaries of all segments, then all blocks, and
+edges a thousand at a time.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from matching.engine.layout import (
     BLOCK,
     BLOCKS,
+    EDGES,
+    FINE,
     H_ALIVE,
     H_ASK,
     H_ASK_COUNT,
+    H_BEFORE,
+    H_BEHIND,
     H_BOUNDS,
     H_CODES,
     H_COLUMNS,
+    H_DEAD,
+    H_DENSE,
     H_EDGES,
+    H_FINE,
     H_FOUND,
     H_FOUND_COUNT,
     H_INDEXED,
+    H_LINE,
     H_OFFSETS,
+    H_PITCH,
     H_SEGMENTS,
+    H_SHIFTS,
     H_STRIDE,
     H_TABLE,
     H_VALUES,
-    INDEXED,
+    LABELS,
     LINE,
+    MISSING_ROW,
+    NARROW,
     R_LABEL,
-    R_PARTS,
+    R_LOWS,
     R_PYTHON,
+    RECORDS_AHEAD,
+    ROW,
     ROWS,
     T_ALWAYS,
-    T_DEAD,
     T_EXACT,
     T_FAILS,
     T_LABELS,
     T_LIVE,
     T_RECORDS,
+    T_USED,
     TABLE,
 )
 from matching.engine.lines import (
+    inside,
     kernel,
     line_and,
     line_any,
@@ -55,6 +76,7 @@ from matching.engine.lines import (
     line_not,
     line_or,
     line_store,
+    line_words,
     lowest_bit,
     prefetch,
     read32,
@@ -63,15 +85,13 @@ from matching.engine.lines import (
     write64,
 )
 
-ROW = BLOCKS * LINE  # bytes of a row in a segment
 # With fewer candidates in a block than this, comparing them all should cost less than two more
-# lines per column, and taking them one by one less than compressing. Wild guess.
-DENSE = 24
-# Blocks whose lines are asked for ahead of the one being searched. Measured: 0 to 8 are alike.
-AHEAD = 2
-# Blocks of a segment that are alive from which its rows are read as a whole. Measured: 24 to 40
-# are alike.
-MANY = 32
+# lines per column, and taking them one by one less than compressing.
+# Measured: 24 and 48 are alike.
+DENSE = 48
+# Blocks whose lines are asked for ahead of the one being searched. Measured (100,000, *base*): 23
+# microseconds with 1, 18 with 4, 16 with 8, 19 with 16.
+AHEAD = 8
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 
@@ -88,25 +108,82 @@ def row_of(bounds: int, code: int) -> int:
 
 
 @kernel
+def fine(h: int, column: int, row: int, code: int) -> int:
+    """A code in 16 bits, of the same order: its row, and where in the bucket it lies."""
+    if column >= read64(h + H_INDEXED * 8):
+        return (code >> 48) + 2**15
+    if row == MISSING_ROW:
+        return 0
+    first = read64(read64(h + H_BOUNDS * 8) + (column * (ROWS - 1) + row - 1) * 8)
+    shift = read64(read64(h + H_SHIFTS * 8) + (column * ROWS + row) * 8)
+    # The difference may need all 64 bits.
+    place: Any = np.int64(np.uint64(code - first) >> np.uint64(shift))
+    return (row << FINE) + int(place)
+
+
+@kernel
 def _rows(h: int) -> None:
     """The event's codes, and where each column's row begins; takes the event away."""
     values, codes = read64(h + H_VALUES * 8), read64(h + H_CODES * 8)
+    fines = read64(h + H_FINE * 8)
+    indexed = read64(h + H_INDEXED * 8)
+    bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
+    befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
     for column in range(read64(h + H_COLUMNS * 8)):
         bits = read64(values + column * 8)
         write64(values + column * 8, -1)
         if bits == -TURN - 1:  # the negative zero
             bits = 0
-        write64(codes + column * 8, bits if bits >= 0 else bits ^ TURN)
-    bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
-    for column in range(read64(h + H_INDEXED * 8)):
-        row = row_of(bounds + column * (ROWS - 1) * 8, read64(codes + column * 8))
-        here = column * ROWS + row
-        # In the outermost rows no interval ends that a candidate could have.
-        before = here if row == 0 else here - 1
-        behind = here if row == 0 or row == ROWS - 1 else here + 1
-        write64(offsets + column * 8, here * ROW)
-        write64(offsets + (INDEXED + column) * 8, before * ROW)
-        write64(offsets + (2 * INDEXED + column) * 8, behind * ROW)
+        code = bits if bits >= 0 else bits ^ TURN
+        write64(codes + column * 8, code)
+        row = 0
+        if column < indexed:
+            row = row_of(bounds + column * (ROWS - 1) * 8, code)
+            here = column * ROWS + row
+            # In the outermost rows no interval ends that a candidate could have.
+            before = here if row == 0 else here - 1
+            behind = here if row == 0 or row == ROWS - 1 else here + 1
+            write64(offsets + column * 8, here * ROW)
+            write64(befores + column * 8, before * ROW)
+            write64(behinds + column * 8, behind * ROW)
+        write32(fines + column * 4, fine(h, column, row, code))
+
+
+@kernel
+def _summaries(h: int) -> int:
+    """Write down the blocks with a word that is not dead; how many."""
+    tables, offsets = read64(h + H_TABLE * 8), read64(h + H_OFFSETS * 8)
+    segments, indexed = read64(h + H_SEGMENTS * 8), read64(h + H_INDEXED * 8)
+    scratch, blocks = read64(h + H_LINE * 8), read64(h + H_ALIVE * 8)
+    summary, pitch = read64(h + H_DEAD * 8), read64(h + H_PITCH * 8)
+    count = 0
+    for segment in range(segments):
+        table = tables + segment * TABLE * 8
+        dead = line_none()
+        for column in range(indexed):
+            row = read64(offsets + column * 8) // ROW
+            dead = line_or(dead, line_load(summary + row * pitch + segment * LINE))
+        if not line_any(line_not(dead)):
+            continue
+        line_store(scratch, line_not(dead))
+        used, live = read64(table + T_USED * 8), read64(table + T_LIVE * 8)
+        for group in range(8):
+            words = read64(scratch + group * 8)
+            while words:
+                byte = lowest_bit(words) >> 3
+                words &= ~(255 << (byte * 8))
+                block = group * 8 + byte
+                prefetch(used + block * 8)
+                prefetch(live + block * LINE)
+                write64(blocks + count * 8, segment * BLOCKS + block)
+                count += 1
+    return count
+
+
+@kernel
+def record_bytes(stride: int) -> int:
+    """`layout.record_size`, for kernels."""
+    return LINE // 2 if stride <= NARROW else LINE
 
 
 @kernel
@@ -121,31 +198,28 @@ def _compare_exactly(h: int, exact: int, columns: int) -> bool:
 
 
 @kernel
-def _compare(h: int, table: int, count: int) -> None:
+def _compare(h: int, count: int) -> None:
     """Compare the edges' records with the event's codes; put those that pass where they go."""
-    codes, edges = read64(h + H_CODES * 8), read64(h + H_EDGES * 8)
+    fines, edges = read64(h + H_FINE * 8), read64(h + H_EDGES * 8)
     stride = read64(h + H_STRIDE * 8)
-    records, exact = read64(table + T_RECORDS * 8), read64(table + T_EXACT * 8)
+    parts = (1 << stride) - 1
     found, ask = read64(h + H_FOUND * 8), read64(h + H_ASK * 8)
     found_count, ask_count = read64(h + H_FOUND_COUNT * 8), read64(h + H_ASK_COUNT * 8)
-    size = record_bytes(stride)
+    for number in range(min(RECORDS_AHEAD, count)):
+        prefetch(read64(edges + number * 16))
     for number in range(count):
-        at = read32(edges + number * 4)
-        record = records + at * size
-        columns, label = read64(record), read64(record + R_LABEL)
-        passes, close = True, False
-        for part in range(stride):
-            code = read64(codes + ((columns >> (8 * part)) & 255) * 8) >> 32
-            ends = read64(record + R_PARTS + part * 8)
-            low, high = (ends << 32) >> 32, ends >> 32
-            passes &= (low <= code) & (code <= high)
-            close |= (low == code) | (code == high)
-        if passes & close:
-            passes = _compare_exactly(h, exact + at * stride * 16, columns)
+        # Behind the last one are old ones, whose memory is still there.
+        prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
+        record = read64(edges + number * 16)
+        columns, label = read64(record), read32(record + R_LABEL)
+        held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
+        passes = (held & parts) == parts
+        if passes and (held >> 8) & parts != parts:
+            passes = _compare_exactly(h, read64(edges + number * 16 + 8), columns)
         # Written always, kept if it counts: no branch to mispredict.
         write32(found + found_count * 4, label)
-        write32(ask + ask_count * 4, label)
-        asked = (label >> R_PYTHON) & 1
+        write32(ask + ask_count * 4, label & (LABELS - 1))
+        asked = label >> R_PYTHON
         found_count += passes & (asked == 0)
         ask_count += passes & (asked == 1)
     write64(h + H_FOUND_COUNT * 8, found_count)
@@ -153,20 +227,16 @@ def _compare(h: int, table: int, count: int) -> None:
 
 
 @kernel
-def record_bytes(stride: int) -> int:
-    """`layout.record_size`, for kernels."""
-    return (R_PARTS + 8 * stride + LINE - 1) // LINE * LINE
-
-
-@kernel
-def _edges(h: int, table: int, block: int) -> Any:
+def _edges(h: int, table: int, block: int, used: int) -> Any:
     """Who of a block may have an end in the event's rows."""
     fails = read64(table + T_FAILS * 8) + block * LINE
-    offsets = read64(h + H_OFFSETS * 8) + INDEXED * 8
+    befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
     edge = line_load(read64(table + T_ALWAYS * 8) + block * LINE)
-    for column in range(read64(h + H_INDEXED * 8)):
-        before = line_load(fails + read64(offsets + column * 8))
-        behind = line_load(fails + read64(offsets + (INDEXED + column) * 8))
+    while used:
+        column = lowest_bit(used)
+        used &= used - 1
+        before = line_load(fails + read64(befores + column * 8))
+        behind = line_load(fails + read64(behinds + column * 8))
         edge = line_or(edge, line_or(before, behind))
     return edge
 
@@ -183,132 +253,68 @@ def _emit(h: int, table: int, block: int, sure: Any) -> None:
 @kernel
 def _note(h: int, table: int, block: int, candidates: Any, edge_count: int) -> int:
     """Write a block's candidates down to be compared; how many are written down then."""
-    scratch = read64(h + H_ALIVE * 8) + LINE
+    scratch = read64(h + H_LINE * 8)
     line_store(scratch, candidates)
-    edges = read64(h + H_EDGES * 8)
-    records = read64(table + T_RECORDS * 8)
-    size = record_bytes(read64(h + H_STRIDE * 8))
-    for word in range(8):
+    edges, stride = read64(h + H_EDGES * 8), read64(h + H_STRIDE * 8)
+    size = record_bytes(stride)
+    records = read64(table + T_RECORDS * 8) + block * BLOCK * size
+    exact = read64(table + T_EXACT * 8) + block * BLOCK * stride * 16
+    # One loop over all words: it is left once, so only once on a wrong guess.
+    words = line_words(candidates)
+    while words:
+        word = lowest_bit(words)
         bits = read64(scratch + word * 8)
-        while bits:
-            at = block * BLOCK + word * 64 + lowest_bit(bits)
-            bits &= bits - 1
-            write32(edges + edge_count * 4, at)
-            prefetch(records + at * size)
-            edge_count += 1
+        at = word * 64 + lowest_bit(bits)
+        bits &= bits - 1
+        write64(scratch + word * 8, bits)
+        words &= ~((1 if bits == 0 else 0) << word)
+        write64(edges + edge_count * 16, records + at * size)
+        write64(edges + edge_count * 16 + 8, exact + at * stride * 16)
+        edge_count += 1
     return edge_count
 
 
 @kernel
-def _alive(h: int, table: int) -> int:
-    """Write down the blocks of a segment with a word that is not dead; how many."""
-    offsets = read64(h + H_OFFSETS * 8)
-    summary = read64(table + T_DEAD * 8)
-    dead = line_none()
-    for column in range(read64(h + H_INDEXED * 8)):
-        dead = line_or(dead, line_load(summary + read64(offsets + column * 8) // BLOCKS))
-    if not line_any(line_not(dead)):
-        return 0
-    scratch = read64(h + H_ALIVE * 8)
-    line_store(scratch, line_not(dead))
-    count = 0
-    for group in range(8):
-        words = read64(scratch + group * 8)
-        while words:
-            byte = lowest_bit(words) >> 3
-            words &= ~(255 << (byte * 8))
-            write64(scratch + (16 + count) * 8, group * 8 + byte)
-            count += 1
-    return count
-
-
-@kernel
-def _fetch(h: int, fails: int, line: int) -> None:
-    """Ask for the lines of one block in all the event's rows."""
-    offsets = read64(h + H_OFFSETS * 8)
-    for column in range(read64(h + H_INDEXED * 8)):
-        prefetch(fails + read64(offsets + column * 8) + line)
-
-
-@kernel
-def _few(h: int, table: int, alive: int) -> int:
-    """Search a segment block by block, where many are dead; how many edges there are."""
-    blocks = read64(h + H_ALIVE * 8) + 16 * 8
-    offsets = read64(h + H_OFFSETS * 8)
-    fails, live = read64(table + T_FAILS * 8), read64(table + T_LIVE * 8)
-    indexed = read64(h + H_INDEXED * 8)
-    edge_count = 0
-    for number in range(min(AHEAD, alive)):
-        _fetch(h, fails, read64(blocks + number * 8) * LINE)
-    for number in range(alive):
-        if number + AHEAD < alive:
-            _fetch(h, fails, read64(blocks + (number + AHEAD) * 8) * LINE)
-        block = read64(blocks + number * 8)
-        out = line_not(line_load(live + block * LINE))
-        for column in range(indexed):
-            here = fails + read64(offsets + column * 8)
-            out = line_or(out, line_load(here + block * LINE))
-        candidates = line_not(out)
-        count = line_count(candidates)
-        if count >= DENSE:
-            edge = _edges(h, table, block)
-            _emit(h, table, block, line_and(candidates, line_not(edge)))
-            candidates = line_and(candidates, edge)
-        if count:
-            edge_count = _note(h, table, block, candidates, edge_count)
-    return edge_count
-
-
-@kernel
-def _gather(h: int, table: int, rows: int, into: int) -> None:
-    """OR whole rows of a segment, one after the other: memory likes to be read in runs."""
-    fails, offsets = read64(table + T_FAILS * 8), read64(h + H_OFFSETS * 8)
-    for column in range(read64(h + H_INDEXED * 8)):
-        row = fails + read64(offsets + (rows * INDEXED + column) * 8)
-        for line in range(0, ROW, LINE):
-            line_store(into + line, line_or(line_load(into + line), line_load(row + line)))
-
-
-@kernel
-def _many(h: int, table: int) -> int:
-    """Search a segment row by row, where most blocks are alive; how many edges there are."""
-    out = read64(h + H_ALIVE * 8) + (16 + BLOCKS) * 8
-    edge = out + ROW
-    live, always = read64(table + T_LIVE * 8), read64(table + T_ALWAYS * 8)
-    for line in range(0, ROW, LINE):
-        line_store(out + line, line_not(line_load(live + line)))
-        line_store(edge + line, line_load(always + line))
-    _gather(h, table, 0, out)
-    count = 0
-    for line in range(0, ROW, LINE):
-        count += line_count(line_not(line_load(out + line)))
-    dense = count >= DENSE * BLOCKS // 2
+def _fetch(h: int, tables: int, place: int, dense: int) -> None:
+    """Ask for the lines of one block in all of its columns; if dense, for those beside, too."""
+    table = tables + (place // BLOCKS) * TABLE * 8
+    block, offsets = place % BLOCKS, read64(h + H_OFFSETS * 8)
+    fails = read64(table + T_FAILS * 8) + block * LINE
+    used = read64(read64(table + T_USED * 8) + block * 8)
+    left = used
+    while left:
+        prefetch(fails + read64(offsets + lowest_bit(left) * 8))
+        left &= left - 1
     if dense:
-        _gather(h, table, 1, edge)
-        _gather(h, table, 2, edge)
-    edge_count = 0
-    for block in range(BLOCKS):
-        candidates = line_not(line_load(out + block * LINE))
-        if not line_any(candidates):
-            continue
-        if dense:
-            ends = line_load(edge + block * LINE)
-            _emit(h, table, block, line_and(candidates, line_not(ends)))
-            candidates = line_and(candidates, ends)
-        elif line_count(candidates) >= DENSE:
-            ends = _edges(h, table, block)
-            _emit(h, table, block, line_and(candidates, line_not(ends)))
-            candidates = line_and(candidates, ends)
+        befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
+        while used:
+            column = lowest_bit(used)
+            prefetch(fails + read64(befores + column * 8))
+            prefetch(fails + read64(behinds + column * 8))
+            used &= used - 1
+
+
+@kernel
+def _block(h: int, table: int, block: int, edge_count: int) -> int:
+    """Search one block; how many edges are written down then."""
+    offsets = read64(h + H_OFFSETS * 8)
+    fails = read64(table + T_FAILS * 8) + block * LINE
+    out = line_not(line_load(read64(table + T_LIVE * 8) + block * LINE))
+    used = read64(read64(table + T_USED * 8) + block * 8)
+    left = used
+    while left:
+        out = line_or(out, line_load(fails + read64(offsets + lowest_bit(left) * 8)))
+        left &= left - 1
+    candidates = line_not(out)
+    count = line_count(candidates)
+    write64(h + H_DENSE * 8, 1 if count >= DENSE else 0)
+    if count >= DENSE:
+        edge = _edges(h, table, block, used)
+        _emit(h, table, block, line_and(candidates, line_not(edge)))
+        candidates = line_and(candidates, edge)
+    if count:
         edge_count = _note(h, table, block, candidates, edge_count)
     return edge_count
-
-
-@kernel
-def _segment(h: int, table: int) -> None:
-    """The matches of one segment, whose row of the segment table is given."""
-    alive = _alive(h, table)
-    edge_count = _many(h, table) if alive >= MANY else _few(h, table, alive)
-    _compare(h, table, edge_count)
 
 
 @kernel
@@ -317,13 +323,20 @@ def search(h: int) -> int:
     write64(h + H_FOUND_COUNT * 8, 0)
     write64(h + H_ASK_COUNT * 8, 0)
     _rows(h)
-    table = read64(h + H_TABLE * 8)
-    offsets = read64(h + H_OFFSETS * 8)
-    segments = read64(h + H_SEGMENTS * 8)
-    for segment in range(segments):
-        if segment + 1 < segments:
-            summary = read64(table + ((segment + 1) * TABLE + T_DEAD) * 8)
-            for column in range(read64(h + H_INDEXED * 8)):
-                prefetch(summary + read64(offsets + column * 8) // BLOCKS)
-        _segment(h, table + segment * TABLE * 8)
+    alive = _summaries(h)
+    tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
+    for number in range(min(AHEAD, alive)):
+        _fetch(h, tables, read64(blocks + number * 8), 0)
+    edge_count = 0
+    for number in range(alive):
+        if number + AHEAD < alive:
+            # Blocks that lie together are alike.
+            _fetch(h, tables, read64(blocks + (number + AHEAD) * 8), read64(h + H_DENSE * 8))
+        place = read64(blocks + number * 8)
+        table = tables + (place // BLOCKS) * TABLE * 8
+        edge_count = _block(h, table, place % BLOCKS, edge_count)
+        if edge_count >= EDGES:
+            _compare(h, edge_count)
+            edge_count = 0
+    _compare(h, edge_count)
     return read64(h + H_FOUND_COUNT * 8) + (read64(h + H_ASK_COUNT * 8) << 32)

@@ -225,7 +225,7 @@ def test_strings_are_found_when_their_room_is_used_up() -> None:
     for key, text in enumerate(texts):
         index.add(key, attr("s") == text)
     assert index._fast is not None
-    assert len(index._fast._coder.strings) < 60
+    assert len(index._fast._columns.strings) < 60
     for key, text in enumerate(texts):
         assert index.match({"s": text}) == [key]
         assert index.match({"s": text + "x"}) == []

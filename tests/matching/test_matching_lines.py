@@ -10,6 +10,7 @@ import pytest
 from matching.engine import lines
 from matching.engine.layout import aligned
 from matching.engine.lines import (
+    inside,
     kernel,
     line_any,
     line_count,
@@ -17,6 +18,7 @@ from matching.engine.lines import (
     line_load,
     line_not,
     line_store,
+    line_words,
 )
 
 
@@ -42,6 +44,29 @@ def test_a_line_is_counted_and_emitted(density: float) -> None:
     assert bool(some) == bool(bits.any())
     assert (out[:emitted] == labels[bits > 0]).all()
     assert (inverse == ~line).all()
+
+
+@kernel
+def _words_and_parts(source: int, columns: int, lows: int, highs: int, codes: int) -> Any:
+    return line_words(line_load(source)), inside(columns, lows, highs, codes)
+
+
+def test_parts_are_compared_with_their_columns_codes() -> None:
+    """Eight at once: below, at the low end, inside, at the high end, above; also beyond 2**15."""
+    line = aligned(8, np.uint64)
+    line[[1, 6]] = 5
+    columns = np.array([7, 0, 255, 3, 3, 1, 2, 2], np.uint8)
+    codes = np.zeros(256, np.int32)
+    codes[[7, 0, 255, 3, 1, 2]] = [9, 10, 1, 60_000, 65_535, 0]
+    lows = np.array([10, 10, 0, 1, 60_000, 7, 0, 1], np.uint16)
+    highs = np.array([20, 20, 65_535, 60_000, 65_000, 65_535, 5, 5], np.uint16)
+    arrays = (line, lows, highs, codes)
+    at = [array.ctypes.data for array in arrays]
+    words, held = _words_and_parts(at[0], int(columns.view(np.int64)[0]), *at[1:])
+    value = codes[columns]
+    assert words == 0b0100_0010
+    assert held & 255 == sum(1 << i for i in range(8) if lows[i] <= value[i] <= highs[i])
+    assert held >> 8 == sum(1 << i for i in range(8) if lows[i] < value[i] < highs[i])
 
 
 NUMBER = 1

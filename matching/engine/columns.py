@@ -1,0 +1,147 @@
+"""What the engine knows of attributes: their columns, the rows of these, and values as codes.
+
+Made from a sample of conjunctions: the attributes that many of them use get rows, whose buckets
+hold equally many ends of the sample's intervals. Turns conjunctions into jobs for the kernels of a
+change, and writes an event where the kernel of a match reads it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from matching.conjunction import Conjunction
+from matching.engine import layout
+from matching.engine.codes import FALSE, HIGHEST, LOWEST, Coder
+from matching.engine.layout import COLUMNS, INDEXED, ROWS, aligned
+from matching.values import Attributes
+
+Job = list[int]
+
+# A column has bit rows if at least this share of the sample uses it: rows cost their memory for
+# every subscription, and one that few use prunes little. Wild guess.
+SHARE = 0.01
+
+
+class Columns:
+    """The columns of one engine; those after the first `indexed` ones have no rows."""
+
+    def __init__(self, sample: Sequence[Conjunction]) -> None:
+        self._coder = Coder()
+        self.strings = self._coder.strings
+        names = Counter(name for conjunction in sample for name in conjunction.constraints)
+        chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
+        self._of = {name: column for column, name in enumerate(chosen)}
+        self.indexed = len(chosen)
+        widths = sorted(len(conjunction.constraints) for conjunction in sample)
+        widest = widths[len(widths) * 99 // 100] if widths else 1
+        self.stride = layout.NARROW if widest <= layout.NARROW else layout.STRIDE
+        """Parts of a record."""
+        self.bounds = aligned(max(1, self.indexed) * (ROWS - 1), np.int64)
+        """The first codes of rows 1, 2, …; int64[indexed * (ROWS - 1)]."""
+        self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
+        """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
+        self._set_bounds(sample)
+        self._set_shifts()
+        self.event = array("d", bytes(8 * COLUMNS))
+        """By column: a number, or the bits of another value's code, turned as a number's are."""
+        self._raw = memoryview(self.event).cast("B").cast("q")
+        for column in range(COLUMNS):
+            self._raw[column] = -1
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def _set_bounds(self, sample: Sequence[Conjunction]) -> None:
+        """Equi-depth buckets between the ends of the sample's intervals."""
+        texts = [
+            str(cut[1])
+            for conjunction in sample
+            for constraint in conjunction.constraints.values()
+            for interval in constraint.intervals
+            for cut in (interval.lo, interval.hi)
+            if cut[0] == 2
+        ]
+        self.strings.spread(texts)
+        bounds = self.bounds.reshape(-1, ROWS - 1)
+        bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
+        for name, column in self._of.items():
+            cuts: list[int] = []
+            named: list[str] = []
+            for conjunction in sample:
+                constraint = conjunction.constraints.get(name)
+                for interval in () if constraint is None else constraint.intervals:
+                    low, high, _ = self._coder.interval(interval, named)
+                    cuts += (low, high + 1)
+            for text in named:
+                self.strings.drop(text)
+            inner = ROWS - 4
+            ordered = np.sort(np.array(cuts, np.int64))
+            if len(np.unique(ordered)) > inner:
+                ordered = ordered[np.arange(inner) * len(ordered) // inner]
+            ordered = np.unique(ordered)
+            ordered = ordered[(ordered > LOWEST + 1) & (ordered < HIGHEST)]
+            bounds[column, 2 : 2 + len(ordered)] = ordered
+
+    def _set_shifts(self) -> None:
+        """So many that the codes of a bucket fit into the bits there are for them."""
+        bounds, shifts = self.bounds.reshape(-1, ROWS - 1), self.shifts.reshape(-1, ROWS)
+        for column in range(self.indexed):
+            ends = [*bounds[column].tolist(), HIGHEST]
+            for row in range(1, ROWS):
+                last = max(0, ends[row] - ends[row - 1] - 1)
+                shifts[column, row] = max(0, last.bit_length() - layout.FINE)
+
+    def load(self, attributes: Attributes) -> None:
+        """Write an event where the kernel reads it (and takes it away)."""
+        columns, numbers, raw = self._of, self.event, self._raw
+        for name, value in attributes.items():
+            column = columns.get(name)
+            if column is None:
+                continue
+            kind = type(value)
+            if kind is float or kind is int:
+                try:
+                    numbers[column] = value  # type: ignore[assignment]
+                except OverflowError:  # an integer beyond the floats: no event's, but no fault
+                    numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
+            elif kind is str:
+                raw[column] = self.strings.code(value)  # type: ignore[arg-type]
+            elif kind is bool:
+                # `search` turns it back.
+                raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
+
+    def job(self, label: int, conjunction: Conjunction, named: list[str]) -> Job:
+        """The job that puts a conjunction in; adds the strings that it takes to `named`."""
+        constraints = conjunction.constraints
+        wants_python = conjunction.residual is not None or len(constraints) > self.stride
+        always = False
+        columns, indexed = self._of, self.indexed
+        of_interval = self._coder.interval
+        job = [label, 0, 0]
+        for name, constraint in constraints.items():
+            column = columns.get(name)
+            if column is None:
+                if len(columns) == COLUMNS:
+                    wants_python = True
+                    continue
+                column = columns[name] = len(columns)
+            if column >= indexed:
+                always = True
+            intervals = constraint.intervals
+            if len(intervals) > 1 or not constraint.exact:
+                wants_python = True
+            for interval in intervals:
+                low, high, loose = of_interval(interval, named)
+                if loose:
+                    wants_python = True
+                job += (column, low, high)
+        if wants_python:
+            job[layout.J_FLAGS] = layout.ALWAYS + layout.PYTHON
+        elif always:
+            job[layout.J_FLAGS] = layout.ALWAYS
+        job[layout.J_COUNT] = (len(job) - layout.J_PARTS) // 3
+        return job
