@@ -18,7 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from overlay.chord.keys import attribute_key
+from overlay.links.connections import SESSIONS_MOST
+from overlay.links.messages import BODY_MOST
+from overlay.links.outbox import OVERHEAD
+from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key
+from overlay.upper_tree.clients import MAX_ATTRIBUTES
+from overlay.upper_tree.owned import MAX_STRAYS
+from overlay.upper_tree.owner import MAX_DEAD
 from sim.checkers import Violation
 from sim.world import World
 
@@ -205,6 +212,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
     A publisher admits while it has room, so the attributes of one more event may go over.
     """
     settings = node.settings
+    way = max(settings.links.window, BODY_MOST + OVERHEAD)  # a message over the window goes alone
     found = [
         ("view", len(node.view.peers()), settings.view.size),
         ("access points", len(node.access_points._table), settings.view.access_points),
@@ -214,9 +222,22 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
+        ("history", len(node.clients.history._events), settings.tree.history),
+        ("open walks", len(node.crawl._open), OPEN_MOST + 1),
+        ("silent hosts", len(node.owner.dead), MAX_DEAD),
+        ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
+        ("sessions", len(node.links.sessions()), SESSIONS_MOST),
     ]
     found += [
-        (f"queue to {session.peer.id}", session.waiting_bytes, settings.links.queue)
+        (f"{what} to {session.peer.id}", size, bound)
         for session in node.links.sessions()
+        for what, size, bound in (
+            ("queue", session.waiting_bytes, settings.links.queue),
+            ("bytes under way", session.under_way_bytes, way),
+        )
+    ]
+    found += [
+        (f"strays of {attribute}", len(owned.strays), MAX_STRAYS)
+        for attribute, owned in node.owner.trees.items()
     ]
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sim.chord_checks import check_chord, chord_violations
 from sim.recorder import Record
 from sim.state_checks import Watch, bounds, check_ring, check_trees
 from sim.trace_checks import check_copies, check_paths, check_walks
@@ -100,6 +101,67 @@ def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -
     watch.look()
     node.settings = old
     assert [v.kind for v in watch.violations.values()] == ["epoch", "bound"]
+
+
+def test_every_bound_is_looked_at_on_every_link(world: World) -> None:
+    node = world.node("n0")
+    peers = [session.peer.id for session in node.links.sessions()]
+    found = {what: (size, bound) for what, size, bound in bounds(node)}
+    assert len(peers) > 3
+    for peer in peers:
+        assert f"queue to {peer}" in found
+        assert f"bytes under way to {peer}" in found
+    for what in ("history", "open walks", "silent hosts", "pairs on their way", "sessions"):
+        assert what in found
+    assert all(size <= bound for size, bound in found.values())
+    session = next(iter(node.links._sessions.values()))
+    before = session.outbox.under_way_bytes
+    session.outbox.under_way_bytes = 5 << 20  # the window is 4 MiB
+    over = [what for what, size, bound in bounds(node) if size > bound]
+    session.outbox.under_way_bytes = before
+    assert over == [f"bytes under way to {session.peer.id}"]
+
+
+RING = {"10": ("30", "50"), "30": ("50", "70"), "50": ("70", "10"), "70": ("10", "30")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ()),
+        ({"30": ("50",)}, ("30 lists 1 successors, not 2",)),
+        ({"30": ("50", "50")}, ("30 lists 1 successors, not 2",)),
+        ({"30": ("40", "60")}, ("30 has no successor that lives",)),
+        ({"70": ("30", "50")}, ()),  # skips 10, but three principals are enough
+        ({"30": ("70", "10"), "10": ("50", "70")}, ("2 principals are not enough",)),
+        ({"30": ("10", "50")}, ("somebody skips 30, 50, 70",)),  # not in the ring's order
+    ],
+)
+def test_chords_three(changed: dict[str, tuple[str, ...]], words: tuple[str, ...]) -> None:
+    found = chord_violations(RING | changed, 3 if not changed else 2)
+    if not changed:
+        assert [text.split(" ", 1)[1] for text in found] == ["lists 2 successors, not 3"] * 4
+        found = chord_violations(RING, 2)
+    assert len(found) == len(words), found
+    for text, word in zip(found, words, strict=True):
+        assert word in text
+
+
+def test_small_rings_have_all_that_there_are() -> None:
+    assert chord_violations({}, 4) == []
+    assert chord_violations({"10": ()}, 4) == []
+    assert chord_violations({"10": ("50",), "50": ("10",)}, 4) == []
+    assert chord_violations({"10": ("50",), "50": ()}, 4) != []
+
+
+def test_a_ring_in_the_world_that_skips_somebody_is_found(world: World) -> None:
+    assert check_chord(world) == []
+    name = with_role(world, "primary")[0]
+    pointers = world.node(name).ring.place.pointers
+    kept, pointers.successors = pointers.successors, ()
+    found = check_chord(world)
+    pointers.successors = kept
+    assert [violation.kind for violation in found] == ["chord", "chord"]
 
 
 def records(*steps: tuple[str, str, dict[str, Any]]) -> list[Record]:

@@ -146,7 +146,8 @@ def test_the_command_shrinks_saves_and_tells(tmp_path: Path) -> None:
     command = ["run", str(less), "--quiet", "--json", "--shrink", "0"]
     again = CliRunner().invoke(sim, command)
     assert again.exit_code == 1
-    assert msgspec.json.decode(again.stdout)["violations"][0]["kind"] == "missing"
+    kinds = [violation["kind"] for violation in msgspec.json.decode(again.stdout)["violations"]]
+    assert "missing" in kinds
 
 
 def test_a_node_that_raises_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
