@@ -7,9 +7,10 @@ answered by inspect.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from matching import Predicate, SelectorError, check_value, compile_selector
+from matching.values import INT_MAX, INT_MIN
 from overlay.client import (
     Attributes,
     Delivered,
@@ -239,22 +240,18 @@ class Clients(Machine):
             self._admit(*self.queue.popleft())
 
     def _admit(self, client: int, command: Publish) -> None:
-        refused: list[tuple[int, str]] = []
-        good: list[Draft] = []
-        places: list[int] = []
-        for number, draft in enumerate(command.events):
-            reason = refusal(draft)
-            if reason is None:
-                places.append(number)
-                good.append(draft)
-            else:
-                refused.append((number, reason))
+        reasons = refusals(command.events)
+        refused = [(number, reason) for number, reason in enumerate(reasons) if reason]
+        good = command.events
+        if refused:
+            good = tuple(d for d, reason in zip(good, reasons, strict=True) if not reason)
+            for _, reason in refused:
                 self.port.count("refused")
                 self.port.trace("refused", reason=reason)
-        identities = [""] * len(command.events)
         events = self.publisher.publish(good)
-        for number, event in zip(places, events, strict=True):
-            identities[number] = event.identity
+        identities = [event.identity for event in events]
+        for number, _ in refused:
+            identities.insert(number, "")
         answer = Published(command.request, tuple(identities), tuple(refused))
         pending = {e.sequence: None for e in events if e.sequence in self.publisher.outgoing}
         if command.receipt and pending:
@@ -301,6 +298,46 @@ class Receipt:
         self.client = client
         self.answer = answer
         self.pending = pending
+
+
+def refusals(drafts: Sequence[Draft]) -> list[str | None]:
+    """`refusal` for each. The names are looked at once where many events have the same."""
+    sound: tuple[str, ...] | None = None
+    room = 0
+    found: list[str | None] = []
+    for draft in drafts:
+        names = tuple(draft.attributes)
+        if names != sound:
+            reason = refusal(draft)
+            sound = names if reason is None else None
+            room = ITEM_MOST - weigh_event(dict.fromkeys(names), b"")
+        elif not is_plain(draft, room):
+            reason = refusal(draft)
+        else:
+            reason = None
+        found.append(reason)
+    return found
+
+
+def is_plain(draft: Draft, room: int) -> bool:
+    """Whether the values of an event are admissible at a glance: what is not may still be. `room`:
+    bytes for texts and payload."""
+    size = len(draft.payload)
+    for value in draft.attributes.values():
+        kind = type(value)
+        if kind is float:
+            if value - value != 0.0:  # type: ignore[operator]  # NaN or an infinity
+                return False
+        elif kind is str:
+            if not value.isascii():  # type: ignore[union-attr]
+                return False
+            size += len(value)  # type: ignore[arg-type]
+        elif kind is int:
+            if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
+                return False
+        elif kind is not bool and value is not None:
+            return False
+    return size <= room
 
 
 def refusal(draft: Draft) -> str | None:

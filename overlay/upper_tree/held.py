@@ -126,6 +126,15 @@ class HeldSummaries:
         held.skipped += 1
         return False
 
+    def wants_a_look(self, attribute: str, now: float) -> bool:
+        """Whether `admits` or `is_due` could say anything but *visit it* and *no* now."""
+        held = self._held.get(attribute)
+        if held is None:
+            return True
+        if held.is_useless:
+            return now >= max(held.ask_at, held.until + REST)
+        return held.until > now or now >= held.ask_at
+
     def is_due(self, attribute: str, now: float) -> bool:
         """Whether the owner is to be asked now, since an event visits the tree. Says so once."""
         held = self._entry(attribute)

@@ -6,9 +6,10 @@ ends with its term or is recalled. So do summaries of who subscribes (`held.py`)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 
-from matching import Cut
+from matching import BOTTOM, TOP, Cut
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.held import HeldSummaries
 from overlay.upper_tree.messages import Location, TreeSummary
@@ -24,9 +25,67 @@ class KnownTree:
         self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
         self.located: list[Location] = []
         self.found = ""  # how, in words
+        self._starts: list[Cut] | None = None  # of what is located, in order; None: to be sorted
+        self._sorted: list[Location] = []
+        self._only: Peer | None = None  # as good as `_starts` is
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is any way in."""
+        return bool(self.entries or self.located)
+
+    @property
+    def only_host(self) -> Peer | None:
+        """The one host to which `host_for` leads for every value; None: there are several."""
+        self._sort()
+        return self._only
+
+    def _find_only(self) -> Peer | None:
+        newest = next(reversed(self.entries.values())) if self.entries else None
+        first = self.located[0].host if self.located else newest
+        if first is None or any(location.host.id != first.id for location in self.located):
+            return None
+        if newest is not None and newest.id != first.id and not self._is_covered():
+            return None
+        return first
+
+    def _is_covered(self) -> bool:
+        """Whether for every value a virtual node is located."""
+        ends = [BOTTOM, *(location.interval.hi for location in self._sorted)]
+        starts = [*(location.interval.lo for location in self._sorted), TOP]
+        return starts == ends
+
+    def host_for(self, spot: Cut) -> Peer | None:
+        """The virtual node's host if known, else any way in."""
+        starts = self._sort()
+        number = bisect_right(starts, spot) - 1
+        if number >= 0 and spot < self._sorted[number].interval.hi:
+            return self._sorted[number].host
+        if self.entries:
+            return next(reversed(self.entries.values()))
+        return self.located[0].host if self.located else None
+
+    def _sort(self) -> list[Cut]:
+        if self._starts is None:
+            self._sorted = sorted(self.located, key=lambda location: location.interval.lo)
+            self._starts = [location.interval.lo for location in self._sorted]
+            self._only = self._find_only()
+        return self._starts
+
+    def enter_at(self, peer: Peer) -> None:
+        """A way in; the newest is used first."""
+        if self.entries and next(reversed(self.entries.values())) == peer:
+            return
+        self.entries[peer.id] = peer
+        self.entries.move_to_end(peer.id)
+        while len(self.entries) > ENTRIES:
+            self.entries.popitem(last=False)
+        self._starts = None
 
     def learn(self, location: Location) -> None:
         """A virtual node's place; what is older and overlaps it is wrong now."""
+        if location in self.located:
+            return
         if any(
             known.version > location.version and known.interval.overlaps(location.interval)
             for known in self.located
@@ -36,11 +95,19 @@ class KnownTree:
             known for known in self.located if not known.interval.overlaps(location.interval)
         ]
         self.located.append(location)
+        self._starts = None
+
+    def bound(self, most: int) -> None:
+        """Forget what was located first."""
+        if len(self.located) > most:
+            del self.located[:-most]
+            self._starts = None
 
     def forget(self, node: NodeId) -> None:
         """Everything that names this node."""
         self.entries.pop(node, None)
         self.located = [known for known in self.located if known.host.id != node]
+        self._starts = None
 
 
 class Locations:
@@ -63,17 +130,19 @@ class Locations:
         if tree is None:
             return None
         self._trees.move_to_end(attribute)
-        for location in tree.located:
-            if location.interval.lo <= spot < location.interval.hi:
-                return location.host
-        if tree.entries:
-            return next(reversed(tree.entries.values()))
-        return tree.located[0].host if tree.located else None
+        return tree.host_for(spot)
+
+    def tree(self, attribute: str) -> KnownTree | None:
+        """All that is known of a tree."""
+        tree = self._trees.get(attribute)
+        if tree is not None:
+            self._trees.move_to_end(attribute)
+        return tree
 
     def knows(self, attribute: str) -> bool:
         """Whether there is any way into the tree."""
         tree = self._trees.get(attribute)
-        return tree is not None and bool(tree.entries or tree.located)
+        return tree is not None and tree.is_known
 
     def found(self, attribute: str, by: str, hops: int) -> None:
         """Remember how the tree was found, for people."""
@@ -87,17 +156,13 @@ class Locations:
 
     def learn_entry(self, attribute: str, peer: Peer) -> None:
         """A way into the tree; the newest is used first."""
-        tree = self._tree(attribute)
-        tree.entries[peer.id] = peer
-        tree.entries.move_to_end(peer.id)
-        while len(tree.entries) > ENTRIES:
-            tree.entries.popitem(last=False)
+        self._tree(attribute).enter_at(peer)
 
     def learn(self, location: Location) -> None:
         """A virtual node's place."""
         tree = self._tree(location.attribute)
         tree.learn(location)
-        del tree.located[: -self.per_tree]
+        tree.bound(self.per_tree)
 
     def _tree(self, attribute: str) -> KnownTree:
         self._absent.pop(attribute, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from matching import place
+from matching import Cut, place
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
@@ -31,6 +31,7 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
+from overlay.upper_tree.plan import plan
 
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
@@ -43,17 +44,24 @@ class RetryDue(Timer, frozen=True):
 class Outgoing:
     """An event of ours that some tree has not accepted yet."""
 
-    __slots__ = ("event", "moves", "pairs", "places", "since")
+    __slots__ = ("_places", "event", "moves", "pairs", "since")
 
-    def __init__(self, event: Event, since: float) -> None:
+    def __init__(self, event: Event, pairs: dict[str, tuple[NodeId, float]], since: float) -> None:
         self.event = event
         self.since = since  # when it was published
         self.moves = 0
-        self.places = {EVENT_TREE: place(True)}
-        """attribute -> where the value lies, of all trees that the event visits"""
-        self.places.update((n, place(v)) for n, v in event.attributes.items() if v is not None)
-        self.pairs: dict[str, tuple[NodeId, float]] = dict.fromkeys(self.places, ("", 0.0))
+        self.pairs = pairs
         """attribute -> (host that has it under way, since when); host "" waits for the finder."""
+        self._places: dict[str, Cut] | None = None
+
+    @property
+    def places(self) -> dict[str, Cut]:
+        """attribute -> where the value lies, of all trees that the event visits."""
+        if self._places is None:
+            self._places = {EVENT_TREE: place(True)}
+            values = self.event.attributes.items()
+            self._places.update((name, place(v)) for name, v in values if v is not None)
+        return self._places
 
 
 class Publisher(Machine):
@@ -106,23 +114,28 @@ class Publisher(Machine):
     def publish(self, drafts: Iterable[Draft]) -> list[Event]:
         """Give the events their identities and send them off. They have been checked."""
         events = []
-        routes: list[tuple[Outgoing, str]] = []
+        by_names: dict[tuple[str, ...], list[Event]] = {}
+        publisher, incarnation, sequence = self.port.me.id, self.incarnation, self._sequence
         for draft in drafts:
-            self._sequence += 1
+            sequence += 1
+            attributes = draft.attributes
             event = Event(
-                self.port.me.id,
-                self.incarnation,
-                self._sequence,
+                publisher,
+                incarnation,
+                sequence,
                 draft.time,
-                draft.attributes,
+                attributes,
                 draft.payload,
                 draft.payload_type,
             )
             events.append(event)
-            outgoing = Outgoing(event, self.port.now)
-            self.outgoing[event.sequence] = outgoing
-            self.pairs += len(outgoing.pairs)
+            names = tuple(attributes)
+            if None in attributes.values():
+                names = tuple([name for name in names if attributes[name] is not None])
+            by_names.setdefault(names, []).append(event)
             self.history.published(event)
+        self._sequence = sequence
+        for event in self.port.sampled(events):
             self.port.trace(
                 "publish",
                 event=event.identity,
@@ -130,11 +143,49 @@ class Publisher(Machine):
                 attributes=event.attributes,
                 size=len(event.payload),
             )
-            routes += [(outgoing, name) for name in outgoing.pairs]
         self.port.count("published", len(events))
+        routes: list[tuple[Outgoing, str]] = []
+        for names, alike in by_names.items():
+            routes += self._set_out([EVENT_TREE, *names], alike)
         self._route(routes)
         self._retry.within(self.settings.tree.retry)
         return events
+
+    def _set_out(self, names: list[str], events: list[Event]) -> list[tuple[Outgoing, str]]:
+        """Send off events with the same attributes: together, if what is known of the trees says
+        the same of all. The pairs to be routed one by one, if not."""
+        now = self.port.now
+        found = None if self.counting else plan(names, self.locations, self.port.me.id, now)
+        if found is None:
+            fresh = [Outgoing(event, dict.fromkeys(names, ("", 0.0)), now) for event in events]
+            self.pairs += len(names) * len(fresh)
+            self.outgoing.update((each.event.sequence, each) for each in fresh)
+            return [(each, name) for each in fresh for name in names]
+        pairs = {name: (host, now) for host, (_, trees) in found.fixed.items() for name in trees}
+        if not pairs and not found.spread:
+            self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
+            return []  # nobody subscribes to any of it
+        visits: dict[NodeId, tuple[Peer, dict[tuple[str, ...], list[Event]]]] = {}
+        together = {host: (peer, tuple(trees)) for host, (peer, trees) in found.fixed.items()}
+        if not found.spread:
+            visits = {host: (peer, {trees: events}) for host, (peer, trees) in together.items()}
+        for event in events:
+            own = dict(pairs)
+            outgoing = self.outgoing[event.sequence] = Outgoing(event, own, now)
+            if found.spread:
+                to = dict(together)
+                for name, tree in found.spread:
+                    host = tree.host_for(outgoing.places[name])
+                    assert host is not None, "a plan is made of trees with a way in"
+                    own[name] = (host.id, now)
+                    to[host.id] = (host, (*to.get(host.id, (host, ()))[1], name))
+                for peer, trees in to.values():
+                    groups = visits.setdefault(peer.id, (peer, {}))[1]
+                    groups.setdefault(trees, []).append(event)
+            self.pairs += len(own)
+        for peer, groups in visits.values():
+            self._send(peer, groups)
+        return []
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
         """Send each pair to where its tree is known to be, unless it is known that nobody there can
@@ -161,7 +212,12 @@ class Publisher(Machine):
                 per_host = visits.setdefault(host.id, (host, {}))[1]
                 per_host.setdefault(event.sequence, []).append(attribute)
         for host, attributes_of in visits.values():
-            self._send(host, attributes_of)
+            groups: dict[tuple[str, ...], list[Event]] = {}
+            for sequence, names in attributes_of.items():
+                event = self.outgoing[sequence].event
+                for key in [(name,) for name in names] if self.counting else [tuple(names)]:
+                    groups.setdefault(key, []).append(event)
+            self._send(host, groups)
         self._end(ended)
         if sought:
             self.finder.seek(sought, stale)
@@ -183,23 +239,19 @@ class Publisher(Machine):
         self.history.accepted((outgoing.event,), Skipped(attribute))
         return True
 
-    def _send(self, host: Peer, attributes_of: dict[int, list[str]]) -> None:
+    def _send(self, host: Peer, groups: dict[tuple[str, ...], list[Event]]) -> None:
         """One message per set of trees (pivot) or per tree (counting)."""
-        groups: dict[tuple[str, ...], list[Event]] = {}
-        for sequence, names in attributes_of.items():
-            event = self.outgoing[sequence].event
-            keys = [(name,) for name in names] if self.counting else [tuple(names)]
-            for key in keys:
-                groups.setdefault(key, []).append(event)
         remote = host.id != self.port.me.id
-        for names_, events in groups.items():
-            if remote:
-                for event in events:
-                    self.port.trace(
-                        "visit", event=event.identity, attribute=names_[0], hop=1, peer=host.id
-                    )
+        for names, events in groups.items():
+            if not remote:
+                self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
+                continue
+            for event in self.port.sampled(events):
+                self.port.trace(
+                    "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
+                )
             for batch in in_batches(events, weigh):
-                self.port.send(host, Visit(self.port.me, int(remote), names_, batch))
+                self.port.send(host, Visit(self.port.me, 1, names, batch))
 
     # --- answers ---
 
@@ -210,27 +262,33 @@ class Publisher(Machine):
         for location in message.locations:
             self.locations.learn(location)
         ended: list[tuple[Outgoing, str]] = []
+        whole: list[Outgoing] = []
         for attributes, sequences in message.taken:
-            mine = [
-                outgoing
-                for sequence in sequences
-                if (outgoing := self.outgoing.get(sequence)) is not None
-            ]
-            ended += [
-                (outgoing, attribute)
-                for outgoing in mine
-                for attribute in attributes
-                if attribute in outgoing.pairs
-            ]
+            all_of_it = dict.fromkeys(attributes).keys()
+            mine = []
+            for sequence in sequences:
+                outgoing = self.outgoing.get(sequence)
+                if outgoing is None:
+                    continue
+                mine.append(outgoing.event)
+                if outgoing.pairs.keys() <= all_of_it:
+                    whole.append(outgoing)
+                else:
+                    pairs = outgoing.pairs
+                    ended += [(outgoing, name) for name in attributes if name in pairs]
             found = tuple([self.locations.how_found(attribute) for attribute in attributes])
-            note = Taken(attributes, found, sender.id)
-            self.history.accepted([outgoing.event for outgoing in mine], note)
-        self._end(ended)
+            self.history.accepted(mine, Taken(attributes, found, sender.id))
+        self._end(ended, whole)
 
-    def _end(self, pairs: Iterable[tuple[Outgoing, str]]) -> None:
-        """These pairs need nothing more."""
+    def _end(self, pairs: Iterable[tuple[Outgoing, str]], whole: Iterable[Outgoing] = ()) -> None:
+        """These pairs, and all of these events, need nothing more."""
         full = not self.has_room
         done = []
+        for outgoing in whole:
+            self.pairs -= len(outgoing.pairs)
+            outgoing.pairs.clear()
+            done.append(outgoing.event.sequence)
+            self.outgoing.pop(outgoing.event.sequence, None)
         for outgoing, attribute in pairs:
             if outgoing.pairs.pop(attribute, None) is not None:
                 self.pairs -= 1
