@@ -24,7 +24,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkSettings(Group, frozen=True):
     """Sessions between two nodes (M3, M5)."""
 
-    heartbeat: Seconds = 1.0  # an idle link says so this often; wild guess
+    heartbeat: Seconds = 1.0  # a quiet link that is watched asks this often; wild guess
     dead_after: Seconds = 6.0  # silence that counts as death: six heartbeats; wild guess
     connect_timeout: Seconds = 5.0  # wild guess
     retry_first: Seconds = 0.2  # first redial; doubles …

@@ -22,5 +22,12 @@ only when nothing else does (after 25 ms, or at once when much is unacknowledged
 **Duties of a driver.** Call `on_tick` when `deadline` has come, report each connection's end once
 (`on_closed`; not after `Transport.close`), report bytes that are no frame with `on_garbage`, and
 keep a connection's frames in order. A driver may lose, repeat or delay frames: that costs time
-only. Whoever needs a peer watched for failure without talking to it pins it (`pin`).
+only.
+
+**Silence.** A peer's silence counts while something sent to it is unacknowledged, and while the
+link is watched: whoever needs a peer watched for failure without talking to it pins it (`pin`),
+once for all roles. A watched link that is quiet asks once per heartbeat ("are you there?"), and the
+other side answers. All other links are free: a node has some forty, since views change, and two in
+a hundred of them are watched. (With heartbeats on every link an idle node wrote 45 frames a second,
+of which it needed two.)
 """

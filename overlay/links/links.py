@@ -49,6 +49,8 @@ class Links(Handshake):
             self._last_encoded = self._codec.encode_one(message)
             self._last = message
         encoded = self._last_encoded
+        if not session.is_missed(peer.id in self._pins):
+            session.miss(self._clock())
         if len(encoded) > BODY_MOST:
             self._drop(peer, message, len(encoded), TOO_LARGE)
         elif session.outbox.offer(encoded, message):
@@ -67,8 +69,14 @@ class Links(Handshake):
                 self._pump(session)
 
     def pin(self, peer_id: NodeId) -> None:
-        """Keep the link to this peer, so that its death is noticed. As many unpins end it."""
-        self._pins[peer_id] = self._pins.get(peer_id, 0) + 1
+        """Watch the link to this peer, so that its death is noticed. As many unpins end it."""
+        session = self._sessions.get(peer_id)
+        pins = self._pins.get(peer_id, 0)
+        if session is not None and not session.is_missed(pins > 0):
+            session.miss(self._clock())
+        self._pins[peer_id] = pins + 1
+        if session is not None and pins == 0:
+            self._arm(session)
 
     def unpin(self, peer_id: NodeId) -> None:
         """Take one pin back."""
@@ -203,6 +211,8 @@ class Links(Handshake):
         assert wire is not None, "CONNECTED without a connection"
         while (sent := session.outbox.cut()) is not None:
             self._write_batch(session, wire, sent)
+        if session.outbox.waiting:
+            self._arm(session)  # no credit: it has to be asked for
         if not session.ack_due:
             return
         if session.ack_bytes * ACK_SHARE >= self._settings.window:
@@ -211,10 +221,12 @@ class Links(Handshake):
             session.ack_timed = True
             self._acks.append((self._clock() + ACK_DELAY, session))
 
-    def _acknowledge(self, session: Session, wire: Wire, gap: bool = False) -> None:
+    def _acknowledge(
+        self, session: Session, wire: Wire, gap: bool = False, asks: bool = False
+    ) -> None:
         session.ack_due = False
         session.ack_bytes = 0
-        self._write(wire, Ack(session.inbox.expected, self._settings.window, gap))
+        self._write(wire, Ack(session.inbox.expected, self._settings.window, gap, asks))
 
     def _on_batch(self, wire: Wire, session: Session, batch: Batch) -> None:
         self._learn_acknowledged(session, batch.acknowledged, batch.credit)
@@ -234,6 +246,10 @@ class Links(Handshake):
         self._learn_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.gap:
             self._write_again(session, session.outbox.mend_gap(ack.acknowledged))
+        if ack.asks:
+            session.used = session.heard  # somebody watches this link: it is no idle one
+            session.ack_due = True
+            self._dirty[session.peer.id] = session
 
     def _learn_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
         outbox = session.outbox
@@ -284,17 +300,19 @@ class Links(Handshake):
         settings = self._settings
         wire = session.wire
         assert wire is not None, "CONNECTED without a connection"
+        is_pinned = session.peer.id in self._pins
+        if not session.is_missed(is_pinned):
+            if now >= session.used + settings.idle_close:
+                self._write(wire, Bye(IDLE, rest=True))
+                self._close_wire(wire, IDLE)
+                self._rest(session)
+            return
         if now >= session.heard + settings.dead_after:
             self._close_session(session, f"silent for {settings.dead_after:g} s", left=False)
-            return
-        is_used = not session.outbox.is_empty or session.peer.id in self._pins
-        if not is_used and now >= session.used + settings.idle_close:
-            self._write(wire, Bye(IDLE, rest=True))
-            self._close_wire(wire, IDLE)
-            self._rest(session)
             return
         if now >= session.retransmit_at:
             session.timed_out(now)
             self._write_again(session, session.outbox.probe())
         if now >= session.spoken + settings.heartbeat:
-            self._acknowledge(session, wire)
+            session.used = now
+            self._acknowledge(session, wire, asks=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from overlay.machine import NodeId, Peer
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the wire protocol; another version is refused with a reason."""
 
 BODY_MOST = (1 << 20) - 4_096
@@ -72,11 +72,12 @@ class Batch(Frame, frozen=True):
 
 
 class Ack(Frame, frozen=True):
-    """Cumulative acknowledgement without a batch; also the heartbeat of an idle link."""
+    """Cumulative acknowledgement without a batch; also the heartbeat of a link that is watched."""
 
     acknowledged: int
     credit: int
     gap: bool = False  # a batch was missing: send again from `acknowledged`
+    asks: bool = False  # are you there? Whoever is, answers with a frame of any kind
 
 
 class Bye(Frame, frozen=True):

@@ -8,7 +8,8 @@
           +-----------nobody used it for idle_close--------------+
                                   |                              |
                                   +--> CLOSED (LinkDown) <-------+
-              nobody answers for dead_after    silent for dead_after, left, broke the protocol
+              nobody answers for dead_after    left, broke the protocol, or silent for dead_after
+                                               while it is watched or owes an acknowledgement
 
 A session that rests (NOT_CONNECTED) keeps its numbers, so that closing an idle connection can
 lose nothing even when the peer sends at the same moment: it resumes. CLOSED is for ever; a later
@@ -98,7 +99,7 @@ class Session(Alarmed):
         self.attempts = 0  # failed since the last lasting connection
         self.dial_at = now
         self.since = now  # when the present state began
-        self.heard = now  # last frame
+        self.heard = now  # last frame, or since when a frame is missed (`miss`)
         self.spoken = now  # last frame written
         self.used = now  # last batch, either way
         self.retransmit_at = NEVER
@@ -160,6 +161,14 @@ class Session(Alarmed):
             until = max(until, self.wire.give_up)
         return until
 
+    def miss(self, now: float) -> None:
+        """From now on silence counts. (Before, nobody was asked and nobody had to answer.)"""
+        self.heard = now
+
+    def is_missed(self, is_pinned: bool) -> bool:
+        """Whether silence counts: the link is watched, or something has not arrived yet."""
+        return is_pinned or not self.outbox.is_empty
+
     def next_alarm(self, is_pinned: bool) -> float:
         """When something of this session falls due next."""
         settings = self._settings
@@ -168,12 +177,12 @@ class Session(Alarmed):
             return min(dial, self.given_up_at())
         if self.state is not State.CONNECTED:
             return NEVER
-        idle = NEVER if is_pinned or not self.outbox.is_empty else self.used + settings.idle_close
+        if not self.is_missed(is_pinned):
+            return self.used + settings.idle_close
         return min(
             self.heard + settings.dead_after,
             self.spoken + settings.heartbeat,
             self.retransmit_at,
-            idle,
         )
 
 

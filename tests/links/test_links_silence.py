@@ -1,0 +1,134 @@
+"""Silence: whose counts, from when on, and what asking costs (M5)."""
+
+from __future__ import annotations
+
+from overlay.links.messages import Ack
+from tests.support.wires import Host, Note, World
+
+
+def states(host: Host) -> list[tuple[str, str]]:
+    return [(each.peer.id, each.state) for each in host.links.sessions()]
+
+
+def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.pin("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    world.run(4.0)
+    assert not a.downs()
+    a.send(b, 2)
+    world.run(3.0)
+    [down] = a.downs()
+    assert "silent" in down.reason
+    assert down.lost == (Note(2),)
+    assert states(a) == []
+
+
+def test_silence_of_a_peer_that_owes_an_acknowledgement_is_death() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    world.run(30.0)
+    assert not a.downs()  # nobody asked, nobody had to answer
+    a.send(b, 2)
+    world.run(5.5)
+    assert not a.downs()  # its time began with the message
+    world.run(1.0)
+    [down] = a.downs()
+    assert "silent" in down.reason
+    assert down.lost == (Note(2),)
+
+
+def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b", window=4_096)
+    a.send(b, 1)
+    world.run(1.0)
+    session = a.links._sessions["b"]
+    session.outbox.credit = 0
+    a.send(b, 2)
+    world.run(2.0)
+    assert [ack for ack in a.frames(Ack) if ack.asks]
+    assert b.numbers(a) == [1, 2]  # its answer grants credit again
+    session.outbox.credit = 0
+    world.kill(b, reset=False)
+    a.send(b, 3)
+    world.run(7.0)
+    assert [down.lost for down in a.downs()] == [(Note(3),)]
+
+
+def test_the_watch_begins_when_it_is_asked_for() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    world.run(20.0)
+    a.links.pin("b")
+    world.run(5.5)
+    assert not a.downs()
+    world.run(1.0)
+    assert len(a.downs()) == 1
+
+
+def test_heartbeats_keep_a_watched_link_alive_and_are_few() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.pin("b")
+    a.send(b, 1)
+    world.run(100.5)
+    assert a.links.connected("b")
+    assert not a.downs()
+    assert 95 <= len(a.frames(Ack)) <= 101
+    assert all(ack.asks for ack in a.frames(Ack))
+    assert 95 <= len(b.frames(Ack)) <= 101
+    assert not [ack for ack in b.frames(Ack) if ack.asks]
+    a.links.unpin("b")
+    asked = len(a.frames(Ack))
+    world.run(50.0)
+    assert len(a.frames(Ack)) == asked
+    assert b.links.connected("a")
+    assert not b.downs()
+
+
+def test_two_that_watch_each_other_need_no_more_than_one_that_does() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.pin("b")
+    b.links.pin("a")
+    a.send(b, 1)
+    world.run(100.5)
+    assert len(a.frames(Ack)) + len(b.frames(Ack)) <= 202
+    world.kill(b, reset=False)
+    world.run(6.5)
+    assert len(a.downs()) == 1
+
+
+def test_a_link_that_nobody_watches_is_silent_until_it_is_used() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    before = len(a.written) + len(b.written)
+    world.run(50.0)
+    assert len(a.written) + len(b.written) == before
+    assert a.links.connected("b")
+    a.send(b, 2)
+    world.run(0.5)
+    assert b.numbers(a) == [1, 2]
+    assert not a.downs()
+
+
+def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
+    world = World()
+    a, b = world.host("a", idle_close=5.0), world.host("b", idle_close=5.0)
+    b.links.pin("a")
+    a.send(b, 1)
+    world.run(50.5)
+    assert states(b) == [("a", "CONNECTED")]
+    assert len(b.dialled) == 0
