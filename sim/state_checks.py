@@ -226,14 +226,14 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("open walks", len(node.crawl._open), OPEN_MOST + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
-        ("sessions", len(node.links.sessions()), SESSIONS_MOST),
+        ("sessions", len(node.links._sessions), SESSIONS_MOST),
     ]
     found += [
-        (f"{what} to {session.peer.id}", size, bound)
-        for session in node.links.sessions()
+        (f"{what} to {peer}", size, bound)
+        for peer, waiting, under_way in node.links.queues()
         for what, size, bound in (
-            ("queue", session.waiting_bytes, settings.links.queue),
-            ("bytes under way", session.under_way_bytes, way),
+            ("queue", waiting, settings.links.queue),
+            ("bytes under way", under_way, way),
         )
     ]
     found += [

@@ -30,6 +30,8 @@ class Arrival(Enum):
 class Inbox:
     """One direction of one session. `expected` is the number of the next batch."""
 
+    __slots__ = ("_gap_told", "expected")
+
     def __init__(self) -> None:
         self.expected = 0
         self._gap_told = False

@@ -8,6 +8,8 @@ done. The theory of operation is the folder's docstring.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from overlay.links.events import Connection
 from overlay.links.handshake import Handshake
 from overlay.links.inbox import Arrival, DigestMismatchError, unpack
@@ -126,6 +128,11 @@ class Links(Handshake):
             )
             for session in self._sessions.values()
         )
+
+    def queues(self) -> Iterator[tuple[NodeId, int, int]]:
+        """(peer, bytes that wait, bytes under way) of all sessions, oldest first."""
+        for session in self._sessions.values():
+            yield session.peer.id, session.outbox.waiting_bytes, session.outbox.under_way_bytes
 
     def idle(self) -> bool:
         """Whether no data-plane message is queued or unacknowledged, with any peer.

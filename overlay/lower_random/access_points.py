@@ -14,6 +14,7 @@ and ages do the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.buried import Buried
@@ -25,6 +26,20 @@ STALE_REMEMBERED = 1_024
 """Points known to be wrong, the oldest is given up first. Wild guess."""
 
 
+class Entry(NamedTuple):
+    """A point in the table. Ages are read and not kept: a shuffle ages them all."""
+
+    point: AccessPoint  # with the age that it came with
+    named_by: Peer | None
+    born: int  # the shuffle in which its age was 0
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Best first: newest version, then youngest."""
+        epoch, number = self.point.version
+        return (-epoch, -number, -self.born)
+
+
 class AccessPoints(Machine):
     """Attribute → nodes that can enter an event into its tree."""
 
@@ -33,7 +48,7 @@ class AccessPoints(Machine):
         self._settings = settings
         self._own: dict[str, AccessPoint] = {}
         # Least recently used attribute first; per attribute best first, with who named the point.
-        self._table: dict[str, list[tuple[AccessPoint, Peer | None]]] = {}
+        self._table: dict[str, list[Entry]] = {}
         self._stale: dict[tuple[str, NodeId], Version] = {}
         self._buried = Buried()
         self._shuffles = 0
@@ -59,13 +74,13 @@ class AccessPoints(Machine):
         entries = self._table.get(attribute)
         if entries is None:
             return None
-        points = [point for point, _ in entries if point.peer.id != but]
-        if not points:
+        entries = [entry for entry in entries if entry.point.peer.id != but]
+        if not entries:
             return None
         self._table[attribute] = self._table.pop(attribute)  # used now
-        epoch = points[0].version[0]
-        newest = [point for point in points if point.version[0] == epoch]
-        return newest[0] if len(newest) == 1 else self.port.rng.choice(newest)
+        epoch = entries[0].point.version[0]
+        newest = [entry for entry in entries if entry.point.version[0] == epoch]
+        return self._aged(newest[0] if len(newest) == 1 else self.port.rng.choice(newest))
 
     def learn(self, point: AccessPoint, named_by: Peer | None = None) -> bool:
         """Take a point that somebody named, unless it is known to be wrong, too old, or worse than
@@ -80,22 +95,24 @@ class AccessPoints(Machine):
             return False
         entries = self._table.pop(attribute, [])
         self._table[attribute] = entries
-        known = next((index for index, each in enumerate(entries) if each[0].peer.id == who), -1)
-        if known >= 0:
-            if _rank(entries[known][0]) <= _rank(point):
-                return True
-            del entries[known]
-        entries.append((point, named_by))
-        entries.sort(key=lambda each: _rank(each[0]))
+        entry = Entry(point, named_by, self._shuffles - point.age)
+        for index, known in enumerate(entries):
+            if known.point.peer.id == who:
+                if known.rank <= entry.rank:
+                    return True
+                del entries[index]
+                break
+        entries.append(entry)
+        entries.sort(key=_rank)
         del entries[self._settings.per_attribute :]
         if len(self._table) > self._settings.access_points:
             del self._table[next(iter(self._table))]
-        return any(each[0] is point for each in entries)
+        return any(each is entry for each in entries)
 
     def drop(self, attribute: str, peer_id: NodeId, version: Version | None = None) -> None:
         """This node no longer has the attribute, as of `version` (None: of the version that is
         in the table): forget it, tell who named it."""
-        for point, named_by in self._table.get(attribute, []):
+        for point, named_by, _ in self._table.get(attribute, []):
             if point.peer.id != peer_id:
                 continue
             if version is None:
@@ -115,24 +132,28 @@ class AccessPoints(Machine):
         rng = self.port.rng
         own = list(self._own.values())
         heard = [
-            entries[0][0]
-            for attribute, entries in self._table.items()
-            if attribute not in self._own
+            entries[0] for attribute, entries in self._table.items() if attribute not in self._own
         ]
         others = min(len(heard), count - min(len(own), (count + 1) // 2))
         mine = min(len(own), count - others)
-        return (*rng.sample(own, mine), *rng.sample(heard, others))
+        return (*rng.sample(own, mine), *map(self._aged, rng.sample(heard, others)))
 
     def grow_older(self) -> None:
         """One shuffle later: everything but the own trees ages; what is too old leaves."""
         self._shuffles += 1
-        most = self._settings.access_point_age
+        oldest = self._shuffles - self._settings.access_point_age
         for attribute, entries in list(self._table.items()):
-            aged = [(_aged(point), named_by) for point, named_by in entries if point.age < most]
-            if aged:
-                self._table[attribute] = aged
-            else:
-                del self._table[attribute]
+            if any(entry.born < oldest for entry in entries):
+                entries[:] = [entry for entry in entries if entry.born >= oldest]
+                if not entries:
+                    del self._table[attribute]
+
+    def _aged(self, entry: Entry) -> AccessPoint:
+        """The point with its present age."""
+        point, age = entry.point, self._shuffles - entry.born
+        if point.age == age:
+            return point
+        return AccessPoint(point.attribute, point.peer, point.version, age)
 
     def on_stale_point(self, sender: Peer, message: StalePoint) -> None:
         """A point that we named proved wrong (C10)."""
@@ -164,7 +185,7 @@ class AccessPoints(Machine):
         kept = [
             each
             for each in entries
-            if each[0].peer.id != peer_id or (up_to is not None and each[0].version > up_to)
+            if each.point.peer.id != peer_id or (up_to is not None and each.point.version > up_to)
         ]
         if not kept:
             del self._table[attribute]
@@ -172,10 +193,5 @@ class AccessPoints(Machine):
             self._table[attribute] = kept
 
 
-def _rank(point: AccessPoint) -> tuple[int, int, int]:
-    """Best first: newest version, then youngest."""
-    return (-point.version[0], -point.version[1], point.age)
-
-
-def _aged(point: AccessPoint) -> AccessPoint:
-    return AccessPoint(point.attribute, point.peer, point.version, point.age + 1)
+def _rank(entry: Entry) -> tuple[int, int, int]:
+    return entry.rank
