@@ -114,7 +114,8 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
 
     def overlaps(self, other: Interval) -> bool:
         """Whether some place lies in both (an empty interval overlaps nothing)."""
-        return max(self.lo, other.lo) < min(self.hi, other.hi)
+        lo, hi, low, high = self.lo, self.hi, other.lo, other.hi
+        return lo < high and low < hi and lo < hi and low < high
 
     def intersect(self, other: Interval) -> Interval | None:
         """What lies in both, or None when nothing does."""

@@ -73,6 +73,7 @@ class Registrar(Machine):
         self.incarnation = incarnation
         self.ring = ring
         self.placed: dict[tuple[str, str], Placed] = {}  # (attribute, registration id)
+        self._of: dict[str, list[tuple[str, str]]] = {}  # subscription -> keys of `placed`
         self._again = Alarm(port, RegisterDue())
         self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
         self._leaving = False
@@ -106,6 +107,8 @@ class Registrar(Machine):
         for placed in new:
             registration = placed.registration
             self.placed[registration.attribute, registration.id] = placed
+            mine = self._of.setdefault(subscription, [])
+            mine.append((registration.attribute, registration.id))
         if new:
             self._place(new)
         else:
@@ -131,9 +134,8 @@ class Registrar(Machine):
 
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription."""
-        for key, placed in list(self.placed.items()):
-            if placed.subscription == subscription:
-                del self.placed[key]
+        for key in self._of.pop(subscription, ()):
+            if self.placed.pop(key, None) is not None:
                 self.ending[key] = self.port.now
         self._end()
 
@@ -148,7 +150,11 @@ class Registrar(Machine):
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
-        return all(p.acknowledged for p in self.placed.values() if p.subscription == subscription)
+        return all(
+            self.placed[key].acknowledged
+            for key in self._of.get(subscription, ())
+            if key in self.placed
+        )
 
     # --- registering ---
 

@@ -26,7 +26,7 @@ from overlay.client import (
 )
 from overlay.lower_random.events import WalkLost
 from overlay.settings import Settings
-from overlay.upper_tree.clients import MAX_ATTRIBUTES, MAX_NAME, Clients, refusal
+from overlay.upper_tree.clients import MAX_ATTRIBUTES, MAX_NAME, Clients, refusal, refusals
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
@@ -218,6 +218,29 @@ def test_subscriptions_and_attributes_are_told() -> None:
     rig.command(2, GetAttributes)
     (names,) = rig.port.answers(Attributes)
     assert names.names == ("a", "y", "x")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "payload"),
+    [
+        ({"x": float("nan")}, b""),
+        ({"x": float("inf")}, b""),
+        ({"x": 2**63}, b""),
+        ({"x": "\ud800"}, b""),
+        ({"x": [1]}, b""),
+        ({"x": "a" * 600_000}, b""),
+        ({"x": 1}, b"a" * 600_000),
+        ({"x": "é"}, b""),
+        ({"x": None}, b"fine"),
+        ({"x": -(2**63)}, b""),
+    ],
+)
+def test_a_glance_at_an_event_like_the_last_sees_what_a_close_look_sees(
+    attributes: Any, payload: bytes
+) -> None:
+    draft = Draft(attributes, payload)
+    good = Draft({"x": 1.5})
+    assert refusals([good, draft, good]) == [None, refusal(draft), None]
 
 
 # --- gathering ---

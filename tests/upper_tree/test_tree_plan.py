@@ -1,0 +1,73 @@
+"""A plan for a batch leads every event where a single look would, or there is none."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matching import BOTTOM, TOP, Interval, place
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.messages import Location
+from overlay.upper_tree.plan import plan
+from tests.support.tree_net import peer
+
+BOUNDS = [BOTTOM, *(place(n) for n in range(0, 60, 10)), TOP]
+NOW = 100.0
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("learn"), st.integers(0, 5), st.integers(1, 3), st.sampled_from("abc")),
+        st.tuples(st.just("enter"), st.just(0), st.just(0), st.sampled_from("abc")),
+        st.tuples(st.just("forget"), st.just(0), st.just(0), st.sampled_from("abc")),
+    ),
+    max_size=12,
+)
+
+
+@given(steps, st.integers(-5, 70))
+def test_what_a_plan_says_is_what_host_for_says(
+    steps: list[tuple[str, int, int, str]], value: int
+) -> None:
+    known = Locations(100)
+    for version, (step, low, width, name) in enumerate(steps):
+        if step == "learn":
+            where = Interval(BOUNDS[low], BOUNDS[min(low + width, len(BOUNDS) - 1)])
+            known.learn(Location("x", (1, version), where, peer(name)))
+        elif step == "enter":
+            known.learn_entry("x", peer(name))
+        else:
+            known.forget_node(name)
+    right = known.host_for("x", place(value))
+    found = plan(["x"], known, "a", NOW)
+    if right is None:
+        assert found is None
+        return
+    if found is None:  # a summary may have a word to say
+        assert known.summaries.wants_a_look("x", NOW)
+        return
+    if found.spread:
+        ((name, tree),) = found.spread
+        assert (name, tree.host_for(place(value))) == ("x", right)
+    else:
+        assert found.fixed == {right.id: (right, ["x"])}
+
+
+def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> None:
+    known = Locations(100)
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), peer("b")))
+    assert plan(["x"], known, "a", NOW) is None, "its summary has not been asked for"
+    assert known.summaries.is_due("x", NOW)
+    found = plan(["x"], known, "a", NOW)
+    assert found is not None
+    assert found.fixed == {"b": (peer("b"), ["x"])}
+
+
+def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
+    known = Locations(100)
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), peer("a")))
+    assert plan(["x", "y"], known, "a", NOW) is None
+    known.absent("y", NOW + 5, "owner", NOW)
+    found = plan(["x", "y"], known, "a", NOW)
+    assert found is not None
+    assert found.fixed == {"a": (peer("a"), ["x"])}
+    assert plan(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
