@@ -77,13 +77,22 @@ class WasHere:
         self._me = me
         self._pivots = pivots
         self._known: dict[tuple[str, Interval | None], Arrival] = {}
+        self._whole: dict[str, Arrival] = {}  # through trees that are wholly here
 
     def of(self, subscription: str, event: Event) -> Arrival:
         """The first of the trees it is registered in that the event can have come through."""
         hop, trees = self._visited.hop, self._visited.trees
         for attribute in self._pivots.get(subscription, ()):
             value = value_in(event, attribute)
-            if attribute in trees and value is not None:
+            if value is None:
+                continue
+            whole = self._whole.get(attribute)
+            if whole is not None:
+                return whole
+            if attribute in trees:
+                if trees[attribute].is_whole:
+                    whole = self._whole[attribute] = Arrival(attribute, EVERYTHING, hop, self._me)
+                    return whole
                 span = trees[attribute].span(place(value))
                 known = self._known.get((attribute, span))
                 if known is None:

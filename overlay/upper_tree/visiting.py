@@ -28,6 +28,10 @@ the event once more): 4,096 ids of some 30 bytes keep a message far under a fram
 class Served(Protocol):
     """What a receiver has to know of a tree to tell where an event came through."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every value is served here."""
+
     def span(self, spot: Cut) -> Interval | None:
         """The part of the value space that is served here, around this place."""
 
@@ -67,9 +71,10 @@ class VisitInHand:
 
     def take(self, attribute: str, tree: HostedTree) -> None:
         """All events of the visit, in one tree."""
-        for event in self.visit.events:
-            if value_in(event, attribute) is None:
-                raise ProtocolError("an event visits the tree of an attribute that it has not")
+        if attribute != EVENT_TREE:
+            for event in self.visit.events:
+                if event.attributes.get(attribute) is None:
+                    raise ProtocolError("an event visits the tree of an attribute that it has not")
         if tree.is_whole:
             self.whole[attribute] = tree
             self._locate(tree, EVERYTHING)
