@@ -30,7 +30,12 @@ from typing import TypeAlias
 import msgspec
 
 from matching import Attributes, Conjunction, Cut, Interval
-from matching.values import BOTTOM, TOP
+from matching.values import BOTTOM, RANKS, TOP, place
+
+GROUP = 256
+"""Boxes that are merged with each other, so that the work does not grow with the square of all.
+Measured on 10,000 conjunctions without kinds: groups of 96 take two thirds of the time for 1 % more
+messages, groups of 48 half of it for 3 % more."""
 
 Box: TypeAlias = tuple[tuple[str, Interval], ...]
 """(attribute, interval) each, sorted by attribute; no attribute twice."""
@@ -51,9 +56,12 @@ def contains(outer: Box, inner: Box) -> bool:
     return True
 
 
-def admits(box: Box, attributes: Attributes) -> bool:
-    """Whether an event with these attributes lies in the box."""
-    return all(interval.contains(attributes.get(name)) for name, interval in box)
+def _places(attributes: Attributes) -> dict[str, Cut]:
+    return {
+        name: place(value)
+        for name, value in attributes.items()
+        if value is not None and type(value) in RANKS
+    }
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -63,7 +71,15 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
 
     def admits(self, attributes: Attributes) -> bool:
         """False only if none of the summarised conjunctions can match the event."""
-        return any(admits(box, attributes) for box in self.boxes)
+        get = _places(attributes).get
+        for box in self.boxes:
+            for name, interval in box:  # plain loops: this is asked for every tree of every event
+                spot = get(name)
+                if spot is None or not interval.lo <= spot < interval.hi:
+                    break
+            else:
+                return True
+        return False
 
     def covers(self, conjunction: Conjunction) -> bool:
         """Whether all events that the conjunction may match are admitted already.
@@ -180,15 +196,31 @@ def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
 
 def _merged(boxes: list[Box], most: int, slack: float) -> Summary:
     scale = _Scale(boxes)
-    spans = [scale.spans(box) for box in boxes]
-    sizes = [scale.size(one) for one in spans]
-    clusters: list[_Cluster] = []
-    for number in sorted(range(len(boxes)), key=lambda n: (-sizes[n], _order(boxes[n]))):
-        _insert(clusters, _Cluster(spans[number], sizes[number]), scale)
-        if len(clusters) > most:
-            _merge_cheapest(clusters, scale)
-    found = [scale.box(cluster.spans, slack) for cluster in clusters]
-    return Summary(tuple(sorted(found, key=_order)))
+    found: list[_Cluster] = []
+    for group in _groups(boxes, most, scale):
+        spans = [scale.spans(box) for box in group]
+        sizes = [scale.size(one) for one in spans]
+        clusters: list[_Cluster] = []
+        for number in sorted(range(len(group)), key=lambda n: (-sizes[n], _order(group[n]))):
+            _insert(clusters, _Cluster(spans[number], sizes[number]), scale)
+            if len(clusters) > max(1, most * len(group) // len(boxes)):
+                _merge_cheapest(clusters, scale)
+        found += clusters
+    kept = sorted((scale.box(cluster.spans, slack) for cluster in found), key=_order)
+    return Summary(tuple(kept))
+
+
+def _groups(boxes: list[Box], most: int, scale: _Scale) -> list[list[Box]]:
+    """Boxes that have their rarest attributes in common, in groups that are merged apart."""
+
+    def signature(box: Box) -> tuple[list[tuple[float, str]], tuple[tuple[str, Cut, Cut], ...]]:
+        return sorted((scale.presence[name], name) for name, _ in box), _order(box)
+
+    count = min(most, -(-len(boxes) // GROUP))
+    if count <= 1:
+        return [boxes]
+    ordered = sorted(boxes, key=signature)
+    return [ordered[n * len(boxes) // count : (n + 1) * len(boxes) // count] for n in range(count)]
 
 
 def _insert(clusters: list[_Cluster], new: _Cluster, scale: _Scale) -> None:
@@ -211,9 +243,9 @@ def _merge_cheapest(clusters: list[_Cluster], scale: _Scale) -> None:
     ]
     gone = [cluster for cluster in clusters if cluster not in kept]
     clusters[:] = kept
-    for place, cluster in enumerate(clusters):
-        if place == 0:
+    for index, cluster in enumerate(clusters):
+        if index == 0:
             cluster.partner = None
         elif cluster.partner is None or cluster.partner in gone:
-            cluster.choose(clusters[:place], scale)
+            cluster.choose(clusters[:index], scale)
     _insert(clusters, _Cluster(joined, scale.size(joined)), scale)
