@@ -258,7 +258,9 @@ class Node:
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """One frame."""
-        self.on_frames(connection, [frame])
+        self.turns.begin()
+        self.links.on_frame(connection, frame)
+        self._finish_turn()
 
     def on_frames(self, connection: Connection, frames: Sequence[Frame]) -> None:
         """Frames that were read together."""

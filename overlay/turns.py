@@ -83,7 +83,8 @@ class Turns:
         if owner is None:
             raise ProtocolError(f"{type(message).__name__} is not for a node")
         owner(peer, message)
-        self.run()
+        if self._events or self._inbox:
+            self.run()
 
     def run(self) -> bool:
         """Events and own messages, until nothing is left. Whether there was any.
@@ -124,4 +125,5 @@ class Turns:
             if self._armed.get(timer) == sequence:
                 del self._armed[timer]
                 self._owners[type(timer)](timer)
-                self.run()
+                if self._events or self._inbox:
+                    self.run()

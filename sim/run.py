@@ -135,7 +135,7 @@ class Run:
             for number in range(wishes):
                 self._tell("subscribe", number / wishes)
                 self._subscribe_one(number)
-                world.run(0.01)
+                world.run(self.scenario.pace)
         else:
             for number, wish in enumerate(wishes):
                 node = number % len(names) if wish.node is None else wish.node

@@ -57,6 +57,12 @@ JOIN_GAP = 0.2
 GROWN_WITHIN = 60.0
 """… and in a large one, all of them within so many: fifty a second where there are 3,000."""
 
+SUBSCRIBE_GAP = 0.01
+"""Seconds between two first subscriptions of the built-in workload, where they are few …"""
+
+SUBSCRIBED_WITHIN = 20.0
+"""… and where they are many, all of them within so many: 300 a second where there are 6,000."""
+
 
 class ScenarioError(ValueError):
     """The scenario can not be read; the text says where and what is expected."""
@@ -130,6 +136,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.subscriptions is not None:
             return self.subscriptions
         return max(FEWEST_SUBSCRIPTIONS, SUBSCRIPTIONS_EACH * self.nodes)
+
+    @property
+    def pace(self) -> float:
+        """Seconds between two first subscriptions of the built-in workload."""
+        count = self.wishes if isinstance(self.wishes, int) else len(self.wishes)
+        return min(SUBSCRIBE_GAP, SUBSCRIBED_WITHIN / max(1, count))
 
     @property
     def gap(self) -> float:
