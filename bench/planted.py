@@ -153,8 +153,8 @@ PLANTED = (
     one(
         "a SUBACK after the first of several registrations", "C6",
         TREE + "registrar.py",
-        "        return all(p.acknowledged for p in self.placed.values() if",
-        "        return any(p.acknowledged for p in self.placed.values() if",
+        "        return all(\n            self.placed[key].acknowledged\n",
+        "        return any(\n            self.placed[key].acknowledged\n",
     ),
     one(
         "leases that are not renewed", "C6",
@@ -211,6 +211,12 @@ PLANTED = (
         "        if batch.number > self.expected:\n",
         "        self.expected = max(self.expected, batch.number)\n"
         "        if batch.number > self.expected:\n",
+    ),
+    one(
+        "a wrong digest overlooked", "V3",
+        "overlay/links/inbox.py",
+        "        if zlib.crc32(batch.body) != batch.digest:\n",
+        "        if False:\n",
     ),
     one(
         "a table of access points without a bound", "C2",

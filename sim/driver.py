@@ -139,6 +139,7 @@ class SimDriver:
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
         # what it does after it has stored something, until that is durable
+        self._doomed: str | None = None  # how it dies at its next sync
 
     def run(self, node: Any) -> None:
         """Take `node` in charge and start it."""
@@ -207,6 +208,16 @@ class SimDriver:
         """The process stands still (SIGSTOP, a long pause of its machine): what comes in waits."""
         self._paused = True
 
+    def doom(self, *, silent: bool, within: float) -> None:
+        """It dies when its disk is to make something durable, before that is done; or, if nothing
+        is stored `within` so many seconds, then."""
+        self._doomed = "silent" if silent else "crash"
+        self._world.at(self._world.now + within, self._fall)
+
+    def _fall(self) -> None:
+        if self.alive and self._doomed is not None:
+            self._world.crash(self.name, silent=self._doomed == "silent")
+
     def resume(self) -> None:
         """It goes on, with everything that came in meanwhile, and its ticks are late."""
         if self._paused:
@@ -236,7 +247,9 @@ class SimDriver:
             return
         if self._held is not None:
             self._syncing = True
-            if delay := self.disk.sync_time():
+            if self._doomed is not None:
+                self._fall()
+            elif delay := self.disk.sync_time():
                 self._world.at(self._world.now + delay, self._synced)
             else:
                 self._synced()

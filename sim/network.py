@@ -26,7 +26,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
-from overlay.links.messages import Frame
+from overlay.links.messages import Batch, Frame
 from sim.traffic import Traffic
 
 DIAL_TIMEOUT = 20.0
@@ -70,6 +70,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_high: float = 0.020  # wild guess: nodes of one continent
     loss: float = 0.0  # share of frames that vanish
     duplicate: float = 0.0  # share of frames that come twice
+    damage: float = 0.0  # share of batches of which a bit is not what was sent (V3)
     link_bandwidth: Bandwidth = 0.0  # of each connection, in each direction
     node_bandwidth: Bandwidth = 0.0  # of all that a node sends, over all its connections
 
@@ -99,6 +100,8 @@ class Network:
         """Frames written."""
         self.lost = 0
         """Frames that vanished."""
+        self.damaged = 0
+        """Frames that arrive with a wrong bit."""
         self._rng = rng
         self._schedule = schedule
         self._now = now
@@ -141,6 +144,8 @@ class Network:
         if conditions.loss and self._rng.random() < conditions.loss:
             self.lost += 1
             return
+        if conditions.damage and type(frame) is Batch and self._rng.random() < conditions.damage:
+            frame = self._damaged(frame)
         arrival = max(end.clear_at, leaves + self._latency())
         end.clear_at = arrival
         self._schedule(arrival, self._arrive, other, frame)
@@ -238,6 +243,12 @@ class Network:
         conditions = self.conditions
         spread = conditions.latency_high - conditions.latency_low
         return conditions.latency_low + spread * self._rng.random()
+
+    def _damaged(self, frame: Batch) -> Batch:
+        body = bytearray(frame.body)
+        body[self._rng.randrange(len(body))] ^= 1 << self._rng.randrange(8)
+        self.damaged += 1
+        return msgspec.structs.replace(frame, body=bytes(body))
 
     def _leaves(self, end: End, size: int) -> float:
         """When a frame of so many bytes has left, after all that was written before it."""

@@ -7,6 +7,9 @@ from random import Random
 from sim.scenario import Fault
 from sim.world import World
 
+MIDWAY = 1.0
+"""Virtual seconds within which a process that is to die midway dies anyway. Wild guess."""
+
 
 class Population:
     """The nodes in the order of their first start; a scenario counts them from 0."""
@@ -37,7 +40,7 @@ class Population:
         world.happened.append((world.now, _words(fault, nodes)))
         match fault.do:
             case "crash" | "lose" | "drain" | "join" | "pause" | "resume":
-                self._befall(fault.do, nodes)
+                self._befall(fault, nodes)
             case "restart":
                 self._restart(nodes or list(world.drivers), fault.wiped)
             case "disk":
@@ -74,14 +77,19 @@ class Population:
         fit = [n for n in self.serving() if self.world.node(n).clusters.role == fault.role]
         return [self._rng.choice(fit)] if fit else []
 
-    def _befall(self, what: str, nodes: list[str]) -> None:
+    def _befall(self, fault: Fault, nodes: list[str]) -> None:
         """What happens to processes."""
         world = self.world
-        match what:
+        match fault.do:
             case "crash" | "lose":
+                silent = fault.do == "lose"
                 for name in nodes:
-                    if world.drivers[name].alive:
-                        world.crash(name, silent=what == "lose")
+                    if not world.drivers[name].alive:
+                        continue
+                    if fault.midway:
+                        world.drivers[name].doom(silent=silent, within=MIDWAY)
+                    else:
+                        world.crash(name, silent=silent)
             case "drain":
                 for name in nodes:
                     if world.drivers[name].alive:
@@ -114,4 +122,6 @@ def _words(fault: Fault, nodes: list[str]) -> str:
         more.append(f"{fault.bandwidth:g} bytes/s")
     if fault.wiped:
         more.append("without its disk")
+    if fault.midway:
+        more.append("when it next stores something")
     return " ".join([fault.do, *nodes, *more])

@@ -95,6 +95,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more
     disk: DiskConditions | None = None  # of the nodes named, or of all
     wiped: bool = False  # restart: the disk is gone
+    midway: bool = False  # crash, lose: when it next stores something, before that is durable
 
 
 class Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -149,10 +149,12 @@ def _bad(rng: Random) -> Conditions:
 
 
 def _narrow(rng: Random, network: Conditions) -> Conditions:
-    """Sometimes links or nodes that can not send all that they have to at once. (Under some 30 kB/s
-    a busy node's heartbeats wait behind its events for as long as silence that counts as death.)"""
+    """Sometimes links or nodes that can not send all that they have to at once, and wrong bits.
+    (Under some 30 kB/s a busy node's heartbeats wait behind its events for as long as silence that
+    counts as death. Far more than one wrong batch in a hundred, and a link is given up.)"""
     link, node = rng.choice(((0.0, 0.0), (0.0, 0.0), (50e3, 0.0), (0.0, 200e3), (100e3, 1e6)))
-    return msgspec.structs.replace(network, link_bandwidth=link, node_bandwidth=node)
+    damage = rng.choice((0.0, 0.0, 0.0, 0.002))
+    return msgspec.structs.replace(network, link_bandwidth=link, node_bandwidth=node, damage=damage)
 
 
 def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
@@ -161,6 +163,8 @@ def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[F
     for fault in faults:
         if fault.do == "restart" and rng.random() < 0.3:
             fault = msgspec.structs.replace(fault, wiped=True)
+        if fault.do in ("crash", "lose") and rng.random() < 0.3:
+            fault = msgspec.structs.replace(fault, midway=True)
         found.append(fault)
     if nodes > 1 and rng.random() < 0.3:
         at = FIRST_FAULT + 10 * rng.random()

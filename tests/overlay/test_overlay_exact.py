@@ -44,6 +44,12 @@ def test_loss_on_the_way_costs_time_and_nothing_else(routing: str, loss: float) 
     assert result.delivered >= result.expected > 100
 
 
+def test_wrong_bits_cost_time_and_nothing_else() -> None:
+    conditions = Conditions(damage=0.01)
+    result = run_green(scenario(8, "pivot", 5, network=conditions, events=200, subscriptions=40))
+    assert result.delivered >= result.expected > 100
+
+
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_long_delays_reorder_what_different_nodes_say_and_nothing_is_lost(routing: str) -> None:
     slow = settings(tree={"routing": routing}, ring={"found_after": 60.0})

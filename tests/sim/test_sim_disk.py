@@ -102,6 +102,36 @@ def test_a_crash_during_the_sync_loses_only_what_nobody_heard_of() -> None:
     assert set(kept) == {2, 3}
 
 
+def test_a_crash_midway_comes_between_storing_and_saying() -> None:
+    kept = []
+    for seed in range(30):
+        world = two(seed)
+        world.drivers["n0"].doom(silent=False, within=2)
+        world.run(1)
+        assert world.names() == ["n0", "n1"]
+        store(world, 1)
+        assert world.names() == ["n1"]
+        world.run(1)
+        assert (heard(world), answered(world)) == ([], [])
+        world.restart("n0")
+        world.run(5)
+        assert world.names() == ["n0", "n1"]  # the new process is not doomed
+        kept.append(len(restored(world)))
+    assert set(kept) == {0, 1}
+
+
+def test_who_stores_nothing_is_not_spared() -> None:
+    faults = (Fault(0.1, "crash", nodes=(1,), midway=True), Fault(5, "restart"))
+    scenario = Scenario(nodes=2, subscriptions=0, events=5, faults=faults)
+    found = run_scenario(scenario, None, build=FakeNode, state_checks=False)  # type: ignore[arg-type]
+    assert found.records["start"] == 3
+    world = two()
+    world.drivers["n0"].doom(silent=True, within=0.5)
+    world.run(1)
+    assert world.names() == ["n1"]
+    assert world.clients.crashes == [("n0", 1.5)]
+
+
 def test_a_disk_that_refuses_ends_the_process_and_nothing_of_the_turn_leaves() -> None:
     for conditions in (DiskConditions(fail=1), DiskConditions(room=20)):
         world = two()

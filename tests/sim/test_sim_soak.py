@@ -28,6 +28,7 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
     assert "throttle" in done
     assert any(fault.wiped for scenario in drawn for fault in scenario.faults)
+    assert any(fault.midway for scenario in drawn for fault in scenario.faults)
     assert any(scenario.disk.sync_high for scenario in drawn)
     assert any(scenario.network.link_bandwidth for scenario in drawn)
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}

@@ -8,9 +8,10 @@ import sys
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
-from overlay.links.messages import Ack
+from overlay.links.messages import Ack, Batch
 from sim.network import Conditions
 from sim.world import World
 from tests.support.fake_node import FakeNode
@@ -257,6 +258,28 @@ def test_some_frames_come_twice_but_in_order() -> None:
     assert got == sorted(got)
     assert list(dict.fromkeys(got)) == list(range(200))
     assert 250 < len(got) < 350
+
+
+def test_some_batches_arrive_with_one_wrong_bit() -> None:
+    world, one, two = listening()
+    world.network.conditions = Conditions(damage=0.5)
+    body = msgspec.msgpack.encode([["Text", "x" * 100]])
+    for number in range(200):
+        world.drivers[one].write(
+            world.node(one).connections[0], Batch(number, 0, 0, 0, False, body)
+        )
+    say(world, one, 7)
+    world.run(1)
+    *batches, ack = world.node(two).frames
+    assert ack == Ack(7, 0)
+    wrong = [bits(batch.body, body) for batch in batches if batch.body != body]
+    assert set(wrong) == {1}
+    assert 60 < len(wrong) == world.network.damaged < 140
+
+
+def bits(one: bytes, two: bytes) -> int:
+    """How many differ."""
+    return (int.from_bytes(one) ^ int.from_bytes(two)).bit_count()
 
 
 def test_a_paused_process_misses_nothing_and_does_nothing() -> None:
