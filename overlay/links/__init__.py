@@ -27,7 +27,7 @@ only.
 **Silence.** A peer's silence counts while something sent to it is unacknowledged, and while the
 link is watched: whoever needs a peer watched for failure without talking to it pins it (`pin`),
 once for all roles. A watched link that is quiet asks once per heartbeat ("are you there?"), and the
-other side answers. All other links are free: a node has some forty, since views change, and two in
-a hundred of them are watched. (With heartbeats on every link an idle node wrote 45 frames a second,
-of which it needed two.)
+other side answers. All other links are free: a node has some forty, since views change, and one in
+two hundred of them is watched. (With heartbeats on every link a node without work wrote 47 frames a
+second; it writes 3.)
 """
