@@ -125,6 +125,9 @@ class _Scale:
         self.ends = {
             name: sorted(dict.fromkeys([BOTTOM, TOP, *cuts])) for name, cuts in ends.items()
         }
+        self.weight = {  # of an event that has a value in one step of the scale
+            name: self.presence[name] / (len(cuts) - 1) for name, cuts in self.ends.items()
+        }
 
     def spans(self, box: Box) -> _Spans:
         """The box in places on the scale."""
@@ -148,7 +151,21 @@ class _Scale:
         """The estimated share of events that a box admits."""
         share = 1.0
         for name, (lo, hi) in spans.items():
-            share *= self.presence[name] * (hi - lo) / (len(self.ends[name]) - 1)
+            share *= self.weight[name] * (hi - lo)
+        return share
+
+    def joined_size(self, left: _Spans, right: _Spans) -> float:
+        """`size` of `_join`, without making it: nearly all pairs are looked at and not taken."""
+        if len(right) < len(left):
+            left, right = right, left
+        share = 1.0
+        for name, (lo, hi) in left.items():
+            other = right.get(name)
+            if other is not None:
+                low, high = other
+                share *= self.weight[name] * (
+                    (hi if hi > high else high) - (lo if lo < low else low)
+                )
         return share
 
 
@@ -164,10 +181,11 @@ def _join(left: _Spans, right: _Spans) -> _Spans:
 
 
 def _inside(inner: _Spans, outer: _Spans) -> bool:
-    return all(
-        (span := inner.get(name)) is not None and span[0] >= lo and span[1] <= hi
-        for name, (lo, hi) in outer.items()
-    )
+    for name, (lo, hi) in outer.items():
+        span = inner.get(name)
+        if span is None or span[0] < lo or span[1] > hi:
+            return False
+    return True
 
 
 class _Cluster:
@@ -185,7 +203,7 @@ class _Cluster:
         """Find the partner with which merging admits least that is new."""
         self.partner = None
         for other in others:
-            growth = scale.size(_join(self.spans, other.spans)) - self.size - other.size
+            growth = scale.joined_size(self.spans, other.spans) - self.size - other.size
             if self.partner is None or growth < self.growth:
                 self.partner, self.growth = other, growth
 

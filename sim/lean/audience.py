@@ -2,7 +2,7 @@
 
 Nothing here knows of pivots, trees or hosts. A subscription's attributes are bits; an array
 operation over all subscriptions leaves those that ask for nothing but what the event has, and of
-these each is asked.
+these another one looks at all ranges.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ class Audience:
                 words[name // WORD][number] |= 1 << (name % WORD)
         self._asked = [np.array(word, dtype=np.uint64) for word in words]
         self._by_attribute: dict[int, NDArray[np.int64]] = {}
+        # All ranges one after the other: attribute, low, high; and where each subscription's begin.
+        self._ranges = np.array(
+            [(name, *span) for one in subscriptions for name, span in one.ranges.items()],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        self._count = np.array([len(one.ranges) for one in subscriptions], dtype=np.int64)
+        self._start = np.cumsum(self._count) - self._count
+        self._values = np.zeros(attributes, dtype=np.int64)
 
     def matching(self, event: dict[int, int]) -> list[int]:
         """The numbers of the subscriptions that match."""
@@ -38,8 +46,18 @@ class Audience:
         open_ = np.zeros(len(self.subscriptions), dtype=np.uint64)
         for asked, mask in zip(self._asked, lacking, strict=True):
             open_ |= asked & np.uint64(mask)
-        candidates = np.flatnonzero(open_ == 0).tolist()
-        return [number for number in candidates if self.subscriptions[number].matches(event)]
+        candidates = np.flatnonzero(open_ == 0)
+        if not len(candidates):
+            return []
+        self._values[list(event)] = list(event.values())
+        count = self._count[candidates]
+        first = np.cumsum(count) - count  # of each candidate, among the rows taken
+        taken = np.arange(count.sum()) + np.repeat(self._start[candidates] - first, count)
+        names, lows, highs = self._ranges[taken].T
+        values = self._values[names]
+        met = np.logical_and.reduceat((lows <= values) & (values <= highs), first)
+        found: list[int] = candidates[met].tolist()
+        return found
 
     def copies(self, event: dict[int, int]) -> int:
         """What counting (C8) sends: for each attribute a copy to each node whose range it meets."""
