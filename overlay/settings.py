@@ -56,6 +56,7 @@ class WalkSettings(Group, frozen=True):
 
     hops: Count = 10  # CBDLO 5.3: at most 10 hops
     trace: Count = 10  # the last k nodes; the paper leaves k open, so: as long as the walk
+    always: bool = False  # walk also for trees whose owner is known; counting routing does
     timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; wild guess
 
 
@@ -74,7 +75,8 @@ class ClusterSettings(Group, frozen=True):
     """Clusters (P1)."""
 
     size: Annotated[int, Meta(ge=1, le=64)] = 5  # MECHANISMS.md: five unless told
-    split_trees: Count = 8  # a cluster that owns more attribute trees than this splits its arc
+    split_trees: Count = 1_000  # a cluster that owns more attribute trees than this splits its arc:
+    # as few clusters as the load allows, since trees of one cluster can share hosts; wild guess
     split_registrations: Count = 20_000  # … or more registrations; both a simple threshold
     recruit_period: Seconds = 0.5  # wild guess
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; wild guess
@@ -84,7 +86,9 @@ class TreeSettings(Group, frozen=True):
     """Attribute trees (C5 to C10)."""
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
-    split_at: Count = 256  # registrations in one virtual node before it is cut; wild guess
+    host_entries: Count = 1_000  # registrations in all virtual nodes that one host serves, before
+    # some move to another member (C6, packing.py); wild guess
+    split_at: Count = 1_000  # registrations in one virtual node before it is cut: a host's worth
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess
     summary_boxes: Count = 64  # of one tree's summary for publishers (C9); wild guess

@@ -122,10 +122,13 @@ def _settings(rng: Random) -> Settings:
             access_points=pick((1, 4, 100)),
             per_attribute=pick((1, 3)),
         ),
-        walk=WalkSettings(hops=pick((1, 4, 10)), trace=pick((1, 3, 10))),
+        walk=WalkSettings(
+            hops=pick((1, 4, 10)), trace=pick((1, 3, 10)), always=pick((True, False))
+        ),
         cluster=ClusterSettings(size=pick((1, 3, 5, 5)), split_trees=pick((1, 3, 8))),
         tree=TreeSettings(
             routing=pick(("pivot", "counting")),
+            host_entries=pick((3, 20, 1_000)),
             split_at=pick((2, 4, 16, 256)),
             nobody_term=pick((2.0, 10.0)),
             lease=pick((12.0, 60.0)),

@@ -153,6 +153,11 @@ class Clusters(Machine):
         found for it. Ignored unless this node is the primary and none is under way."""
         self.handovers.request_split(middle)
 
+    def want(self, members: int) -> None:
+        """Recruit until the cluster has so many members, for the load's sake. It keeps those that
+        it has when less will do."""
+        self.recruiting.needed = members
+
     def prefer(self, peers: Sequence[Peer]) -> None:
         """Recruit these first (those that subscribe to the own attributes)."""
         self.recruiting.prefer(peers)

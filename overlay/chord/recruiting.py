@@ -19,6 +19,9 @@ from overlay.settings import ClusterSettings
 OUTSTANDING = 2
 """Nodes asked at a time: one at a time is slow, many overshoot; wild guess."""
 
+MEMBERS_MOST = 64
+"""Members that the load may recruit: as many as `cluster.size` may ask for."""
+
 ASK_AGAIN = 5.0
 """Seconds for which a node that refused is left in peace; wild guess."""
 
@@ -48,7 +51,8 @@ class Recruiting:
         self.seat = seat
         self.members = members
         self.port = seat.port
-        self.wanted = settings.size  # members that the cluster should have
+        self.wanted = settings.size  # members that the cluster should have …
+        self.needed = 0  # … and that its load needs (at most MEMBERS_MOST)
         self.exhausted_since: float | None = None  # nobody joined, nobody is left to ask
         self._preferred: tuple[Peer, ...] = ()
         self._asked: dict[NodeId, Peer] = {}
@@ -57,6 +61,7 @@ class Recruiting:
     def begin(self) -> None:
         """This node leads a cluster now."""
         self.wanted = self.settings.size
+        self.needed = 0
         self.exhausted_since = None
         self._asked.clear()
         self._round()
@@ -100,7 +105,7 @@ class Recruiting:
         )
         if not message.accepted:
             self._refused[sender.id] = self.port.now + ASK_AGAIN
-        elif wanted and len(self._cluster_members()) < self.wanted:
+        elif wanted and len(self._cluster_members()) < self._target():
             self.port.count("recruits")
             self.exhausted_since = None
             self.members.admit(sender)
@@ -126,6 +131,9 @@ class Recruiting:
             self.port.cancel_timer(RecruitTimeout(node))
             self._refused[node] = self.port.now + ASK_AGAIN
 
+    def _target(self) -> int:
+        return max(self.wanted, min(self.needed, MEMBERS_MOST))
+
     def _round(self) -> None:
         self.port.set_timer(self.settings.recruit_period, RecruitRound())
         now = self.port.now
@@ -136,7 +144,7 @@ class Recruiting:
         cluster = self.seat.cluster
         if cluster is None or self.seat.leaving:
             return
-        room = min(OUTSTANDING, self.wanted - len(self._cluster_members())) - len(self._asked)
+        room = min(OUTSTANDING, self._target() - len(self._cluster_members())) - len(self._asked)
         if room <= 0:
             return
         candidates = self._candidates()

@@ -33,10 +33,14 @@ from overlay.upper_tree.messages import Assign, Assigned, Install
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.owner import BalanceDue, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
+from overlay.upper_tree.placement import Placement
 from overlay.upper_tree.state import MapChanged, Uprooted
 
 LOOK_PERIOD = 1.0
 """Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
+
+LEADERS = 2
+"""Members beside the match brokers: primary and standby (P1)."""
 
 UPROOT_AFTER = 5.0
 """Seconds that a tree without registrations stands, for a subscriber who comes back. Wild guess."""
@@ -53,6 +57,8 @@ class Balance(Machine):
         super().__init__(port)
         self.settings = settings
         self.owner = owner
+        self.placement = Placement(settings.tree.host_entries)
+        self.plan = self.placement.plan
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -72,7 +78,12 @@ class Balance(Machine):
         self.owner.balance_alarm.rang()
         if not self.owner.clusters.is_primary:
             return
-        for attribute, owned in list(self.owner.trees.items()):
+        owner = self.owner
+        self.plan = self.placement.look(
+            owner.parts(), owner.popularity, owner.fit_hosts(), self.port.now
+        )
+        owner.clusters.want(self.plan.wanted + LEADERS)
+        for attribute, owned in list(owner.trees.items()):
             if not owned.changing and self.owner.owns(attribute):
                 self._step(owned)
             elif not owned.changing and self.owner.is_departing(attribute):
@@ -166,8 +177,10 @@ class Balance(Machine):
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:
         fit = {peer.id for peer in self.owner.fit_hosts()}
         for index, entry in enumerate(owned.tree.map.entries):
-            if entry.host.id not in fit:
-                host = self.owner.emptiest_host()
+            host = self.plan.hosts.get((owned.tree.attribute, entry.interval))
+            if host is None or host.id not in fit:
+                host = entry.host if entry.host.id in fit else self.owner.home()
+            if host.id != entry.host.id:
                 return owned.tree.map.moved(self.owner.next_version(), index, host)
         return None
 

@@ -22,10 +22,11 @@ from itertools import zip_longest
 
 import msgspec
 
-from matching import Conjunction, Cut, compile_selector
+from matching import Cut
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
+from overlay.upper_tree.compiled import boxes_of
 from overlay.upper_tree.events import BeliefEnded
 from overlay.upper_tree.messages import (
     EVENT_TREE,
@@ -38,7 +39,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owned import OwnedTree, Waiting
 from overlay.upper_tree.owner import Owner
-from overlay.upper_tree.summary import Box, box_of, contains, summary_of
+from overlay.upper_tree.summary import Box, contains, summary_of
 
 REST = 2.0
 """Seconds without a registration at odds after which a summary is made anew. Wild guess."""
@@ -137,8 +138,8 @@ class Beliefs(Machine):
         boxes: list[Box] = []
         for id_, registration in owned.tree.registrations.items():
             if id_ not in owned.boxes:  # of a tree that was taken over
-                found = compile_selector(registration.selector).conjunctions
-                owned.boxes[id_] = tuple(map(box_of, found))
+                owned.boxes[id_] = boxes_of(registration.selector)
+                self.owner.popularity.add(owned.boxes[id_])
             boxes += owned.boxes[id_]
         owned.summary = summary_of(boxes, self.settings.summary_boxes, SLACK)
         owned.summarised = count
@@ -149,12 +150,9 @@ class Beliefs(Machine):
 
     # --- taking back ---
 
-    def take(
-        self, owned: OwnedTree, waiting: Waiting, conjunctions: tuple[Conjunction, ...]
-    ) -> None:
-        """A new registration: take back what it contradicts."""
-        boxes: tuple[Box, ...] = tuple(map(box_of, conjunctions))
-        owned.boxes[waiting.registration.id] = boxes
+    def take(self, owned: OwnedTree, waiting: Waiting) -> None:
+        """A new registration, whose boxes are known: take back what it contradicts."""
+        boxes = owned.boxes[waiting.registration.id]
         summary = owned.summary
         admitted = summary is not None and all(
             any(contains(outer, box) for outer in summary.boxes) for box in boxes

@@ -4,8 +4,10 @@
                  └────► ask the owner ──► found   an entry, by ring
                                      └──► absent  nobody subscribes: believed for a term
 
-An attribute that was absent before, or whose known entries proved wrong several times, is asked
-for at the owner at once. Many attributes travel together, in walks as in questions.
+An attribute whose owner is known, that was absent before, or whose known entries proved wrong
+several times, is asked for at the owner at once: one question for all attributes of an event that
+one cluster owns, which brings the summaries as well (`walk.always` and counting routing walk all
+the same, as the paper has it). Many attributes travel together, in walks as in questions.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Finder(Machine):
     ) -> None:
         super().__init__(port)
         self.settings = settings
+        self._always = settings.walk.always or settings.tree.routing == "counting"
         self.walker = walker
         self.ring = ring
         self.locations = locations
@@ -98,14 +101,19 @@ class Finder(Machine):
         `stale`: an entry that was known proved wrong, so the walk has half the hops (C10).
         """
         new = [a for a in dict.fromkeys(attributes) if a not in self.searches]
-        walked = [a for a in new if not self.locations.was_absent(a)]
-        asked = [a for a in new if self.locations.was_absent(a)]
+        walked = [a for a in new if self._is_worth_a_walk(a)]
+        asked = [a for a in new if a not in walked]
         for attribute in walked:
             self.searches[attribute] = Search("walk")
         if walked:
             limit = self.settings.walk.hops
             self.walker.walk(walked, max(1, limit // 2) if stale else limit)
         self.ask_ring(asked)
+
+    def _is_worth_a_walk(self, attribute: str) -> bool:
+        if self.locations.was_absent(attribute):
+            return False
+        return self._always or self.ring.owner(attribute_key(attribute)) is None
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
         """Ask the owners, without a walk."""

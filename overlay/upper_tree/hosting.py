@@ -9,11 +9,12 @@ and where, so that the next one goes there directly. A host that does not serve 
 
 from __future__ import annotations
 
-from matching import Groups, SelectorError, compile_selector
+from matching import Groups
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError
+from overlay.machine import Handlers, Machine, Peer, Port
 from overlay.settings import Settings
+from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import Assign, Assigned, Install, Installed, Uninstall, Visit
 from overlay.upper_tree.visiting import VisitInHand
@@ -49,11 +50,7 @@ class Hosting(Machine):
         """Registrations may come before the interval is assigned."""
         tree = self._tree(message.attribute)
         for registration in message.registrations:
-            try:
-                predicate = compile_selector(registration.selector)
-            except SelectorError as error:
-                raise ProtocolError(f"a registration that does not compile: {error}") from error
-            tree.install(registration, predicate)
+            tree.install(registration, compiled(registration.selector))
         ids = tuple(registration.id for registration in message.registrations)
         self.port.send(sender, Installed(message.attribute, ids))
 

@@ -46,10 +46,19 @@ class Location(msgspec.Struct, frozen=True, array_like=True):
 
 class Register(Message, frozen=True):
     """Take these registrations; planted if the tree is not there. `incarnation` is the
-    subscriber's: its leases are renewed under it."""
+    subscriber's: its leases are renewed under it. `final`: do not send them elsewhere."""
 
     incarnation: int
     registrations: tuple[Registration, ...]
+    final: bool = False
+
+
+class BetterPivots(Message, frozen=True):
+    """I did not take these: (id, the attribute that you named, one with far less traffic), and the
+    popularity of the attributes here (C9)."""
+
+    registrations: tuple[tuple[str, str, str], ...]
+    popularity: tuple[tuple[str, int], ...]
 
 
 class Registered(Message, frozen=True):

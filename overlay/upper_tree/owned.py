@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from matching import Interval
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Registration
-from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.partition import PartitionMap, overlap_count
 from overlay.upper_tree.state import Tree
 from overlay.upper_tree.summary import Box, Summary
 
@@ -58,6 +58,19 @@ class OwnedTree:
         """Hosts that may not hold what the map says: their link was lost, or they prepared a change
         that was given up. They are given all anew (balance.py)."""
         self.empty_since: float | None = None
+        self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
+
+    def counts(self) -> list[int]:
+        """How many registrations each virtual node has, of the coming map if there is one."""
+        map_, registrations = self.next or self.tree.map, self.tree.registrations
+        if len(map_.entries) == 1:
+            return [len(registrations)]
+        key = (map_.version, len(registrations))
+        if self._counted[0] != key:
+            intervals = [registration.interval for registration in registrations.values()]
+            counts = [overlap_count(entry.interval, intervals) for entry in map_.entries]
+            self._counted = (key, counts)
+        return self._counted[1]
 
     @property
     def changing(self) -> bool:

@@ -27,6 +27,8 @@ from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, T
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Assign, NotOwner
 from overlay.upper_tree.owned import OwnedTree
+from overlay.upper_tree.pivots import Popularity
+from overlay.upper_tree.placement import Part
 from overlay.upper_tree.state import ClusterState, Operation, Told, decode, encode
 from overlay.upper_tree.told import ToldTable
 
@@ -68,6 +70,9 @@ class ClusterView(Protocol):
     def release(self, peer: Peer) -> None:
         """Answer to MemberLeaving."""
 
+    def want(self, members: int) -> None:
+        """Recruit until the cluster has so many."""
+
     def request_split(self, middle: Key) -> None:
         """Give the arc up to `middle` to a new cluster, if possible."""
 
@@ -98,6 +103,7 @@ class Owner(Machine):
         self.balance_alarm = Alarm(port, BalanceDue())
         self.state = ClusterState()
         self.told = ToldTable(settings.tree.nobody_term)
+        self.popularity = Popularity()
         self.trees: dict[str, OwnedTree] = {}  # only at the primary
         self.dead: dict[NodeId, None] = {}  # hosts whose link is down
         self.leaving: dict[NodeId, Peer] = {}  # members that want to be released
@@ -210,6 +216,7 @@ class Owner(Machine):
         self._key = None
         self._departing = None
         self.trees.clear()
+        self.popularity.clear()
         self.port.watch("hosts", ())
         self.balance_alarm.cancel()
 
@@ -236,7 +243,8 @@ class Owner(Machine):
         moves them when it wants."""
         self._departing = None
         for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
-            del self.trees[attribute]
+            for boxes in self.trees.pop(attribute).boxes.values():
+                self.popularity.remove(boxes)
             del self.state.trees[attribute]
         self.watch_hosts()
 
@@ -299,13 +307,34 @@ class Owner(Machine):
 
     def emptiest_host(self) -> Peer:
         """The fit host with the least to match."""
-        load: dict[NodeId, float] = {}
-        for owned in self.trees.values():
-            entries = (owned.next or owned.tree.map).entries
-            share = 1 + len(owned.tree.registrations) / len(entries)
-            for entry in entries:
-                load[entry.host.id] = load.get(entry.host.id, 0.0) + share
-        return min(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0.0))
+        load = self._load()
+        return min(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
+
+    def home(self) -> Peer:
+        """Who serves a new tree: the fullest fit host that has room, so that trees share hosts."""
+        load, room = self._load(), self.settings.tree.host_entries
+        fit = self.fit_hosts()
+        with_room = [peer for peer in fit if load.get(peer.id, 0) < room]
+        if not with_room:
+            return self.emptiest_host()
+        return max(with_room, key=lambda peer: load.get(peer.id, 0))
+
+    def _load(self) -> dict[NodeId, int]:
+        """Per host the registrations in its virtual nodes, and these."""
+        load: dict[NodeId, int] = {}
+        for part in self.parts():
+            load[part.host] = load.get(part.host, 0) + 1 + part.registrations
+        return load
+
+    def parts(self) -> list[Part]:
+        """All virtual nodes, where they are or are going to be."""
+        return [
+            Part(attribute, entry.interval, entry.host.id, count)
+            for attribute, owned in self.trees.items()
+            for entry, count in zip(
+                (owned.next or owned.tree.map).entries, owned.counts(), strict=True
+            )
+        ]
 
     def live_strays(self, owned: OwnedTree) -> bool:
         """Whether a host that can be reached has to be given all anew."""

@@ -23,11 +23,12 @@ unlike the name itself, does not make all of one application's attributes follow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matching import Interval
 from matching.values import WHOLE_TYPES
 from overlay.chord.keys import attribute_key
+from overlay.upper_tree.summary import Box
 
 POINT = 1 / 64
 """The share of an attribute's values that one value is taken for; *wild guess*."""
@@ -75,6 +76,37 @@ def choose_pivot(
     least = min(price for price, _, _ in priced)
     equal = [(name, interval) for price, name, interval in priced if price == least]
     return equal[0] if len(equal) == 1 else min(equal, key=_by_hash)
+
+
+class Popularity(dict[str, int]):
+    """attribute -> conjunctions that ask for it, as counted here; an attribute that nobody asks
+    for is not in it."""
+
+    def add(self, boxes: Iterable[Box]) -> None:
+        """Count the attributes of these conjunctions (`box_of`)."""
+        for box in boxes:
+            for name, _ in box:
+                self[name] = self.get(name, 0) + 1
+
+    def remove(self, boxes: Iterable[Box]) -> None:
+        """They are gone; to be called once for what was added once."""
+        for box in boxes:
+            for name, _ in box:
+                self[name] -= 1
+                if not self[name]:
+                    del self[name]
+
+
+WORTH_MOVING = 2
+"""A registration is sent to a better pivot if there is so many times less traffic. Wild guess."""
+
+
+def better_pivot(attribute: str, box: Box, popularity: Mapping[str, int]) -> str | None:
+    """Where a conjunction had better be registered than under `attribute`; None: it may stay."""
+    best, interval = choose_pivot(box, popularity)
+    least = traffic(best, interval, popularity)
+    here = traffic(attribute, dict(box)[attribute], popularity)
+    return best if best != attribute and here > WORTH_MOVING * least else None
 
 
 def _by_hash(pivot: tuple[str, Interval]) -> str:

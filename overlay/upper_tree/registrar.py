@@ -1,7 +1,8 @@
 """The subscriber's side: each conjunction finds its place, and its lease is kept (C8, C9).
 
-*pivot*: a conjunction is registered in one tree, that of its most selective null-rejecting
-attribute; one that has none goes to the reserved tree `$event`, which every event visits.
+*pivot*: a conjunction is registered in one tree, that of the null-rejecting attribute with the
+least traffic (pivots.py), as far as is known here; an owner that knows better says so, once. One
+that has none goes to the reserved tree `$event`, which every event visits.
 
 *counting*: each null-rejecting constraint of the conjunction is registered alone in its attribute's
 tree, and the receiving node counts (receiver.py).
@@ -19,13 +20,15 @@ from matching import EVERYTHING, Interval, Predicate
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
+from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
     EVENT_TREE,
+    BetterPivots,
     Register,
     Registered,
     Registration,
@@ -35,9 +38,14 @@ from overlay.upper_tree.messages import (
     Unregistered,
 )
 from overlay.upper_tree.owner import RingView
+from overlay.upper_tree.pivots import choose_pivot
 
 PAUSE = 0.25
 """Seconds between looks at what has not been answered; wild guess."""
+
+
+POPULARITY_MOST = 4_096
+"""Attributes whose popularity is remembered; wild guess."""
 
 
 class RegisterDue(Timer, frozen=True):
@@ -52,15 +60,18 @@ class Placed:
     """A registration of ours and how far it is."""
 
     __slots__ = (
-        "acknowledged", "again_at", "asked", "redirected", "registration", "subscription",
+        "acknowledged", "again_at", "asked", "final", "redirected", "registration", "sent",
+        "subscription",
     )  # fmt: skip
 
-    def __init__(self, subscription: str, registration: Registration) -> None:
+    def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
         self.subscription = subscription
         self.registration = registration
         self.acknowledged = False
         self.asked: NodeId = ""  # the owner that it was sent to
         self.again_at = 0.0  # when to send it once more
+        self.final = final  # an owner has named the pivot
+        self.sent = 0  # how often
         self.redirected = False  # it was sent on at once to an owner that another one named
 
 
@@ -77,11 +88,13 @@ class Registrar(Machine):
         self._again = Alarm(port, RegisterDue())
         self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
         self._leaving = False
+        self.popularity: dict[str, int] = {}  # of attributes, as owners told (pivots.py)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
             Registered: self.on_registered,
+            BetterPivots: self.on_better_pivots,
             Unregistered: self.on_unregistered,
             RenewRefused: self.on_renew_refused,
             OwnerFound: self.on_owner_found,
@@ -123,7 +136,9 @@ class Registrar(Machine):
                     yield self._placed(subscription, id_, attribute, text, constraint.hull)
                 continue
             pivots = conjunction.pivots()
-            attribute, interval = pivots[0] if pivots else (EVENT_TREE, EVERYTHING)
+            attribute, interval = (
+                choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
+            )
             text = conjunction.predicate().text
             yield self._placed(subscription, id_, attribute, text, interval)
 
@@ -160,7 +175,7 @@ class Registrar(Machine):
 
     def _place(self, placed: Iterable[Placed]) -> None:
         """Send to the owners that are known; look for the others."""
-        batches: dict[NodeId, tuple[Peer, list[Placed]]] = {}
+        batches: dict[tuple[NodeId, bool], tuple[Peer, list[Placed]]] = {}
         for one in placed:
             key = attribute_key(one.registration.attribute)
             owner = self.ring.owner(key)
@@ -170,10 +185,12 @@ class Registrar(Machine):
                 self.ring.find(key)
             else:
                 one.asked = owner.primary.id
-                batches.setdefault(owner.primary.id, (owner.primary, []))[1].append(one)
-        for peer, batch in batches.values():
+                one.sent += 1
+                group = (owner.primary.id, one.final)
+                batches.setdefault(group, (owner.primary, []))[1].append(one)
+        for (_, final), (peer, batch) in batches.items():
             for registrations in in_batches((p.registration for p in batch), weigh_registration):
-                self.port.send(peer, Register(self.incarnation, registrations))
+                self.port.send(peer, Register(self.incarnation, registrations, final))
         self._again.within(PAUSE)
 
     def on_owner_found(self, event: OwnerFound) -> None:
@@ -199,6 +216,31 @@ class Registrar(Machine):
         for subscription in touched:
             if self.is_ready(subscription):
                 self.port.emit(SubscriptionReady(subscription))
+
+    def on_better_pivots(self, sender: Peer, message: BetterPivots) -> None:
+        """The owner knows an attribute with less traffic: register there instead."""
+        for name, count in message.popularity:
+            self.popularity[name] = count
+            if len(self.popularity) > POPULARITY_MOST:
+                del self.popularity[next(iter(self.popularity))]
+        moved = []
+        for id_, attribute, better in message.registrations:
+            placed = self.placed.get((attribute, id_))
+            if placed is None or placed.acknowledged or placed.final:
+                continue
+            old = placed.registration
+            (conjunction,) = compiled(old.selector).conjunctions
+            interval = dict(conjunction.pivots()).get(better)
+            if interval is None:
+                raise ProtocolError("a pivot that the conjunction has not")
+            new = Registration(id_, better, self.port.me, old.selector, interval)
+            del self.placed[attribute, id_]
+            moved.append(Placed(placed.subscription, new, final=True))
+            self.placed[better, id_] = moved[-1]
+            if placed.sent > 1:  # an earlier or later attempt may have been taken
+                self.ending[attribute, id_] = self.port.now
+        self._place(moved)
+        self._end()
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Another owner, or the same one a little later."""

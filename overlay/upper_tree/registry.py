@@ -14,7 +14,6 @@ A registration is acknowledged (SUBACK) when three things are so:
 
 from __future__ import annotations
 
-from matching import SelectorError, compile_selector
 from overlay.chord.events import Committed, RoleChanged
 from overlay.machine import (
     Alarm,
@@ -29,10 +28,12 @@ from overlay.machine import (
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.beliefs import Beliefs
+from overlay.upper_tree.compiled import boxes_of
 from overlay.upper_tree.events import BeliefEnded, MapSettled
 from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
 from overlay.upper_tree.messages import (
     Assign,
+    BetterPivots,
     Install,
     Installed,
     Register,
@@ -47,7 +48,9 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.owned import OwnedTree, Waiting
 from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.pivots import better_pivot
 from overlay.upper_tree.state import Added, Ended, MapChanged, Tree
+from overlay.upper_tree.summary import Box
 
 
 class LeaseSweep(Timer, frozen=True):
@@ -59,6 +62,7 @@ class Registry(Machine):
 
     def __init__(self, port: Port, settings: Settings, owner: Owner, beliefs: Beliefs) -> None:
         super().__init__(port)
+        self.counting = settings.tree.routing == "counting"
         self.owner = owner
         self.beliefs = beliefs
         self.leases = LeaseTable(settings.tree.lease)
@@ -85,38 +89,65 @@ class Registry(Machine):
         if len(message.registrations) > MAX_BATCH:
             raise ProtocolError("too many registrations in one message")
         foreign: dict[str, None] = {}
+        better: list[tuple[str, str, str]] = []
         for registration in message.registrations:
+            attribute = registration.attribute
             if registration.subscriber.id != sender.id:
                 raise ProtocolError("a registration for somebody else")
-            if self.owner.owns(registration.attribute):
-                self._take(registration, message.incarnation)
-            else:
-                foreign[registration.attribute] = None
+            if not self.owner.owns(attribute):
+                foreign[attribute] = None
+            elif not self._is_known(registration):
+                boxes = boxes_of(registration.selector)
+                pivot = None if message.final else self._better(attribute, boxes)
+                if pivot is None:
+                    self._take(registration, boxes, message.incarnation)
+                else:
+                    better.append((registration.id, attribute, pivot))
         self.owner.refuse(sender, foreign)
+        if better:
+            self._direct(sender, better)
         self.leases.touch(sender.id, message.incarnation, self.port.now)
 
-    def _take(self, registration: Registration, incarnation: int) -> None:
+    def _is_known(self, registration: Registration) -> bool:
+        """Whether we have it already; its SUBACK is given again if it was given."""
+        owned = self.owner.trees.get(registration.attribute)
+        if owned is None or owned.tree.registrations.get(registration.id) != registration:
+            return False
+        if registration.id not in owned.waiting:
+            self._acknowledge(owned.tree, [registration])
+        return True
+
+    def _better(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
+        """A pivot with far less traffic, as far as this cluster knows (C9)."""
+        if self.counting or len(boxes) != 1 or attribute not in dict(boxes[0]):
+            return None
+        return better_pivot(attribute, boxes[0], self.owner.popularity)
+
+    def _direct(self, subscriber: Peer, better: list[tuple[str, str, str]]) -> None:
+        """Send registrations elsewhere, with what makes the subscriber choose well next time."""
+        names = dict.fromkeys(name for _, *pivots in better for name in pivots)
+        known = self.owner.popularity
+        counts = tuple((name, known.get(name, 0)) for name in names)
+        self.port.count("registrations_directed", len(better))
+        self.port.send(subscriber, BetterPivots(tuple(better), counts))
+
+    def _take(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
         attribute = registration.attribute
         owned = self.owner.trees.get(attribute)
-        if owned is not None and owned.tree.registrations.get(registration.id) == registration:
-            if registration.id not in owned.waiting:
-                self._acknowledge(owned.tree, [registration])
-            return
-        try:
-            predicate = compile_selector(registration.selector)
-        except SelectorError as error:  # no host could install it, now or after any move
-            raise ProtocolError(f"a registration that does not compile: {error}") from error
         if owned is None:
             owned = self._plant(attribute)
         index = self.owner.append(Added(attribute, registration, incarnation))
         waiting = owned.waiting[registration.id] = Waiting(registration, index)
-        self.beliefs.take(owned, waiting, predicate.conjunctions)
+        self.owner.popularity.remove(owned.boxes.pop(registration.id, ()))
+        self.owner.popularity.add(boxes)
+        owned.boxes[registration.id] = boxes
+        self.beliefs.take(owned, waiting)
         for host in owned.hosts_overlapping(registration.interval).values():
             self.port.send(host, Install(attribute, (registration,)))
         self.owner.balance_soon()
 
     def _plant(self, attribute: str) -> OwnedTree:
-        host = self.owner.emptiest_host()
+        host = self.owner.home()
         map_ = PartitionMap.single(self.owner.next_version(), host)
         self.owner.append(MapChanged(attribute, map_.version, map_.entries))
         owned = self.owner.adopt(attribute)
@@ -208,7 +239,7 @@ class Registry(Machine):
         self.owner.append(Ended(attribute, ids))
         for id_ in ids:
             owned.waiting.pop(id_, None)
-            owned.boxes.pop(id_, None)
+            self.owner.popularity.remove(owned.boxes.pop(id_, ()))
         for host in self.owner.reachable_hosts(owned).values():
             self.port.send(host, Uninstall(attribute, ids))
         self.owner.balance_soon()

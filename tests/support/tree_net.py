@@ -166,6 +166,7 @@ class FakeClusters:
         self.released: list[str] = []
         self.split_at: list[Key] = []
         self.giving_away: Cluster | None = None
+        self.wanted = 0
 
     @property
     def is_primary(self) -> bool:
@@ -194,6 +195,9 @@ class FakeClusters:
 
     def release(self, peer: Peer) -> None:
         self.released.append(peer.id)
+
+    def want(self, members: int) -> None:
+        self.wanted = members
 
     def request_split(self, middle: Key) -> None:
         self.split_at.append(middle)

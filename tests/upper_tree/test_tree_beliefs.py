@@ -44,7 +44,7 @@ class Rig:
         return self.take(made)
 
     def take(self, made: Registration) -> bool:
-        self.port.hear(Register(1, (made,)), S)
+        self.port.hear(Register(1, (made,), final=True), S)
         self.node.clusters.commit()
         self.port.hear(Installed(made.attribute, (made.id,)), H)
         return made.id in self.acknowledged()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
@@ -24,6 +27,7 @@ from overlay.upper_tree.messages import (
     TreeSummary,
 )
 from overlay.upper_tree.summary import summarise
+from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
 OWNER = peer("o")
@@ -42,9 +46,9 @@ class FakeWalker:
 class Seeker:
     """A finder with what it needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Settings | None = None) -> None:
         self.port = TreePort("pub")
-        self.settings = Settings()
+        self.settings = chosen or settings(walk={"always": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
         self.locations = Locations(100)
         self.finder = Finder(self.port, self.settings, self.walker, self.ring, self.locations)
@@ -135,11 +139,24 @@ def test_the_term_of_nobody_counts_from_the_question() -> None:
 
 def test_what_was_absent_is_asked_for_without_a_walk() -> None:
     node = Seeker()
-    node.ring.learn(cluster_of("o"))
     node.locations.absent("x", node.port.now, "o", node.port.now)
     node.finder.seek(["x", "y"])
     assert node.walker.walks == [(("y",), 10)]
-    assert node.asked() == [("o", ("x",))]
+    assert node.ring.asked == [attribute_key("x")]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "walks"),
+    [({}, False), ({"walk": {"always": True}}, True), ({"tree": {"routing": "counting"}}, True)],
+)
+def test_a_known_owner_is_asked_for_all_at_once_without_a_walk(
+    chosen: dict[str, Any], walks: bool
+) -> None:
+    node = Seeker(settings(**chosen))
+    node.ring.learn(cluster_of("o"))
+    node.finder.seek(["x", "y"])
+    assert node.walker.walks == ([(("x", "y"), 10)] if walks else [])
+    assert node.asked() == ([] if walks else [("o", ("x", "y"))])
 
 
 def test_after_a_stale_entry_the_walk_has_half_the_hops() -> None:

@@ -18,7 +18,7 @@ from tests.support.overlays import (
     with_role,
 )
 
-SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
+SPREAD = settings(tree={"split_at": 6, "host_entries": 6}, cluster={"split_trees": 100_000})
 
 
 def served(seed: int) -> World:
