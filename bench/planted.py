@@ -202,8 +202,8 @@ PLANTED = (
     one(
         "virtual nodes that stay with the dead", "P4",
         TREE + "balance.py",
-        "            if entry.host.id not in fit:\n",
-        "            if entry.host.id not in fit and entry.host.id not in self.owner.dead:\n",
+        "            if host.id != entry.host.id:\n",
+        "            if host.id != entry.host.id and entry.host.id not in self.owner.dead:\n",
     ),
     one(
         "a gap in a link's numbers overlooked", "M3",

@@ -46,7 +46,14 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "log_copies": ("LogEntries", "LogAck"),
     "leases": ("Renew", "RenewRefused"),
-    "registrations": ("Register", "Registered", "Unregister", "Unregistered", "NotOwner"),
+    "registrations": (
+        "Register",
+        "Registered",
+        "BetterPivots",
+        "Unregister",
+        "Unregistered",
+        "NotOwner",
+    ),
     "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
     "hosts": ("Assign", "Assigned", "Install", "Installed", "Uninstall"),
     "acceptances": ("Accepted", "TreeMoved"),

@@ -37,7 +37,7 @@ def test_an_alarm_keeps_the_earlier_time() -> None:
 
 def test_trees_are_cut_while_subscriptions_never_stop_coming() -> None:
     """One every 100 ms, where a look at the load waits for 200 ms."""
-    world = grown(5, 1, settings(tree={"split_at": 8}))
+    world = grown(5, 1, settings(tree={"split_at": 8, "host_entries": 8}))
     for number in range(100):
         world.subscribe(f"n{number % 5}", f"x BETWEEN {number} AND {number + 3}")
         world.run(0.1)

@@ -54,7 +54,7 @@ def test_a_publisher_that_can_not_be_recalled_delays_the_suback_by_the_term_at_m
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_known_of_a_tree_that_is_gone_leads_to_the_next_one(seed: int) -> None:
     """The old host says *moved*, and its publishers look again (C10)."""
-    world = grown(6, seed, settings(tree={"retry": 60.0}))  # it is not silence that tells them
+    world = grown(6, seed, settings(tree={"retry": 60.0, "host_entries": 2}))  # no silence tells
     wait(world, lambda: len(with_role(world, "broker")) == 3, 30, "a full cluster")
     first = [world.subscribe("n2", f"{attribute} > 0") for attribute in "xyz"]
     acknowledged(world)
@@ -79,7 +79,11 @@ def test_what_is_known_of_a_tree_that_is_gone_leads_to_the_next_one(seed: int) -
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_stale_access_points_lead_to_a_new_search(seed: int) -> None:
     """Access points that were gossiped before a host died do not lose an event (C10)."""
-    world = grown(10, seed, settings(tree={"split_at": 4}, cluster={"split_trees": 100_000}))
+    world = grown(
+        10,
+        seed,
+        settings(tree={"split_at": 4, "host_entries": 4}, cluster={"split_trees": 100_000}),
+    )
     for number in range(24):
         world.subscribe(f"n{number % 10}", f"x BETWEEN {number} AND {number + 3}")
     acknowledged(world)

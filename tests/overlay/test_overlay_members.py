@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.settings import Settings
 from sim.world import World
 from tests.support.overlays import (
     acknowledged,
@@ -16,12 +17,15 @@ from tests.support.overlays import (
 )
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
-"""One cluster whose trees are cut early, so that the match brokers host something."""
+"""One cluster whose trees are cut early."""
+
+CROWDED = settings(tree={"split_at": 6, "host_entries": 6}, cluster={"split_trees": 100_000})
+"""… and hosts have little room, so that all match brokers host something."""
 
 
-def served(seed: int, nodes: int = 7) -> World:
+def served(seed: int, nodes: int = 7, chosen: Settings = SPREAD) -> World:
     """One full cluster with two nodes to spare, 40 subscriptions to two attributes."""
-    world = grown(nodes, seed, SPREAD)
+    world = grown(nodes, seed, chosen)
     wait(world, lambda: len(with_role(world, "broker")) == 3, 30, "a full cluster")
     for number in range(40):
         attribute = "xy"[number % 2]
@@ -44,7 +48,7 @@ def brokers_that_host(world: World) -> list[str]:
 
 
 def test_virtual_nodes_spread_over_the_match_brokers() -> None:
-    world = served(1)
+    world = served(1, chosen=CROWDED)
     assert len(brokers_that_host(world)) >= 2
     publish(world)
     assert_exact(world)

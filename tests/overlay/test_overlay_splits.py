@@ -23,7 +23,7 @@ ROUTINGS = ["pivot", "counting"]
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_virtual_nodes_split_under_traffic(routing: str, seed: int) -> None:
-    world = grown(8, seed, settings(tree={"split_at": 5, "routing": routing}))
+    world = grown(8, seed, settings(tree={"split_at": 5, "host_entries": 5, "routing": routing}))
     for number in range(120):
         world.subscribe(f"n{number % 8}", f"x BETWEEN {number % 40} AND {number % 40 + 2}")
         world.publish(f"n{(number + 3) % 8}", {"x": number % 43})
@@ -58,7 +58,9 @@ def test_clusters_split_under_traffic(routing: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_at_once_with_loss(seed: int) -> None:
-    chosen = settings(tree={"split_at": 8}, cluster={"split_trees": 5, "size": 3})
+    chosen = settings(
+        tree={"split_at": 8, "host_entries": 8}, cluster={"split_trees": 5, "size": 3}
+    )
     result = run_green(
         Scenario(
             nodes=12,
@@ -77,7 +79,7 @@ def test_all_at_once_with_loss(seed: int) -> None:
 
 
 def test_a_hot_value_is_not_cut_for_ever() -> None:
-    world = grown(4, 1, settings(tree={"split_at": 5}))
+    world = grown(4, 1, settings(tree={"split_at": 5, "host_entries": 5}))
     for number in range(30):
         world.subscribe(f"n{number % 4}", "x = 7")
     acknowledged(world)
@@ -91,7 +93,7 @@ def test_a_hot_value_is_not_cut_for_ever() -> None:
 
 
 def test_an_emptied_tree_goes_away() -> None:
-    world = grown(4, 2, settings(tree={"split_at": 4}))
+    world = grown(4, 2, settings(tree={"split_at": 4, "host_entries": 4}))
     made = [world.subscribe(f"n{n % 4}", f"x BETWEEN {n} AND {n + 1}") for n in range(24)]
     acknowledged(world)
     world.run(5)

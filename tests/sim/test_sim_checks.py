@@ -18,7 +18,11 @@ from tests.support.overlays import acknowledged, grown, settings, wait, with_rol
 @pytest.fixture(scope="module")
 def world() -> World:
     """Several clusters with trees that are cut."""
-    world = grown(9, 3, settings(tree={"split_at": 4}, cluster={"size": 3, "split_trees": 2}))
+    world = grown(
+        9,
+        3,
+        settings(tree={"split_at": 4, "host_entries": 4}, cluster={"size": 3, "split_trees": 2}),
+    )
     for number in range(40):
         world.subscribe(f"n{number % 9}", f"a{number % 6} BETWEEN {number} AND {number + 9}")
     acknowledged(world)
