@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from cli.sim_soak import soak
 if TYPE_CHECKING:
     from sim.cost import Cost
     from sim.result import Result
+    from sim.scenario import Scenario
     from traces.writer import OpenFile, TraceFile
 
 
@@ -51,6 +53,13 @@ sim.add_command(routing)
     "--events", type=click.IntRange(0, 10_000_000), help="How many of the built-in workload (300)."
 )
 @click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events find nodes.")
+@click.option(
+    "--load",
+    type=click.Choice(["mixed", "paper"]),
+    default="mixed",
+    help="paper: 100 attributes by a Zipf law, 8 each, about 10 interested nodes per event.",
+)
+@click.option("--publishers", type=click.IntRange(1, 100_000), help="How many nodes publish (all).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option(
     "--traces",
@@ -67,6 +76,8 @@ def run(
     subscriptions: int | None,
     events: int | None,
     routing: str | None,
+    load: str,
+    publishers: int | None,
     as_json: bool,
     traces: Path | None,
     shrink: float,
@@ -96,10 +107,7 @@ def run(
         plan = parse_scenario(text, nodes, seed, subscriptions, events)
     except (ScenarioError, OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{scenario}: {error}") from None
-    if routing is not None:
-        tree = msgspec.structs.replace(plan.settings.tree, routing=routing)
-        settings = msgspec.structs.replace(plan.settings, tree=tree)
-        plan = msgspec.structs.replace(plan, settings=settings)
+    plan = with_options(plan, routing, publishers, load)
     if traces is not None and traces.exists() and any(traces.iterdir()):
         raise click.UsageError(f"{traces} is not empty; name a new folder for the traces")
     meter = Meter()
@@ -109,11 +117,17 @@ def run(
         verdict = examine_run(made)
     result = verdict.result
     cost = meter.read(made.world.steps, len(made.world.drivers))
-    counts = {"subscriptions": subscriptions, "events": events}
+    counts = {
+        "subscriptions": subscriptions,
+        "events": events,
+        "publishers": publishers,
+        "load": None if load == "mixed" else load,
+    }
     again = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
     if as_json:
         found = verdict if result is None else result  # a node raised: there is nothing to count
         facts = msgspec.to_builtins(found) | msgspec.to_builtins(cost)
+        facts |= facts.pop("ways", None) or {}  # beside messages and lower_bound
         if not verdict.green:
             facts["replay"] = again
         click.echo(msgspec.json.encode(facts).decode())
@@ -124,8 +138,33 @@ def run(
         sys.exit(1)
 
 
+def with_options(
+    plan: Scenario, routing: str | None, publishers: int | None, load: str
+) -> Scenario:
+    """The scenario with what the command line says beside it."""
+    import msgspec
+
+    from sim.paper_load import paper_load
+
+    if routing is not None:
+        tree = msgspec.structs.replace(plan.settings.tree, routing=routing)
+        settings = msgspec.structs.replace(plan.settings, tree=tree)
+        plan = msgspec.structs.replace(plan, settings=settings)
+    if publishers is not None:
+        plan = msgspec.structs.replace(plan, publishers=publishers)
+    if load == "paper":
+        wishes = plan.wishes
+        count = wishes if isinstance(wishes, int) else len(wishes)
+        plan = msgspec.structs.replace(plan, load=paper_load(count, plan.nodes, plan.seed))
+    return plan
+
+
 def replay_command(
-    scenario: Path | None, nodes: int, seed: int, routing: str, counts: dict[str, int | None]
+    scenario: Path | None,
+    nodes: int,
+    seed: int,
+    routing: str,
+    counts: Mapping[str, int | str | None],
 ) -> str:
     """The one command that does the same again. `counts`: further options, None if not given."""
     file = "" if scenario is None else f" {shlex.quote(str(scenario))}"
@@ -166,6 +205,16 @@ def print_result(result: Result, cost: Cost) -> None:
         ("trace hash", result.trace_hash),
         ("violations", len(result.violations)),
     ]
+    if result.ways is not None:
+        found = result.ways
+        steady = "-" if found.ratio_steady is None else f"{found.ratio_steady:.3f}"
+        state = f"{found.entries_mean} on {found.hosts} hosts, at most {found.entries_max}"
+        rows += [
+            ("steady", f"{steady} times the lower bound, after a publisher's first events"),
+            ("hops", f"{found.hops_p50} in the median, {found.hops_p99} at the 99th percentile"),
+            ("copies", f"at most {found.most_copies} of one event by one node"),
+            ("index entries", f"{state}, for {found.registrations} registrations"),
+        ]
     for name, value in rows:
         table.add_row(name, str(value))
     Console(highlight=False).print(table)

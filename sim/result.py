@@ -9,6 +9,7 @@ from sim.oracle import expectation
 from sim.scenario import Scenario
 from sim.story import tell, telling
 from sim.traffic import TrafficReport
+from sim.ways import Ways, ways
 from sim.world import World
 
 MOST_STORIES = 5
@@ -39,6 +40,7 @@ class Result(msgspec.Struct, frozen=True):
     frames_lost: int
     clusters: int
     records: dict[str, int]  # trace records of each kind
+    ways: Ways | None  # what the way of events cost; None: nodes that are no real ones
     traffic: TrafficReport  # all messages and bytes by purpose, of all processes
     violations: tuple[Violation, ...]
     stories: tuple[tuple[str, ...], ...]  # of the most telling violations
@@ -55,6 +57,8 @@ def summarise(
     before: list[Violation],
     after: list[Violation],
     clusters: int,
+    *,
+    real: bool,
 ) -> Result:
     """Judge the deliveries, and put everything into one object. `before` and `after` are what else
     was found, in the order in which it is told."""
@@ -63,6 +67,7 @@ def summarise(
     violations = [*before, *check_deliveries(world, expected), *after]
     shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
     counters = [world.status(name).counters for name in world.names()]
+    messages = sum(c.get("data_messages", 0) for c in counters)
     for name in world.names():
         world.drivers[name].sum_up("the run is over")
     kinds = [violation.kind for violation in violations]
@@ -82,13 +87,14 @@ def summarise(
         missing=kinds.count("missing"),
         duplicates=kinds.count("duplicate"),
         spurious=kinds.count("spurious"),
-        messages=sum(c.get("data_messages", 0) for c in counters),
+        messages=messages,
         other_messages=sum(c.get("other_messages", 0) for c in counters),
         lower_bound=expected.lower_bound,
         frames=world.network.frames,
         frames_lost=world.network.lost,
         clusters=clusters,
         records=dict(sorted(world.recorder.counted.items())),
+        ways=ways(world, expected, messages) if real else None,
         traffic=world.traffic.report(world.node_seconds),
         violations=tuple(violations),
         stories=tuple(tell(world, violation) for violation in telling(violations)[:MOST_STORIES]),

@@ -17,6 +17,7 @@ from sim.chord_checks import check_chord
 from sim.clients import Subscription
 from sim.cost import collector_at_rest
 from sim.driver import NodeBuilder
+from sim.paper_load import PaperWorkload
 from sim.population import Population
 from sim.result import Result, summarise
 from sim.scenario import Moment, Scenario
@@ -94,7 +95,10 @@ class Run:
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
         self.population = Population(self.world, self._rng)
-        self._workload = Workload(self.world.generator("workload"), scenario.shape)
+        drawn = self.world.generator("workload")
+        self._workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
+        if scenario.load is not None:
+            self._workload = PaperWorkload(drawn, scenario.load)
         if scenario.eager:
             self.world.clients.on_suback = self._eager
 
@@ -191,7 +195,7 @@ class Run:
         clusters = 0
         if state_checks:
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
-        return summarise(world, self.scenario, self.violations, state, clusters)
+        return summarise(world, self.scenario, self.violations, state, clusters, real=state_checks)
 
     # --- helpers ---
 
@@ -203,7 +207,7 @@ class Run:
             attributes: Mapping[str, Value | None] = (
                 self._workload.event() if isinstance(events, int) else events[number]
             )
-            living = self.population.serving()
+            living = self.population.serving()[: self.scenario.publishers]
             if living:
                 world.publish(living[number % len(living)], attributes)
             world.run_to(begin + (number + 1) / self.scenario.rate)

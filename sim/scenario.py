@@ -40,6 +40,7 @@ from msgspec import Meta
 from matching import Value
 from overlay.settings import Settings
 from sim.disk import DiskConditions
+from sim.lean.load import LoadShape
 from sim.network import Conditions
 from sim.workload import Shape
 
@@ -121,6 +122,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
     late_unsubscriptions: Count = 0  # … and so many of the first ones end
     shape: Shape = Shape()
+    load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
+    publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
     settings: Settings = Settings()
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()
