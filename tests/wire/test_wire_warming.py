@@ -1,9 +1,10 @@
-"""The fast matching engine is compiled in a thread, and only once some index has become large."""
+"""The fast matching engine is compiled apart, and only once some index has become large."""
 
 from __future__ import annotations
 
 import io
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import trio.testing
 
 import matching
 from wire.log import Log
-from wire.process import NodeProcess
+from wire.process import NodeProcess, compile_apart
 
 
 @pytest.mark.trio
@@ -24,6 +25,14 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
     threads: list[int] = []
     monkeypatch.setattr(matching, "warm_wanted", lambda: bool(wanted))
     monkeypatch.setattr(matching, "warm", lambda: threads.append(threading.get_ident()))
+    apart: list[str] = []
+
+    async def compile_apart() -> None:
+        assert threads == [], "before this process reads what was compiled"
+        apart.append("done")
+
+    monkeypatch.setattr("wire.process.compile_apart", compile_apart)
+    monkeypatch.setattr("wire.process.lay_aside", lambda: None)
     out = io.StringIO()
     process = cast(Any, SimpleNamespace(log=Log("info", out)))
     async with trio.open_nursery() as nursery:
@@ -32,5 +41,22 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
         assert threads == []
         wanted.append(True)
     assert threads
+    assert apart == ["done"]
     assert threads != [threading.get_ident()]
     assert "matching_warm" in out.getvalue()
+
+
+@pytest.mark.trio
+async def test_another_process_compiles_and_its_failure_is_no_matter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    monkeypatch.setattr(
+        "wire.process.COMPILE", f"import matching, pathlib as p; p.Path({str(done)!r}).touch()"
+    )
+    await compile_apart()
+    assert done.exists(), "it finds the package where this process has it"
+    monkeypatch.setattr("wire.process.COMPILE", "raise SystemExit(3)")
+    await compile_apart()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
+    await compile_apart()
