@@ -79,7 +79,7 @@ class Canopy:
     nodes = 1
     client_filter = False  # a connection gets exactly what it subscribed to
     reliable = True
-    warm_s = 3.0
+    warm_s = 8.0  # the engine is made ready in a thread, and takes over in small steps
     warm_rate = 1600
     sub_deadline = 300
     window = 2048
