@@ -99,11 +99,11 @@ class Node:
         self._seeds = dict.fromkeys(seeds, "not tried yet")
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
-        self._build(codec, overlay, founder=not seeds)
+        self._build(codec, overlay, founder=not seeds, restored=restored)
 
     # --- building ---
 
-    def _build(self, codec: Codec, overlay: str, founder: bool) -> None:
+    def _build(self, codec: Codec, overlay: str, founder: bool, restored: Sequence[bytes]) -> None:
         settings = self.settings
         self.links = Links(
             self.me,
@@ -124,7 +124,9 @@ class Node:
         self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
         self.ring = Ring(self, settings.ring)
-        self.clusters = Clusters(self, settings.cluster, self.ring, self.view, founder)
+        self.clusters = Clusters(
+            self, settings.cluster, self.ring, self.view, founder, settings.election, restored
+        )
         self.owner = Owner(self, settings, self.clusters, self.ring)
         self.beliefs = Beliefs(self, settings, self.owner)
         self.registry = Registry(self, settings, self.owner, self.beliefs)
@@ -234,6 +236,9 @@ class Node:
             machine.start()
         for address in self._seeds:
             self.links.add_seed(address)
+        for peer in self.clusters.companions():
+            if peer.address not in self._seeds:
+                self.links.add_seed(peer.address)
         self._finish_turn()
 
     def add_seeds(self, addresses: Sequence[str]) -> None:

@@ -224,4 +224,24 @@ PLANTED = (
         "if len(self._table) > self._settings.access_points:",
         "if len(self._table) > 10 * self._settings.access_points:",
     ),
+    one(
+        "a primary that ignores its epoch", "P4",
+        CHORD + "pulse.py",
+        "return bool(until) and not self.log.fenced and now <= until[self.log.majority() - 1]",
+        "return bool(until)",
+    ),
+    one(
+        "a bully without a majority", "P4",
+        CHORD + "election.py",
+        "if len(campaign.granted) < self.log.majority():",
+        "if not campaign.granted:",
+    ),
+    one(
+        "a voter that acknowledges what it has not taken", "P1",
+        CHORD + "following.py",
+        "            self.port.count(\"log_gaps\")\n",
+        "            self.port.count(\"log_gaps\")\n"
+        "            following = message.after[1] + len(message.items)\n"
+        "            self.port.send(sender, LogAck(message.key, message.epoch, following))\n",
+    ),
 )  # fmt: skip

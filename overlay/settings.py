@@ -30,8 +30,9 @@ class LinkSettings(Group, frozen=True):
     retry_first: Seconds = 0.2  # first redial; doubles …
     retry_most: Seconds = 10.0  # … up to this; wild guess
     idle_close: Seconds = 60.0  # a link that nobody used for so long is closed; wild guess
-    retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles. TCP needs it
-    # only after a resume, the simulator's lossy links need it always
+    retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles; less where
+    # round trips are measured to be short. TCP needs it only after a resume, the simulator's lossy
+    # links need it always
     frame: Bytes = 256 * 1024  # a batch is cut here: under the 1 MiB bound of DESIGN.md, section 6
     window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; wild guess
     queue: Bytes = 64 * 1024 * 1024  # waiting for credit; what is beyond is dropped and counted
@@ -82,6 +83,17 @@ class ClusterSettings(Group, frozen=True):
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; wild guess
 
 
+class ElectionSettings(Group, frozen=True):
+    """Another primary for a cluster (P4)."""
+
+    heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; wild guess
+    suspect_after: Seconds = 1.0  # silence that lets a voter look for another primary: recovery
+    # shall take 1.5 s at most (issue 4), and grants, HELLO and the first look take the rest
+    suspect_most: Seconds = 8.0  # patience where round trips are measured to be long; wild guess
+    rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; wild guess
+    grant_timeout: Seconds = 0.5  # a campaign without a majority ends; wild guess
+
+
 class TreeSettings(Group, frozen=True):
     """Attribute trees (C5 to C10)."""
 
@@ -112,4 +124,5 @@ class Settings(Group, frozen=True):
     walk: WalkSettings = WalkSettings()
     ring: RingSettings = RingSettings()
     cluster: ClusterSettings = ClusterSettings()
+    election: ElectionSettings = ElectionSettings()
     tree: TreeSettings = TreeSettings()

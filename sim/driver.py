@@ -218,6 +218,11 @@ class SimDriver:
         if self.alive and self._doomed is not None:
             self._world.crash(self.name, silent=self._doomed == "silent")
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still."""
+        return self._paused is not None
+
     def resume(self) -> None:
         """It goes on, with everything that came in meanwhile, and its ticks are late."""
         if self._paused:

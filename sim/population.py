@@ -19,6 +19,7 @@ class Population:
         self.names: list[str] = []
         self._rng = rng
         self._leaving: dict[str, None] = {}
+        self._paused: dict[str, float] = {}  # since when
 
     def join(self) -> None:
         """One more node. The first founds; the others know it and one other."""
@@ -55,7 +56,8 @@ class Population:
             case "sever":
                 network.sever(*nodes)
             case "partition":
-                network.partition([self.names[n] for n in g] for g in fault.groups)
+                groups = [[self.names[n] for n in group] for group in fault.groups]
+                network.partition(groups or [[name] for name in nodes])
             case "block":
                 network.block(*nodes)
             case "clog":
@@ -101,9 +103,14 @@ class Population:
             case "pause":
                 for name in nodes:
                     world.drivers[name].pause()
+                    self._paused.setdefault(name, world.now)
             case "resume":
-                for driver in world.drivers.values():
-                    driver.resume()
+                for name, since in self._paused.items():
+                    world.drivers[name].resume()
+                    if world.now - since >= world.settings.links.dead_after:
+                        # To the others it was dead, and what was in flight through it is lost.
+                        world.clients.crashes += [(name, since), (name, world.now)]
+                self._paused.clear()
 
     def _restart(self, nodes: list[str], wiped: bool) -> None:
         for name in nodes:

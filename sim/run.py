@@ -17,11 +17,12 @@ from sim.chord_checks import check_chord
 from sim.clients import Subscription
 from sim.cost import collector_at_rest
 from sim.driver import NodeBuilder
+from sim.log_checks import check_voters
 from sim.paper_load import PaperWorkload
 from sim.population import Population
 from sim.result import Result, summarise
 from sim.scenario import Moment, Scenario
-from sim.state_checks import Watch, check_ring, check_trees
+from sim.state_checks import Watch, check_ring, check_trees, led
 from sim.trace_checks import check_copies, check_counting, check_paths, check_walks
 from sim.workload import Workload
 from sim.world import World
@@ -42,6 +43,9 @@ EAGER_TRIES = 30
 
 EAGER_AFTER = 0.000_1
 """Seconds from a SUBACK to the event that holds the overlay to it: less than any latency."""
+
+SERVING_WITHIN = 60.0
+"""Virtual seconds in which every primary has its voters' trust after the last fault (P4)."""
 
 PROBE_REST = 15.0
 """Virtual seconds before the probes: maps, members and pointers have followed the last change (a
@@ -111,6 +115,8 @@ class Run:
             self.subscribe()
             self.publish()
             self.rest()
+            if state_checks:
+                self.lead()
             if self.scenario.probes:
                 self.probe()
             return self.judge(state_checks=state_checks)
@@ -175,6 +181,10 @@ class Run:
             text = f"not at rest {QUIET_WITHIN:.0f} s after the last event; pending: {pending}"
             self.violations.append(Violation("unanswered", text))
 
+    def lead(self) -> None:
+        """Until every cluster has a primary that a majority of its voters follows."""
+        self._need(SERVING_WITHIN, lambda: led(self.world), lambda: "led: some clusters")
+
     def probe(self) -> None:
         """Once more in the quiet after the faults, when nothing excuses a loss any more: whatever
         they broke and nobody mended shows here."""
@@ -227,7 +237,7 @@ class Run:
         records = list(world.recorder.records)
         calm_since = 0.0 if self._watch is None else self._watch.calm_since
         found = [*check_arcs(world), *check_maps(world), *check_ring(world), *check_chord(world)]
-        found += check_trees(world, calm_since)
+        found += [*check_trees(world, calm_since), *check_voters(world)]
         found += check_walks(records, world.settings.walk.trace)
         if world.settings.tree.routing == "counting":
             found += check_counting(world)

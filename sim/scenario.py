@@ -86,8 +86,9 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
         "block", "clog", "unclog", "pause", "resume", "throttle", "disk",
     ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
-    # unclog: one way only, from the first of two nodes to the second; resume: all that are paused
-    # throttle: one way as well, or all that one node sends, until `heal`
+    # unclog: one way only, from the first of two nodes to the second; throttle: one way as well, or
+    # all that one node sends, until `heal`; partition: without groups, each of the nodes alone;
+    # resume: all that are paused
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these

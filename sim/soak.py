@@ -4,8 +4,9 @@ A seed decides everything: the size of the overlay, its settings (drawn from the
 ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
 hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
 this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
-hold back for a while in one direction, pauses, ordinary members that crash or fall silent and come
-back or not, nodes that join and drain, primaries among them. Every scenario
+hold back for a while in one direction, nodes that nobody reaches for a while, pauses, members that
+crash or fall silent and come back or not (primaries where the cluster does not split, `deaths`),
+nodes that join and drain, primaries among them. Every scenario
 ends with a quiet time and probes, when nothing excuses a loss.
 
     for verdict in soak(range(1, 500), codec): ...
@@ -28,6 +29,7 @@ from overlay.settings import (
     ViewSettings,
     WalkSettings,
 )
+from sim.deaths import ENOUGH, deaths
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
@@ -38,12 +40,15 @@ from traces.writer import OpenFile
 
 FAULTS_APART = 16.0
 """Least seconds between two faults that cost a process: six until a silent node counts as dead, and
-some to replace it. Members that die faster than they are replaced are a cluster's death, and need
-election (P4, P5)."""
+some to replace it. Members that die faster than they are replaced are a cluster's death (P5)."""
 
 SHORT = 3.5
-"""Most seconds that somebody is not heard: well under the six after which silence counts as death,
-which a primary's would be."""
+"""Most seconds that somebody is not heard: well under the six after which silence counts as the
+death of an ordinary member, and well over those of a primary."""
+
+REST = 10.0
+"""Seconds before the first event where members die: until they have become voters, on a slow
+network one after the other."""
 
 KINDS = (
     *("cut", "cut", "network", "join", "crash", "lose", "drain"),
@@ -80,6 +85,10 @@ def draw_scenario(seed: int) -> Scenario:
         f"{seed}/soak/later"
     )  # what was added later, so that old seeds stay what they are
     faults = _later_faults(later, nodes, faults)
+    rest = 0.0
+    if nodes >= ENOUGH and later.random() < 0.4:
+        settings = _one_cluster(later, settings)
+        faults, rest = deaths(later, nodes, settings.cluster.size), REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if network != Conditions():
         # Whoever hears of no ring in time founds one; rings that meet with members are not united
@@ -102,6 +111,7 @@ def draw_scenario(seed: int) -> Scenario:
         network=_narrow(later, network),
         disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
         faults=faults,
+        rest=rest,
         eager=rng.random() < 0.5,
         probes=40,
     )
@@ -141,6 +151,13 @@ def _settings(rng: Random) -> Settings:
     )
 
 
+def _one_cluster(rng: Random, settings: Settings) -> Settings:
+    """One that does not split. (The heir of a split that was given up while it was silent may wake
+    up and serve until it is fenced.)"""
+    cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=100_000)
+    return msgspec.structs.replace(settings, cluster=cluster)
+
+
 def _bad(rng: Random) -> Conditions:
     """A network that loses and delays."""
     return Conditions(
@@ -161,7 +178,8 @@ def _narrow(rng: Random, network: Conditions) -> Conditions:
 
 
 def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Some who come back have lost their disk; a way or a node becomes slow for a while."""
+    """Some who come back have lost their disk; a way or a node becomes slow for a while, or nobody
+    reaches a node."""
     found: list[Fault] = []
     for fault in faults:
         if fault.do == "restart" and rng.random() < 0.3:
@@ -175,6 +193,11 @@ def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[F
         bandwidth = rng.choice((30e3, 100e3))
         found.append(Fault(at, "throttle", nodes=slow, bandwidth=bandwidth))
         found.append(Fault(at + SHORT + 5 * rng.random(), "throttle", nodes=slow))
+    if nodes > 1 and rng.random() < 0.3:
+        at = FIRST_FAULT + 10 * rng.random()
+        role = rng.choice(("primary", "primary", "standby", "broker"))
+        found.append(Fault(at, "partition", role=role))  # type: ignore[arg-type]
+        found.append(Fault(at + SHORT * rng.random(), "heal"))
     return tuple(sorted(found, key=lambda fault: fault.at))
 
 

@@ -10,7 +10,8 @@ two places have to agree about is compared here, through the machines' public st
 * Chord's three (P2; Zave, "How to make Chord correct", IEEE TSE 2017): successor lists of full
   length, each of its members alive, and enough principals, that is nobody skipped by any list,
 * every queue, cache and table is within its bound, and of an epoch of an arc there was never more
-  than one primary; these two are looked at while things go wrong as well (`Watch`).
+  than one primary; these two, and logs (`log_checks`), are looked at while things go wrong as well
+  (`Watch`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from overlay.upper_tree.clients import MAX_ATTRIBUTES
 from overlay.upper_tree.owned import MAX_STRAYS
 from overlay.upper_tree.owner import MAX_DEAD
 from sim.checkers import Violation
+from sim.log_checks import LogWatch
 from sim.world import World
 
-WATCH_EVERY = 1.0
-"""Virtual seconds between two looks of `Watch`: often enough to meet a queue that is too long for
-as long as a link's retransmission takes (3 s)."""
+WATCH_EVERY = 0.25
+"""Virtual seconds between two looks of `Watch`: less than the time in which two primaries could
+lead one cluster after an election (a lease, 0.8 s)."""
 
 LEASES = 2.0
 """Leases after which a dead subscriber's registrations must be gone: one, and the sweep's time."""
@@ -152,7 +154,8 @@ def check_ring(world: World) -> list[Violation]:
     for name in world.names():
         node = world.node(name)
         for attribute in node.owner.trees:
-            if not node.clusters.owns(attribute_key(attribute)):
+            cluster = node.clusters.cluster
+            if cluster is None or not cluster.owns(attribute_key(attribute)):
                 text = f"{name} decides about {attribute} outside its arc"
                 violations.append(Violation("ring", text))
     return violations
@@ -166,11 +169,23 @@ def _all(keys: list[Key]) -> str:
     return "[" + ", ".join(map(_short, keys)) + "]"
 
 
+def led(world: World) -> bool:
+    """Whether every cluster that has members has a primary whom a majority of its voters follows,
+    and no two."""
+    leading: dict[Key, int] = {}
+    for name in world.names():
+        clusters = world.node(name).clusters
+        if clusters.cluster is not None:
+            serves = clusters.is_primary and clusters.pulse.serving()
+            leading[clusters.cluster.key] = leading.get(clusters.cluster.key, 0) + serves
+    return all(count == 1 for count in leading.values())
+
+
 # --- while things go wrong ---
 
 
 class Watch:
-    """Looks at bounds and epochs every virtual second, whatever else happens."""
+    """Looks at bounds, epochs and logs some times a second, whatever else happens."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -179,10 +194,12 @@ class Watch:
         self.calm_since = 0.0
         """When a primary was first seen, the last time."""
         self._primaries: dict[tuple[Key, int], str] = {}
+        self._logs = LogWatch(world, self._note)
         world.after(WATCH_EVERY, self.look)
 
     def look(self) -> None:
         """Look now, and again in a while."""
+        self._logs.look()
         for name in self.world.names():
             node = self.world.node(name)
             self._epochs(name, node)

@@ -44,7 +44,9 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
         *("TakeOver", "TakenOver"),
     ),
-    "log_copies": ("LogEntries", "LogAck"),
+    "log_copies": ("LogEntries", "LogCopy", "LogAck", "ClusterHello", "ClusterHelloReply"),
+    "heartbeats": ("Beat", "BeatReply"),  # of primaries and their voters
+    "elections": ("Nominate", "Grant", "Rejoin"),
     "leases": ("Renew", "RenewRefused"),
     "registrations": (
         "Register",
@@ -55,7 +57,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "NotOwner",
     ),
     "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
-    "hosts": ("Assign", "Assigned", "Install", "Installed", "Uninstall"),
+    "hosts": ("Assign", "Assigned", "Install", "Installed", "Uninstall", "TreesHosted"),
     "acceptances": ("Accepted", "TreeMoved"),
     "inspection": ("AskTrees", "Trees", "AskEvent", "EventFacts"),
     LINKS: (),

@@ -30,13 +30,17 @@ BODY_LIMIT: Final = 1 << 20
 
 
 def message_modules() -> list[ModuleType]:
-    """The ``messages`` module of every overlay folder, in the order of the folders' names."""
+    """The modules of every overlay folder whose names end with ``messages``, in order of name."""
     folders = sorted(found.name for found in pkgutil.iter_modules(overlay.__path__) if found.ispkg)
     modules = []
     for folder in folders:
         package = importlib.import_module(f"overlay.{folder}")
-        if any(found.name == "messages" for found in pkgutil.iter_modules(package.__path__)):
-            modules.append(importlib.import_module(f"overlay.{folder}.messages"))
+        names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+        modules += [
+            importlib.import_module(f"overlay.{folder}.{name}")
+            for name in names
+            if name.endswith("messages")
+        ]
     return modules
 
 

@@ -9,11 +9,16 @@ nodes may be in none. Two machines, each of a few files; read them in this order
   (predecessor and successor list) and `place` (which way next?); on it `lookups`, `repair`
   (corrected Chord) and `collecting` (a walk around the ring).
 * **Clusters** (`clusters`): what is this node? `seat` (its role), `founding` (the first cluster),
-  `recruiting`, `members` (coming and going), `copying` (the log at the standby), `handover` (an
-  arc goes to a new cluster, or all of it to the standby).
+  `recruiting`, `members` (coming and going), `handover` and `taking_over` (an arc goes to a new
+  cluster, or all of it to an heir), and what makes a cluster survive its primary:
+  `voting_messages` (the vocabulary), `promises` (durable grants), `held` (a log), `following` (a
+  voter's copy), `copying` (the primary's part: majorities, voters), `pulse` and `patience`
+  (heartbeat, lease, how long silence may last), `election`.
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
 description says, and pointers that are wrong cost only time. **Epochs fence**: whoever takes over
 keys does so under a higher epoch, so of two descriptions that overlap the higher epoch is right,
-and a primary that hears of one above its own stops serving.
+and a primary that hears of one above its own stops serving. An epoch of an existing cluster is
+granted by a majority of its voters, who store that first; a primary decides only while a majority
+follows it.
 """

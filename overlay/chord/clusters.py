@@ -11,15 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.copying import Log
-from overlay.chord.events import BetterRing, ClusterMoved, Fenced, Role
+from overlay.chord.election import Campaign, CampaignOver, Election, NominationDue
+from overlay.chord.events import (
+    ArcGone,
+    BetterRing,
+    ClusterMoved,
+    Committed,
+    Elected,
+    Fenced,
+    Role,
+)
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
 from overlay.chord.members import AskPrimary, LeaveAnyway, Members
 from overlay.chord.messages import (
     Cluster,
     Leaving,
-    LogAck,
-    LogEntries,
     Membership,
     Recruit,
     RecruitReply,
@@ -27,12 +34,26 @@ from overlay.chord.messages import (
     TakenOver,
     TakeOver,
 )
+from overlay.chord.promises import Promises
+from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
-from overlay.chord.seat import RecruitingView, Seat
+from overlay.chord.seat import RecruitingView, Seat, has_member
+from overlay.chord.taking_over import TakingOver
+from overlay.chord.voting_messages import (
+    Beat,
+    BeatReply,
+    ClusterHello,
+    ClusterHelloReply,
+    Grant,
+    LogAck,
+    LogCopy,
+    LogEntries,
+    Nominate,
+)
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Handlers, Key, Machine, Peer, Port
-from overlay.settings import ClusterSettings
+from overlay.settings import ClusterSettings, ElectionSettings
 
 
 class Clusters(Machine):
@@ -45,16 +66,34 @@ class Clusters(Machine):
         ring: Ring,
         view: RecruitingView,
         founder: bool,
+        election: ElectionSettings | None = None,
+        restored: Sequence[bytes] = (),
     ) -> None:
-        """`founder`: this node has no seeds and founds the ring at its start."""
+        """`founder`: this node has no seeds and founds the ring at its start, unless it voted with
+        others before. `restored`: what was stored."""
         super().__init__(port)
+        chosen = election or ElectionSettings()
         self.ring = ring
         self.seat = Seat(port, ring, view)
-        self.log = Log(self.seat)
-        self.membership = Members(self.seat, self.log)
+        self.promises = Promises(port, restored)
+        self.log = Log(self.seat, self.promises, settings.size)
+        self.pulse = Pulse(chosen, self.seat, self.log)
+        self.membership = Members(self.seat, self.log, self.pulse)
         self.recruiting = Recruiting(settings, self.seat, self.membership)
-        self.handovers = HandOvers(self.seat, self.log, self.membership, self.recruiting)
+        self.election = Election(chosen, self.seat, self.log, self.pulse)
+        self.handovers = HandOvers(
+            self.seat, self.log, self.membership, self.recruiting, self.election
+        )
+        self.taking_over = TakingOver(
+            self.seat, self.log, self.membership, self.recruiting, self.election
+        )
+        founder = founder and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
+        self.log.hears = self.pulse.follows
+        self.pulse.on_silence = self._suspect
+        self.pulse.on_behind = self.election.renew
+        self.membership.followed = self._follow
+        self.election.on_won = self._won
 
     def handlers(self) -> Handlers:
         """Messages, timers and events of cluster roles."""
@@ -65,8 +104,20 @@ class Clusters(Machine):
             Leaving: self.membership.on_leaving,
             Released: self.membership.on_released,
             LogEntries: self.log.on_entries,
+            LogCopy: self.log.on_copy,
             LogAck: self.log.on_ack,
-            TakeOver: self.handovers.on_take_over,
+            ClusterHello: self.membership.on_hello,
+            ClusterHelloReply: self.log.on_hello_reply,
+            Beat: self.pulse.on_beat,
+            BeatReply: self.pulse.on_beat_reply,
+            Nominate: self.election.on_nominate,
+            Grant: self.election.on_grant,
+            BeatDue: self.pulse.on_beat_due,
+            PrimarySilent: self.pulse.on_silent,
+            NominationDue: self.election.on_nomination_due,
+            CampaignOver: self.election.on_campaign_over,
+            Committed: self.handovers.on_committed,
+            TakeOver: self.taking_over.on_take_over,
             TakenOver: self.handovers.on_taken_over,
             FoundingDue: self.on_founding_due,
             RecruitRound: self.on_recruit_round,
@@ -122,13 +173,20 @@ class Clusters(Machine):
             and self.seat.is_primary
             and cluster.owns(key)
             and not self.handovers.leaving(key)
+            and not self.log.gone(key)
+            and self.pulse.serving()
         )
+
+    def companions(self) -> tuple[Peer, ...]:
+        """With whom this node voted before it was started."""
+        last = self.promises.last
+        return () if last is None else last.others
 
     # -- what the registry does at the primary ---------------------------------------------------
 
     def append(self, entry: bytes) -> int:
         """Write `entry` to the cluster's log. Returns its index; Committed(next > index) follows
-        when the standby has it."""
+        when a majority of the voters has it."""
         assert self.seat.is_primary, "only the primary writes"
         handover = self.handovers.current
         assert handover is None or handover.kind == "split" or not handover.asked, (
@@ -185,6 +243,7 @@ class Clusters(Machine):
     def on_recruit_round(self, timer: RecruitRound) -> None:
         """Regular look at the number of members."""
         self.recruiting.on_round(timer)
+        self.log.fit()
         self.handovers.consider()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
@@ -203,7 +262,16 @@ class Clusters(Machine):
         if handover is not None and handover.arc.key == event.cluster.key:
             return  # we gave it away ourselves; its own word is on the way
         self.port.count("fenced")
-        self.membership.disband("fenced")
+        self.election.cancel()
+        if event.cluster.key == own.key:  # another leads this very cluster: all of it is theirs
+            self.handovers.forget()
+            if has_member(event.cluster, self.port.me.id):
+                self.membership.serve_on(event.cluster)  # its copy stays, and follows
+            else:
+                self.port.emit(ArcGone(own))
+                self.membership.step_down(event.cluster)
+        else:
+            self.membership.disband("fenced")
 
     def on_better_ring(self, event: BetterRing) -> None:
         """A founder that is still alone gives its ring up. (A ring that has grown cannot yet.)"""
@@ -223,7 +291,39 @@ class Clusters(Machine):
         if cluster is None:
             return
         self.port.count("founded")
-        self.seat.take(cluster, "founded")
-        self.log.lead(0)
         self.membership.begin()
+        self.seat.take(cluster, "founded")
+        self.log.found(cluster)
+        self.pulse.lead((), 0.0)
         self.recruiting.begin()
+
+    # -- the primary of another epoch ------------------------------------------------------------
+
+    def _suspect(self) -> None:
+        """The primary is silent; or only to this node, which was forgotten."""
+        self.election.suspect()
+        self.membership.knock()
+
+    def _follow(self) -> None:
+        """There is a primary: no election."""
+        self.election.cancel()
+        self.pulse.follow()
+
+    def _won(self, cluster: Cluster, campaign: Campaign) -> None:
+        """A majority has granted this node the epoch of `cluster`."""
+        before, was_primary = self.seat.cluster, self.seat.is_primary
+        assert before is not None
+        if campaign.wanted:
+            self.taking_over.taken(cluster)
+        if not was_primary:
+            self.membership.begin()
+        self.seat.take(cluster, "elected")
+        self.seat.tell_members()
+        self.log.lead()
+        self.pulse.lead(tuple(campaign.granted), campaign.since)
+        if was_primary:
+            return
+        self.ring.rejoin(cluster, before.primary)
+        self.recruiting.begin()
+        if not campaign.wanted:
+            self.port.emit(Elected(cluster, before.primary))

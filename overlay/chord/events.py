@@ -56,7 +56,7 @@ class MemberLeaving(LocalEvent, frozen=True):
 
 
 class EntryCopied(LocalEvent, frozen=True):
-    """At the standby, or at the coming primary of a split-off arc: apply this entry."""
+    """At a voter, or at the new primary of a split-off arc: apply this entry."""
 
     key: Key
     index: int
@@ -70,14 +70,22 @@ class CopyReset(LocalEvent, frozen=True):
 
 
 class Committed(LocalEvent, frozen=True):
-    """At the primary: all entries before `next` are with the standby (or there is none)."""
+    """At the primary: all entries before `next` are with a majority of the voters."""
 
     key: Key
     next: int
 
 
+class Elected(LocalEvent, frozen=True):
+    """This node leads a cluster whose former primary could not say what was under way: not to whom
+    it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led."""
+
+    cluster: Cluster
+    lost: Peer
+
+
 class StateWanted(LocalEvent, frozen=True):
-    """At the primary: a new standby needs the whole state: call `Clusters.copy_state(entries)`
+    """At the primary: a voter needs the whole state: call `Clusters.copy_state(entries)`
     in this handler; entries appended later follow it by themselves."""
 
     key: Key
@@ -93,10 +101,11 @@ class ArcLeaving(LocalEvent, frozen=True):
 
 
 class ArcGone(LocalEvent, frozen=True):
-    """At the old primary: `arc` is served by its own primary now; forget its keys. (`arc` is the
-    whole own cluster where a leaving primary has handed over; RoleChanged to none follows. A
-    primary that becomes none *without* it was fenced or gave its ring up: what it owned is void,
-    and its hosts have to stop serving.)"""
+    """At the old primary, and at the voters that hold a copy of its state: `arc` is served by its
+    own primary now; forget its keys. (`arc` is the whole own cluster where a leaving primary has
+    handed over, or another was elected; RoleChanged to none follows. A primary that becomes none
+    *without* it was fenced by a cluster that knows nothing of its trees, or gave its ring up: what
+    it owned is void, and its hosts have to stop serving.)"""
 
     arc: Cluster
 

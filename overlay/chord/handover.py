@@ -26,11 +26,13 @@ from typing import Literal
 import msgspec
 
 from overlay.chord.copying import Log
-from overlay.chord.events import ArcGone, ArcKept, ArcLeaving
+from overlay.chord.election import Election
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.members import Members
 from overlay.chord.messages import Cluster, Membership, TakenOver, TakeOver
 from overlay.chord.recruiting import Recruiting
 from overlay.chord.seat import Seat, has_member, with_standby
+from overlay.chord.voting_messages import Config
 from overlay.machine import Key, NodeId, Peer, Timer
 
 GIVE_UP = 30.0
@@ -55,15 +57,25 @@ class HandOver:
     def __init__(self, kind: Literal["split", "leave"], arc: Cluster) -> None:
         self.kind = kind
         self.arc = arc  # the cluster as it shall be
-        self.asked = False  # TakeOver was sent
+        self.asked = False  # TakeOver was sent, or will be
+        self.index = 0  # entries that the coming primary has to have
+        self.send_after = -1  # number of the log entry that must be committed before TakeOver
 
 
 class HandOvers:
     """Both sides; at the old primary at most one at a time."""
 
-    def __init__(self, seat: Seat, log: Log, members: Members, recruiting: Recruiting) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        log: Log,
+        members: Members,
+        recruiting: Recruiting,
+        election: Election,
+    ) -> None:
         self.seat = seat
         self.log = log
+        self.election = election
         self.members = members
         self.recruiting = recruiting
         self.port = seat.port
@@ -88,6 +100,9 @@ class HandOvers:
     def consider(self) -> None:
         """Begin a split that is wanted, if there are members enough by now."""
         own, middle = self.seat.cluster, self._middle
+        if self.seat.leaving and self.seat.is_primary and self.current is None:
+            self.leave()  # its heir may vote by now
+            return
         if own is None or middle is None or self.current is not None:
             return
         if not self._may_split(middle):
@@ -105,6 +120,10 @@ class HandOvers:
         moved = brokers[-half:]
         if not moved:
             return
+        self.members.moving = {member.id: None for member in moved}
+        if self.log.changing or any(self.log.votes(member.id) for member in moved):
+            self.log.fit()  # first they stop to vote here, one by one
+            return
         arc = Cluster(
             ring=own.ring,
             key=middle,
@@ -115,7 +134,6 @@ class HandOvers:
             brokers=tuple(moved[2:]),
         )
         self._refused.clear()
-        self.members.moving = {member.id: None for member in moved}
         self._begin(HandOver("split", arc))
 
     def _may_split(self, middle: Key) -> bool:
@@ -130,6 +148,7 @@ class HandOvers:
 
     def _forget_split(self) -> None:
         self._middle = None
+        self.members.moving.clear()
         self.recruiting.wanted = self.recruiting.settings.size
 
     # -- a primary that leaves -------------------------------------------------------------------
@@ -141,10 +160,14 @@ class HandOvers:
         if self.current is not None:
             return  # first things first: what is under way ends, and comes back here
         self._forget_split()
-        heir = next((m for m in own.members()[1:] if self._stays(m)), None)
-        if heir is None:
+        staying = [m for m in own.members()[1:] if self._stays(m)]
+        if not staying:
             self.go()
             return
+        heir = next((m for m in staying if self.log.votes(m.id)), None)
+        if heir is None or not self.log.is_fit or not self.log.enough_without(self.port.me.id):
+            self.log.fit()
+            return  # `consider` comes back here when others can decide
         if own.standby is None or own.standby.id != heir.id:
             self.members.update(with_standby(own, heir), "another heir")
         self._begin(HandOver("leave", self._inherited()))
@@ -178,6 +201,11 @@ class HandOvers:
             brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
         )
 
+    def forget(self) -> None:
+        """This node leads no more: nothing is handed over."""
+        self.current = self._middle = None
+        self.port.cancel_timer(HandOverTimeout())
+
     # -- the steps at the old primary ------------------------------------------------------------
 
     def _begin(self, handover: HandOver) -> None:
@@ -192,18 +220,50 @@ class HandOvers:
         if handover is None or handover.asked:
             return
         if handover.kind == "split":
-            index = self.log.transfer(handover.arc, entries)
-        else:
-            handover.arc = self._inherited()  # members may have come and gone meanwhile
-            self.log.add_soft(entries)
-            index = self.log.next
+            handover.index = self.log.transfer(handover.arc, entries)
+            voters, start = self.log.voters, self._own().start
+            handover.asked = True
+            handover.send_after = self.log.configure(Config(voters, start, handover.arc))
+            self._ask_when_committed()
+            return
+        for entry in entries:
+            self.log.append(entry)
+        voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
         handover.asked = True
+        handover.send_after = self.log.configure(Config(voters, self._own().start))
+        handover.index = self.log.next
+        self._ask_when_committed()
+
+    def _bequeath(self, handover: HandOver) -> None:
+        """The others have all of the log, and vote without this node."""
+        handover.arc = self._inherited()  # members may have come and gone meanwhile
+        heir = handover.arc.primary
+        epoch = max(handover.arc.version[0], self.log.promises.epoch(handover.arc.key) + 1)
+        handover.arc = msgspec.structs.replace(handover.arc, version=(epoch, 0))
+        # From here on this node decides nothing, unless it is elected anew (`_keep`).
+        self.log.promises.make(handover.arc.key, epoch, heir.id, self.log.voters)
+
+    def on_committed(self, event: Committed) -> None:
+        """The log says that the arc leaves: whoever leads this cluster next knows of it."""
+        self._ask_when_committed()
+
+    def _ask_when_committed(self) -> None:
+        handover = self.current
+        if handover is not None and 0 <= handover.send_after < self.log.committed:
+            handover.send_after = -1
+            if handover.kind == "leave":
+                self._bequeath(handover)
+            self._ask()
+
+    def _ask(self) -> None:
+        handover = self.current
+        assert handover is not None
         pointers = self.seat.ring.place.pointers
         successors, predecessor = pointers.successors, pointers.predecessor
         if handover.kind == "split":
             own = self._shrunk(handover.arc)
             successors, predecessor = (own, *successors), predecessor or own
-        take_over = TakeOver(handover.arc, index, successors, predecessor)
+        take_over = TakeOver(handover.arc, handover.index, successors, predecessor)
         self.port.send(handover.arc.primary, take_over)
 
     def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
@@ -214,19 +274,19 @@ class HandOvers:
             or not handover.asked
             or sender.id != handover.arc.primary.id
             or message.cluster.key != handover.arc.key
-            or message.cluster.version[0] != handover.arc.version[0]
+            or message.cluster.version[0] < handover.arc.version[0]
         ):
             return
         if not message.accepted:
             self._refused[sender.id] = None
-            self._keep()
+            self._keep(perhaps_served=handover.kind == "leave")
             return
         self.current = None
         self.port.cancel_timer(HandOverTimeout())
         if handover.kind == "leave":
             self._trace("handed over")
             self.port.emit(ArcGone(handover.arc))
-            self.seat.give_up("handed over", handover.arc)
+            self.members.step_down(message.cluster)
             self.seat.left = True
         else:
             self._finish_split(handover.arc)
@@ -257,10 +317,10 @@ class HandOvers:
         self._forget_split()
         self._trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
-        if perhaps_served:
-            fenced = msgspec.structs.replace(own, version=(handover.arc.version[0] + 1, 0))
-            self.members.update(fenced, "goes on under a new epoch")
-            self.log.copy_again()
+        if perhaps_served and handover.kind == "split":
+            self.election.renew(handover.arc.version[0])  # serves again under a higher epoch
+        elif self.log.held is not None and self.log.held.config.leaving is not None:
+            self.log.configure(Config(self.log.voters, own.start))
         self.members.moving.clear()
         self.members.fit_standby()
         self.port.emit(ArcKept(handover.arc))
@@ -286,38 +346,18 @@ class HandOvers:
             self.members.leaving.pop(member.id, None)
         self.members.moving.clear()
         self._forget_split()
+        self.log.configure(Config(self.log.voters, arc.key))
         self.members.update(self._shrunk(arc), "split")
         for member in arc.members()[1:]:
             self.port.send(member, Membership(arc))
         self.seat.ring.split_off(arc)
         self.port.count("splits")
         self.port.emit(ArcGone(arc))
-        self.log.copy_again()  # the standby's copy still has what has gone
 
-    # -- at the coming primary -------------------------------------------------------------------
-
-    def on_take_over(self, sender: Peer, message: TakeOver) -> None:
-        """Lead this cluster from now on, if everything that belongs to it has arrived."""
-        own, held, arc = self.seat.cluster, self.log.held, message.cluster
-        accepted = (
-            own is not None
-            and sender.id == own.primary.id
-            and arc.primary.id == self.port.me.id
-            and not self.seat.leaving
-            and held is not None
-            and (held.key, held.next) == (arc.key, message.index)
-        )
-        self.port.send(sender, TakenOver(arc, accepted))
-        if not accepted:
-            if held is not None and own is not None and held.key != own.key:
-                self.log.forget_copy()
-            return
-        self.port.count("hand_overs")
-        self.seat.take(arc, "took over", message.predecessor, message.successors)
-        self.seat.tell_members()
-        self.log.lead(message.index)
-        self.members.begin()
-        self.recruiting.begin()
+    def _own(self) -> Cluster:
+        own = self.seat.cluster
+        assert own is not None
+        return own
 
     def _trace(self, reason: str) -> None:
         own = self.seat.cluster

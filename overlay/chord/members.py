@@ -6,18 +6,24 @@ primary of before, or the one that the description names.
 
 A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
 elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: no member
-any more, without warning; should it show up again it is told so and may be recruited anew. A member
-that loses its *primary* waits and asks now and then, since only an election can replace a primary:
-election and recovery (P4, P5) begin in `on_link_down` and end by a Membership of a higher epoch.
+any more, without warning; should it show up again it is told so and may be recruited anew. But a
+voter stays a member until it is voted out, since it forgets its log when it is none: a primary that
+nobody reaches must not tell its voters, one by one, to forget what they have promised. A member
+that loses its *primary* knocks now and then; the voters among the members elect another
+(`election`), whose ClusterHello is a description of a higher epoch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from overlay.chord.copying import Log
-from overlay.chord.events import ClusterMoved, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
+from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member, with_member, with_standby, without_member
+from overlay.chord.voting_messages import ClusterHello
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import NodeId, Peer, Timer
 
@@ -43,13 +49,19 @@ class LeaveAnyway(Timer, frozen=True):
 class Members:
     """The membership, at the primary and at the other members."""
 
-    def __init__(self, seat: Seat, log: Log) -> None:
+    def __init__(self, seat: Seat, log: Log, pulse: Pulse) -> None:
         self.seat = seat
         self.log = log
+        self.pulse = pulse
+        self.followed: Callable[[], None] = lambda: None  # there is a primary to follow
         self.port = seat.port
         self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
         self.moving: dict[NodeId, None] = {}  # at the primary: go to a cluster that splits off
         self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
+        self._fading: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
+        self._freed: dict[NodeId, Peer] = {}  # at the primary: may go when they vote no more
+        log.candidates = self._voters
+        log.on_settled = self._let_go
 
     # -- at the primary --------------------------------------------------------------------------
 
@@ -58,6 +70,8 @@ class Members:
         self.leaving.clear()
         self.moving.clear()
         self._lost.clear()
+        self._fading.clear()
+        self._freed.clear()
         self.port.cancel_timer(AskPrimary())
 
     def disband(self, reason: str) -> None:
@@ -83,10 +97,46 @@ class Members:
         cluster = self.seat.cluster
         if cluster is None or not self.seat.is_primary:
             return
+        if has_member(cluster, peer.id) and (self.log.votes(peer.id) or self.log.changing):
+            self._freed[peer.id] = peer  # a majority must not depend on who has gone
+            self.log.fit()
+            return
+        self._freed.pop(peer.id, None)
         self.leaving.pop(peer.id, None)
         if has_member(cluster, peer.id) and peer.id != self.port.me.id:
             self.update(without_member(cluster, peer.id), "member left")
         self.port.send(peer, Released(cluster.key))
+
+    def _let_go(self) -> None:
+        for peer in list(self._freed.values()):
+            if not self.log.votes(peer.id):
+                self.release(peer)
+        for peer in list(self._fading.values()):
+            if not self.log.votes(peer.id):
+                self._drop(peer)
+
+    def _drop(self, peer: Peer, left: bool = False) -> None:
+        """A lost member is no member any more."""
+        self._fading.pop(peer.id, None)
+        self.leaving.pop(peer.id, None)
+        if not left:
+            self.remember(peer)
+        self.update(without_member(self._cluster(), peer.id), "member lost")
+
+    def remember(self, peer: Peer) -> None:
+        """Should `peer` show up, it is told that it serves no more."""
+        self._lost.pop(peer.id, None)
+        self._lost[peer.id] = peer
+        if len(self._lost) > MOST_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def _voters(self) -> tuple[Peer, ...]:
+        """Who shall vote, the first first."""
+        return tuple(
+            p
+            for p in self._cluster().members()
+            if p.id not in self.leaving and p.id not in self.moving
+        )
 
     def update(self, cluster: Cluster, reason: str) -> None:
         """The cluster is this now: see that it has a standby if it can, and tell everybody."""
@@ -95,7 +145,7 @@ class Members:
             cluster = with_standby(cluster, heir)
         self.seat.take(cluster, reason)
         self.seat.tell_members()
-        self.log.fit_standby(cluster)
+        self.log.fit()
 
     def fit_standby(self) -> None:
         """Choose a standby if there is none and somebody can be it."""
@@ -111,6 +161,7 @@ class Members:
                 self.port.send(sender, Released(message.key))
             elif sender.id not in self.leaving:
                 self.leaving[sender.id] = sender
+                self.log.fit()
                 self.port.emit(MemberLeaving(sender))
             return
         newest = self.seat.ring.place.newest()
@@ -132,6 +183,11 @@ class Members:
         """A newer description of the own cluster, or of one that this node shall serve in."""
         self.believe(sender, message.cluster)
 
+    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
+        """There is a new primary, or the present one wants to know how far this node's log is."""
+        self.believe(sender, message.cluster)
+        self.log.on_hello(sender, message)
+
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """Whom we asked is not our primary any more."""
         own = self.seat.cluster
@@ -148,14 +204,18 @@ class Members:
             if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
                 self.port.send(sender, Leaving(cluster.key))
             return
+        if self.seat.is_primary:
+            self.port.emit(Fenced(cluster))  # see `serve_on`, `step_down`
+            return
         if not has_member(cluster, self.port.me.id):
             self._leave_seat("no member any more", cluster)
             return
-        was_standby = self.seat.role == "standby"
         new_primary = own is None or own.primary.id != cluster.primary.id
+        if own is not None and own.key != cluster.key:
+            self.log.forget_copy()  # of what was split off from
         self.seat.take(cluster, "told by the primary")
-        if was_standby and self.seat.role != "standby":
-            self.log.forget_copy()
+        if new_primary or (own is not None and own.version[0] != cluster.version[0]):
+            self.followed()
         self.port.cancel_timer(AskPrimary())
         if self.seat.leaving and new_primary:
             self.leave()
@@ -172,10 +232,16 @@ class Members:
 
     def on_ask_primary(self, timer: AskPrimary) -> None:
         """The primary fell silent some time ago: knock."""
+        self.knock()
+
+    def knock(self) -> None:
+        """Ask all other members, one of whom may lead by now, until the primary is heard."""
         own = self.seat.cluster
-        if own is not None and not self.seat.is_primary:
+        if own is not None and not self.seat.is_primary and self.pulse.silent():
             self.port.set_timer(ASK_PRIMARY, AskPrimary())
-            self.port.send(own.primary, Contact(self.port.me.id))
+            for member in own.members():
+                if member.id != self.port.me.id:
+                    self.port.send(member, Contact(self.port.me.id))
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Time is up."""
@@ -191,8 +257,15 @@ class Members:
         if own is None:
             return
         if self.seat.is_primary:
+            if self._fading.pop(event.peer.id, None) is not None:
+                del self.leaving[event.peer.id]
+                self.log.greet(event.peer)
+                return
             peer = self._lost.pop(event.peer.id, None)
-            if peer is not None:
+            if peer is not None and (self.log.votes(peer.id) or self.log.changing):
+                self.admit(peer)  # without it there may be no majority to vote it out
+                self.log.greet(peer)
+            elif peer is not None:
                 self.port.send(event.peer, Released(own.key))
         elif event.peer.id == own.primary.id:
             self.port.cancel_timer(AskPrimary())
@@ -204,19 +277,19 @@ class Members:
         if own is None or not has_member(own, event.peer.id):
             return
         if self.seat.is_primary:
-            self.leaving.pop(event.peer.id, None)
-            if not event.left:
-                self._remember(event.peer)
-            self.update(without_member(own, event.peer.id), "member lost")
+            if self.log.votes(event.peer.id) or self.log.changing:
+                self._fading[event.peer.id] = self.leaving[event.peer.id] = event.peer
+                self.fit_standby()
+                self.log.fit()
+            else:
+                self._drop(event.peer, event.left)
             self.port.emit(MemberLost(event.peer))
         elif event.peer.id == own.primary.id:
             self.port.trace(
                 "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
             )
-            if self.seat.leaving:
-                self._leave_seat("primary unreachable")
-            else:
-                self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
+            self.port.set_timer(ASK_PRIMARY, AskPrimary())
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -228,7 +301,9 @@ class Members:
         if own is None:  # recruited, or believed to be a member: only a node that stays agrees
             return sender.id == cluster.primary.id and not self.seat.leaving
         if own.key == cluster.key:
-            return sender.id in (own.primary.id, cluster.primary.id)
+            return sender.id in (own.primary.id, cluster.primary.id) or (
+                cluster.version[0] > own.version[0] and has_member(own, sender.id)
+            )  # any member may tell of a higher epoch
         if self.seat.is_primary:
             return False
         # A part of our arc becomes a cluster of its own: the old primary says so, or the new one,
@@ -254,16 +329,24 @@ class Members:
     def _leave_seat(self, reason: str, successor: Cluster | None = None) -> None:
         was_primary = self.seat.is_primary
         self.log.forget_copy()
+        self.pulse.end()
         self.port.cancel_timer(AskPrimary())
         self.port.cancel_timer(LeaveAnyway())
         self.seat.give_up(reason, successor if was_primary else None)
         self.seat.left = self.seat.leaving
 
-    def _remember(self, peer: Peer) -> None:
-        self._lost.pop(peer.id, None)
-        self._lost[peer.id] = peer
-        if len(self._lost) > MOST_LOST:
-            del self._lost[next(iter(self._lost))]
+    def serve_on(self, cluster: Cluster) -> None:
+        """Somebody else leads this cluster by now, and this node is one of its members."""
+        self.leaving.clear()
+        self.moving.clear()
+        self.seat.take(cluster, "fenced")
+        self.followed()
+        if self.seat.leaving:
+            self.leave()
+
+    def step_down(self, cluster: Cluster) -> None:
+        """Somebody else leads this cluster by now; its members are theirs."""
+        self._leave_seat("fenced", cluster)
 
     def _cluster(self) -> Cluster:
         cluster = self.seat.cluster

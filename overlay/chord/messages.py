@@ -106,27 +106,6 @@ class Released(Message, frozen=True):
     key: Key
 
 
-class LogEntries(Message, frozen=True):
-    """Copies of the cluster's operation log for the standby, or for who takes over an arc.
-
-    With `reset` what was there before is forgotten: a copy of the whole state follows.
-    """
-
-    key: Key
-    epoch: int
-    first: int  # index of the first entry
-    entries: tuple[bytes, ...]
-    reset: bool = False
-
-
-class LogAck(Message, frozen=True):
-    """Everything before `next` is applied."""
-
-    key: Key
-    epoch: int
-    next: int
-
-
 class TakeOver(Message, frozen=True):
     """To the standby (a primary that leaves) or to the first primary of a split-off arc: all
     entries up to `index` are with you; from now on you are the primary of this cluster."""

@@ -63,9 +63,9 @@ class Place:
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
         self.known.hear(hint)
-        own = self.own if self.serving else None
+        own = self.own
         if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
-            self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced?
+            self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""

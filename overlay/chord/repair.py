@@ -147,13 +147,18 @@ class Repair:
         if not place.serving or place.own is None:
             return
         self.port.set_timer(self._jitter(place.settings.stabilise), StabiliseRound())
+        if place.pointers.first() is not None:
+            for member in place.own.members()[1:]:  # who takes our place has to know whom to tell
+                self.port.send(member, self._neighbourhood(place.own))
         first = place.pointers.first()
         if first is None:  # alone, or every successor was lost at once: the cache is what remains
             first = next((c for c in place.known.after(place.own.key)), None)
         if first is not None and first.primary.id != self.port.me.id:
             self.port.send(first.primary, Stabilise(place.own))
         elif first is None:  # gossip may know of somebody, who then introduces itself
-            for hint in place.known.hints()[:1]:
+            hints = [h for h in place.known.hints() if h.key != place.own.key]
+            if hints:
+                hint = self.port.rng.choice(hints)
                 self.port.send(hint.primary, Contact(self.port.me.id))
 
     def _answer(self, sender: Peer) -> None:

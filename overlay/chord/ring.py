@@ -7,6 +7,8 @@ what this node's part is; above, the trees ask `owner`, `find` and `learn`.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from overlay.chord.collecting import Collecting, CollectTimeout
 from overlay.chord.events import ClusterMoved, RingKnown
 from overlay.chord.lookups import Lookups, LookupTimeout
@@ -23,6 +25,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.place import Place
 from overlay.chord.repair import FingerRound, Repair, StabiliseRound
+from overlay.chord.voting_messages import Rejoin
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHeard
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Version
@@ -51,6 +54,7 @@ class Ring(Machine):
             Neighbourhood: self.on_neighbourhood,
             Moved: self.on_moved,
             Contact: self.on_contact,
+            Rejoin: self.on_rejoin,
             LookupTimeout: self.lookups.on_timeout,
             StabiliseRound: self.repair.on_stabilise_round,
             FingerRound: self.repair.on_finger_round,
@@ -154,6 +158,24 @@ class Ring(Machine):
         for neighbour in told:
             if neighbour is not None and neighbour.primary.id != self.port.me.id:
                 self.port.send(neighbour.primary, Moved(cluster))
+
+    def rejoin(self, cluster: Cluster, lost: Peer) -> None:
+        """This node has taken the place of the primary `lost`: the neighbours, as far as they are
+        known here, hear of it at once (REJOIN)."""
+        known = self.place.known
+        known.shun(lost.id, self.port.now)
+        self.lookups.lose(lost.id)
+        near = [*islice(known.before(cluster.key), 2), *islice(known.after(cluster.key), 2)]
+        for peer in {c.primary.id: c.primary for c in near if c.key != cluster.key}.values():
+            if peer.id not in (lost.id, self.port.me.id):
+                self.port.send(peer, Rejoin(cluster))
+
+    def on_rejoin(self, sender: Peer, message: Rejoin) -> None:
+        """What waited for the lost primary goes to the new one."""
+        before = self.place.known.get(message.cluster.key)
+        self.place.learn(message.cluster)
+        if before is not None and before.primary.id != message.cluster.primary.id:
+            self.lookups.lose(before.primary.id)
 
     # -- messages and events ---------------------------------------------------------------------
 

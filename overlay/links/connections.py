@@ -125,7 +125,7 @@ class Connections:
             sent.compressed,
             sent.body,
         )
-        session.sent_batch(self._clock())
+        session.sent_batch(sent.number, self._clock())
         self._count("link_bytes", len(sent.body))
         self._write(wire, batch)
         if session.retransmit_at < session.alarm:

@@ -25,7 +25,7 @@ from overlay.links.connections import Connections
 from overlay.links.events import Connection, LinkUp, SeedFailed
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.links.session import Session, Stage, State, Wire
-from overlay.machine import Peer, ProtocolError
+from overlay.machine import Message, Peer, ProtocolError
 
 GREETINGS_MOST = 32
 """Hellos on one connection: the repetitions of a lossy transport (at most 6 in 5 s) for a name and
@@ -161,6 +161,7 @@ class Handshake(Connections):
     def _session_for(self, hello: Hello) -> Session | None:
         """The session that a Hello means; None if another connection carries it, or will."""
         session = self._sessions.get(hello.peer.id)
+        unsent: list[tuple[bytes, Message]] = []
         name = (hello.incarnation, hello.session)
         if session is not None and session.their_number != 0:
             if session.is_older(*name):
@@ -168,6 +169,8 @@ class Handshake(Connections):
             if not session.is_known_as(*name):
                 restarted = hello.incarnation != session.their_incarnation
                 reason = "it restarted" if restarted else "it has begun a new session"
+                if not restarted:
+                    unsent = session.outbox.take_unsent()
                 self._close_session(session, reason, left=False)
                 session = None
             elif hello.dials <= session.their_dials:
@@ -176,6 +179,8 @@ class Handshake(Connections):
             session = self._begin(hello.peer)
             if session is None:
                 raise ProtocolError("too many sessions")
+        for encoded, message in unsent:
+            session.outbox.offer(encoded, message)
         rival = session.wire
         if rival is not None and rival.stage is Stage.GREETED and self._me.id < hello.peer.id:
             return None
@@ -228,8 +233,11 @@ class Handshake(Connections):
                 raise ProtocolError("a Welcome from the past")
             restarted = welcome.incarnation != session.their_incarnation
             reason = "it restarted" if restarted else "it has forgotten the session"
+            unsent = [] if restarted else session.outbox.take_unsent()
             self._report_down(session, reason, left=False)
             session.begin_anew(session.number)
+            for encoded, message in unsent:
+                session.outbox.offer(encoded, message)
         self._adopt(wire, session, welcome, welcome.expected)
 
     def _on_name(self, wire: Wire, peer: Peer) -> None:

@@ -194,6 +194,13 @@ class Outbox:
             count -= 1
             yield sent
 
+    def take_unsent(self) -> list[tuple[bytes, Message]]:
+        """What never went out, and so cannot have arrived: another session may send it."""
+        unsent = list(self.waiting)
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        return unsent
+
     def has_data(self) -> bool:
         """Whether a data-plane message is among what waits or is under way."""
         return any(message.data_units() for message in self.lost())

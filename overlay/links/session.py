@@ -36,6 +36,12 @@ DOUBLINGS = 16
 """Back-off stops doubling here: by then every sensible limit is reached, and a float is not."""
 
 
+RESEND_LEAST = 0.5
+"""Seconds that an acknowledgement is waited for at least: under load a node may take some tenths to
+look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: Linux, or 1: RFC
+6298)."""
+
+
 class State(Enum):
     """M5."""
 
@@ -104,6 +110,9 @@ class Session(Alarmed):
         self.used = now  # last batch, either way
         self.retransmit_at = NEVER
         self.retransmit_after = settings.retransmit_after
+        self._smoothed = self._varying = 0.0  # round trip, by RFC 6298; 0: not measured
+        self._timed: tuple[int, float] | None = None  # a batch's number, and when it went out
+        self._written = 0  # batches before this one went out once
         self.ack_due = False  # something arrived that is not acknowledged
         self.ack_timed = False  # … and a delayed acknowledgement is on its way
         self.ack_bytes = 0
@@ -116,6 +125,8 @@ class Session(Alarmed):
         self.inbox = Inbox()
         self.their_incarnation = self.their_number = self.their_dials = 0
         self.retransmit_at = NEVER
+        self._timed = None
+        self._written = 0
         self.ack_due = self.ack_timed = False
         self.ack_bytes = 0
 
@@ -140,12 +151,30 @@ class Session(Alarmed):
 
     def delivered(self, now: float) -> None:
         """The peer acknowledged something new: the retransmission clock begins again."""
-        self.retransmit_after = self._settings.retransmit_after
+        if self._timed is not None and self._timed[0] < self.outbox.acknowledged:
+            self._measured(now - self._timed[1])
+            self._timed = None
+        most = self._settings.retransmit_after
+        wait = self._smoothed + 4.0 * self._varying if self._smoothed else most
+        self.retransmit_after = min(max(wait, RESEND_LEAST), most)
         self.retransmit_at = now + self.retransmit_after if self.outbox.under_way else NEVER
 
-    def sent_batch(self, now: float) -> None:
+    def _measured(self, round_trip: float) -> None:
+        """RFC 6298, section 2."""
+        if not self._smoothed:
+            self._smoothed, self._varying = round_trip, round_trip / 2.0
+        else:
+            self._varying += (abs(self._smoothed - round_trip) - self._varying) / 4.0
+            self._smoothed += (round_trip - self._smoothed) / 8.0
+
+    def sent_batch(self, number: int, now: float) -> None:
         """A batch went out: the retransmission clock runs for the oldest."""
         self.used = now
+        if number < self._written:
+            self._timed = None  # which of the two is answered, nobody can say (Karn)
+        else:
+            self._written = number + 1
+            self._timed = self._timed or (number, now)
         if self.retransmit_at == NEVER:
             self.retransmit_at = now + self.retransmit_after
 

@@ -34,7 +34,7 @@ from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.owner import BalanceDue, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
 from overlay.upper_tree.placement import Placement
-from overlay.upper_tree.state import MapChanged, Uprooted
+from overlay.upper_tree.state import MapChanged, Preparing, Settled, Uprooted
 
 LOOK_PERIOD = 1.0
 """Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
@@ -95,6 +95,7 @@ class Balance(Machine):
     def on_member_joined(self, event: MemberJoined) -> None:
         """Somebody can take load over."""
         self.owner.leaving.pop(event.peer.id, None)
+        self.owner.dead.pop(event.peer.id, None)
         self.owner.balance_soon()
 
     def on_member_lost(self, event: MemberLost) -> None:
@@ -215,6 +216,7 @@ class Balance(Machine):
         owned.next = new
         owned.awaited.clear()
         owned.prepared.clear()
+        self.owner.append(Preparing(attribute, tuple(new.hosts().values())))
         for host in new.hosts().values():
             gained = self._gained(owned, new, host)
             if not gained or host.id in self.owner.dead:
@@ -228,7 +230,7 @@ class Balance(Machine):
                 if any(r.interval.overlaps(interval) for interval in gained)
             ]
             for batch in in_batches(registrations, weigh_registration):
-                self.port.send(host, Install(attribute, batch))
+                self.port.send(host, Install(attribute, self.owner.epoch, batch))
             self._assign(owned, host, new)
         self.owner.watch_hosts()
         if not owned.awaited:
@@ -311,6 +313,8 @@ class Balance(Machine):
 
     def _finish(self, owned: OwnedTree) -> None:
         owned.previous = None
+        if not owned.strays:
+            self.owner.append(Settled(owned.tree.attribute))
         self.owner.watch_hosts()
         self._settled(owned)
 

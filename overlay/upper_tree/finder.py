@@ -21,10 +21,10 @@ from overlay.lower_random.events import WalkFound, WalkLost
 from overlay.machine import Alarm, Handlers, Machine, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import AskTree, NotOwner, Recall, Recalled, TreeAnswer
-from overlay.upper_tree.owner import RingView
 
 PAUSE = 0.25
 """Seconds before an owner that refused is looked for again; wild guess."""

@@ -10,18 +10,32 @@ and where, so that the next one goes there directly. A host that does not serve 
 from __future__ import annotations
 
 from matching import Groups
+from overlay.chord.keys import attribute_key, in_arc
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handlers, Machine, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.hosted import HostedTree, Joint
-from overlay.upper_tree.messages import Assign, Assigned, Install, Installed, Uninstall, Visit
+from overlay.upper_tree.messages import (
+    Assign,
+    Assigned,
+    Install,
+    Installed,
+    TreesHosted,
+    Uninstall,
+    Visit,
+)
 from overlay.upper_tree.visiting import VisitInHand
 
 HOP_BOUND = 64
 """Messages on a tree path after which an event is given back to its publisher as *moved*: far over
 any tree's height (2^64 virtual nodes), so only a loop between stale slices meets it."""
+
+
+EPOCHS_KEPT = 4_096
+"""Attributes whose owner's epoch a host remembers, also of trees that it serves no more; as many as
+a publisher's cached locations. Wild guess."""
 
 
 class Hosting(Machine):
@@ -34,11 +48,13 @@ class Hosting(Machine):
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
+        self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
             Assign: self.on_assign,
+            TreesHosted: self.on_trees_hosted,
             Install: self.on_install,
             Uninstall: self.on_uninstall,
             Visit: self.on_visit,
@@ -48,6 +64,8 @@ class Hosting(Machine):
 
     def on_install(self, sender: Peer, message: Install) -> None:
         """Registrations may come before the interval is assigned."""
+        if self._is_fenced(message.attribute, message.epoch):
+            return
         tree = self._tree(message.attribute)
         for registration in message.registrations:
             tree.install(registration, compiled(registration.selector))
@@ -56,6 +74,8 @@ class Hosting(Machine):
 
     def on_uninstall(self, sender: Peer, message: Uninstall) -> None:
         """Registrations that ended."""
+        if self._is_fenced(message.attribute, message.epoch):
+            return
         tree = self.trees.get(message.attribute)
         if tree is not None:
             for id_ in message.ids:
@@ -63,6 +83,8 @@ class Hosting(Machine):
 
     def on_assign(self, sender: Peer, message: Assign) -> None:
         """Serve these intervals at this version; an older word than the last is ignored."""
+        if self._is_fenced(message.attribute, message.version[0]):
+            return
         tree = self._tree(message.attribute)
         if message.version >= tree.version:
             tree.assign(message)
@@ -77,6 +99,34 @@ class Hosting(Machine):
         if tree is None:
             tree = self.trees[attribute] = HostedTree(attribute, self.joint)
         return tree
+
+    def on_trees_hosted(self, sender: Peer, message: TreesHosted) -> None:
+        """Drop what the owner does not know to be here: it ended while this node was not heard."""
+        listed = dict.fromkeys(message.attributes)
+        ended = [
+            attribute
+            for attribute, tree in self.trees.items()
+            if attribute not in listed
+            and in_arc(attribute_key(attribute), message.start, message.key)
+            and max(tree.version[0], self._epochs.get(attribute, 0)) <= message.epoch
+        ]
+        for attribute in ended:
+            tree = self.trees.pop(attribute)
+            tree.assign(Assign(attribute, tree.version, (), 0, ()))
+            tree.forget_foreign()
+        if ended:
+            self.port.count("trees_dropped", len(ended))
+            self._publish_access_points()
+
+    def _is_fenced(self, attribute: str, epoch: int) -> bool:
+        """Whether a former primary speaks, which does not know that it is one."""
+        known = self._epochs.pop(attribute, 0)
+        self._epochs[attribute] = max(known, epoch)
+        if len(self._epochs) > EPOCHS_KEPT:
+            del self._epochs[next(iter(self._epochs))]
+        if epoch < known:
+            self.port.count("hosting_fenced")
+        return epoch < known
 
     def _publish_access_points(self) -> None:
         self.access_points.own(

@@ -22,8 +22,9 @@ from overlay.client import (
     Where,
 )
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Timer
+from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.messages import AskTrees, Trees
-from overlay.upper_tree.owner import Owner, RingView
+from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.partition import describe, overlap_count
 
 PATIENCE = 3.0

@@ -167,6 +167,16 @@ class Assign(Message, frozen=True):
     known: tuple[tuple[int, Entry], ...]
 
 
+class TreesHosted(Message, frozen=True):
+    """From the primary of the arc (start, key] to a node that it had lost: you may host these of
+    its trees; whatever else of the arc you serve went on without you."""
+
+    start: Key
+    key: Key
+    epoch: int
+    attributes: tuple[str, ...]
+
+
 class Assigned(Message, frozen=True):
     """Done: from now on an event for any other interval is passed on or answered *moved*."""
 
@@ -175,9 +185,11 @@ class Assigned(Message, frozen=True):
 
 
 class Install(Message, frozen=True):
-    """Registrations for the intervals that you serve, or are about to serve."""
+    """Registrations for the intervals that you serve, or are about to serve. `epoch` is the
+    owner's: a host that heard of a higher one does not listen."""
 
     attribute: str
+    epoch: int
     registrations: tuple[Registration, ...]
 
 
@@ -189,9 +201,10 @@ class Installed(Message, frozen=True):
 
 
 class Uninstall(Message, frozen=True):
-    """Forget these registrations."""
+    """Forget these registrations; `epoch` as in `Install`."""
 
     attribute: str
+    epoch: int
     ids: tuple[str, ...]
 
 

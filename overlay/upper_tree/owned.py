@@ -58,6 +58,9 @@ class OwnedTree:
         """Hosts that may not hold what the map says: their link was lost, or they prepared a change
         that was given up. They are given all anew (balance.py)."""
         self.empty_since: float | None = None
+        self.unsure = False
+        """Another primary took these registrations: that they are here does not say that they were
+        acknowledged."""
         self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
 
     def counts(self) -> list[int]:

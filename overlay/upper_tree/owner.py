@@ -7,8 +7,7 @@ work on what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from overlay.chord.events import (
     ArcGone,
@@ -16,6 +15,7 @@ from overlay.chord.events import (
     ArcLeaving,
     Committed,
     CopyReset,
+    Elected,
     EntryCopied,
     RoleChanged,
     StateWanted,
@@ -25,7 +25,8 @@ from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
-from overlay.upper_tree.messages import Assign, NotOwner
+from overlay.upper_tree.cluster_view import ClusterView, RingView
+from overlay.upper_tree.messages import Assign, NotOwner, TreesHosted
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.placement import Part
@@ -44,54 +45,8 @@ class BalanceDue(Timer, frozen=True):
     """Look at the load of the virtual nodes (balance.py)."""
 
 
-class ClusterView(Protocol):
-    """What the trees need of overlay/chord's `Clusters`."""
-
-    @property
-    def cluster(self) -> Cluster | None:
-        """The newest description of the own cluster."""
-
-    @property
-    def is_primary(self) -> bool:
-        """Whether this node leads it."""
-
-    def owns(self, key: Key) -> bool:
-        """Whether this node decides about `key` now."""
-
-    def append(self, entry: bytes) -> int:
-        """Write to the log; the entry's index."""
-
-    def copy_state(self, entries: Sequence[bytes]) -> None:
-        """Answer to StateWanted."""
-
-    def transfer(self, entries: Sequence[bytes]) -> None:
-        """Answer to ArcLeaving."""
-
-    def release(self, peer: Peer) -> None:
-        """Answer to MemberLeaving."""
-
-    def want(self, members: int) -> None:
-        """Recruit until the cluster has so many."""
-
-    def request_split(self, middle: Key) -> None:
-        """Give the arc up to `middle` to a new cluster, if possible."""
-
-
-class RingView(Protocol):
-    """What the trees need of overlay/chord's `Ring`."""
-
-    def find(self, key: Key) -> None:
-        """Look the owner up: OwnerFound or OwnerUnknown follows."""
-
-    def owner(self, key: Key) -> Cluster | None:
-        """The owner as last heard of."""
-
-    def learn(self, cluster: Cluster) -> None:
-        """A newer description."""
-
-
 class Owner(Machine):
-    """State of the own cluster's trees, at the primary and (as a copy) at the standby."""
+    """State of the own cluster's trees, at the primary and (as a copy) at the voters."""
 
     def __init__(
         self, port: Port, settings: Settings, clusters: ClusterView, ring: RingView
@@ -116,6 +71,7 @@ class Owner(Machine):
         """Messages, timers and events with their handlers."""
         return {
             RoleChanged: self.on_role_changed,
+            Elected: self.on_elected,
             EntryCopied: self.on_entry_copied,
             CopyReset: self.on_copy_reset,
             StateWanted: self.on_state_wanted,
@@ -159,19 +115,24 @@ class Owner(Machine):
         self.state.apply(operation)
         return index
 
+    @property
+    def epoch(self) -> int:
+        """Under which hosts are told; not lower than any that a map of this cluster has."""
+        mine = self.clusters.cluster
+        return max(self.state.highest()[0], 0 if mine is None else mine.version[0])
+
     def next_version(self) -> Version:
         """A version later than every map's of this cluster."""
-        assert self.clusters.cluster is not None
-        epoch, number = self.state.highest()
+        _, number = self.state.highest()
         self._number = max(self._number, number) + 1
-        return (max(epoch, self.clusters.cluster.version[0]), self._number)
+        return (self.epoch, self._number)
 
     def on_committed(self, event: Committed) -> None:
-        """The standby has everything before `next`."""
+        """A majority of the voters has everything before `next`."""
         self.committed = event.next
 
     def on_entry_copied(self, event: EntryCopied) -> None:
-        """At the standby, or at the coming primary of a split-off arc."""
+        """At a voter, or at the new primary of a split-off arc."""
         operation = decode(event.entry)
         if isinstance(operation, Told):
             self.told.tell(operation.attribute, operation.peer, self.port.now, operation.term)
@@ -183,7 +144,7 @@ class Owner(Machine):
         self.state = ClusterState()
 
     def on_state_wanted(self, event: StateWanted) -> None:
-        """A new standby."""
+        """A voter lacks more than the log's tail."""
         self.clusters.copy_state([encode(o) for o in self.state.operations()])
 
     # --- the role ---
@@ -203,6 +164,19 @@ class Owner(Machine):
         if event.role == "primary":
             self.watch_hosts()
             self.balance_soon()
+
+    def on_elected(self, event: Elected) -> None:
+        """The former primary can be asked nothing: somebody may believe what it told, and any host
+        may have been told what is not in the log, or not have been told what is."""
+        self.dead[event.lost.id] = None
+        now = self.port.now
+        self.told.blind_until = max(self.told.blind_until, now + self.told.term)
+        for owned in self.trees.values():
+            owned.unsure = True
+            for host in (*owned.tree.map.hosts().values(), *owned.tree.loose.values()):
+                owned.stray(host)
+        self.watch_hosts()
+        self.balance_soon()
 
     def _lay_down(self, void: bool) -> None:
         """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
@@ -242,10 +216,13 @@ class Owner(Machine):
         """They are served by their own cluster now. Their hosts go on serving; the new primary
         moves them when it wants."""
         self._departing = None
-        for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
-            for boxes in self.trees.pop(attribute).boxes.values():
-                self.popularity.remove(boxes)
+        for attribute in [a for a in self.state.trees if event.arc.owns(attribute_key(a))]:
+            if attribute in self.trees:
+                for boxes in self.trees.pop(attribute).boxes.values():
+                    self.popularity.remove(boxes)
             del self.state.trees[attribute]
+        if not self.clusters.is_primary:
+            return  # a voter, whose copy follows
         self.watch_hosts()
 
     def is_departing(self, attribute: str) -> bool:
@@ -290,8 +267,14 @@ class Owner(Machine):
             self.balance_soon()
 
     def on_link_up(self, event: LinkUp) -> None:
-        """It is back."""
-        self.dead.pop(event.peer.id, None)
+        """It is back. If it hosted here before, it may have missed the end of a tree."""
+        peer = event.peer
+        self.dead.pop(peer.id, None)
+        cluster = self.clusters.cluster
+        if event.fresh and cluster is not None and self.clusters.is_primary:
+            hosted = tuple(a for a, owned in self.trees.items() if peer.id in owned.all_hosts())
+            told = TreesHosted(cluster.start, cluster.key, self.epoch, hosted)
+            self.port.send(peer, told)
 
     def fit_hosts(self) -> list[Peer]:
         """Who may host: the match brokers; in a small cluster the standby, or the primary."""

@@ -23,6 +23,7 @@ from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
+from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
@@ -37,7 +38,6 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner import RingView
 from overlay.upper_tree.pivots import choose_pivot
 
 PAUSE = 0.25

@@ -2,7 +2,7 @@
 
 A registration is acknowledged (SUBACK) when three things are so:
 
-1. the cluster's log has it (`Committed`: the standby holds a copy),
+1. the cluster's log has it (`Committed`: a majority of the voters holds it),
 2. every host that may serve a virtual node it overlaps has installed it; while a change is prepared
    these are the hosts of the old *and* of the new map, and once it is committed those of the old
    one must have stopped; while there are strays nobody knows,
@@ -13,6 +13,8 @@ A registration is acknowledged (SUBACK) when three things are so:
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from overlay.chord.events import Committed, RoleChanged
 from overlay.machine import (
@@ -52,6 +54,9 @@ from overlay.upper_tree.pivots import better_pivot
 from overlay.upper_tree.state import Added, Ended, MapChanged, Tree
 from overlay.upper_tree.summary import Box
 
+MAX_ENDED = 16_384
+"""Answers to Unregister that wait for the log; whoever gets none asks again. Wild guess."""
+
 
 class LeaseSweep(Timer, frozen=True):
     """Look for leases that have lapsed."""
@@ -67,6 +72,8 @@ class Registry(Machine):
         self.beliefs = beliefs
         self.leases = LeaseTable(settings.tree.lease)
         self._sweep = Alarm(port, LeaseSweep())
+        self._ended: deque[tuple[int, Peer, Unregistered]] = deque()
+        """Answers that wait for the log, with the number of their entry."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -114,7 +121,10 @@ class Registry(Machine):
         if owned is None or owned.tree.registrations.get(registration.id) != registration:
             return False
         if registration.id not in owned.waiting:
-            self._acknowledge(owned.tree, [registration])
+            if owned.unsure:
+                self._await(owned, registration, 0)
+            else:
+                self._acknowledge(owned.tree, [registration])
         return True
 
     def _better(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
@@ -137,13 +147,21 @@ class Registry(Machine):
         if owned is None:
             owned = self._plant(attribute)
         index = self.owner.append(Added(attribute, registration, incarnation))
-        waiting = owned.waiting[registration.id] = Waiting(registration, index)
         self.owner.popularity.remove(owned.boxes.pop(registration.id, ()))
         self.owner.popularity.add(boxes)
         owned.boxes[registration.id] = boxes
+        self._await(owned, registration, index)
+
+    def _await(self, owned: OwnedTree, registration: Registration, index: int) -> None:
+        """The SUBACK is due when entry `index` of the log is committed, and all hosts have it."""
+        attribute = owned.tree.attribute
+        if registration.id not in owned.boxes:  # another primary took it
+            owned.boxes[registration.id] = boxes = boxes_of(registration.selector)
+            self.owner.popularity.add(boxes)
+        waiting = owned.waiting[registration.id] = Waiting(registration, index)
         self.beliefs.take(owned, waiting)
         for host in owned.hosts_overlapping(registration.interval).values():
-            self.port.send(host, Install(attribute, (registration,)))
+            self.port.send(host, Install(attribute, self.owner.epoch, (registration,)))
         self.owner.balance_soon()
 
     def _plant(self, attribute: str) -> OwnedTree:
@@ -175,7 +193,10 @@ class Registry(Machine):
         self._check(owned)
 
     def on_committed(self, event: Committed) -> None:
-        """The log is further: some SUBACKs may be due."""
+        """The log is further: some answers may be due."""
+        while self._ended and self._ended[0][0] < event.next:
+            _, peer, answer = self._ended.popleft()
+            self.port.send(peer, answer)
         for owned in list(self.owner.trees.values()):
             if owned.waiting:
                 self._check(owned)
@@ -190,6 +211,7 @@ class Registry(Machine):
         """Give the SUBACKs that are due."""
         if self.owner.live_strays(owned):  # one may serve what it prepared in vain (balance.py)
             return
+        owned.unsure = False
         committed = self.owner.committed
         done = [
             waiting.registration
@@ -228,21 +250,29 @@ class Registry(Machine):
                 if (known := owned.tree.registrations.get(id_)) is not None
                 and known.subscriber.id == sender.id
             )
-            self.end(owned, mine)
+            if (index := self.end(owned, mine)) is not None:
+                answer = Unregistered(message.attribute, message.ids)
+                self._ended.append((index, sender, answer))
+                if len(self._ended) > MAX_ENDED:
+                    self._ended.popleft()  # it will ask again
+                if index < self.owner.committed:
+                    self.on_committed(Committed("", self.owner.committed))
+                return
         self.port.send(sender, Unregistered(message.attribute, message.ids))
 
-    def end(self, owned: OwnedTree, ids: tuple[str, ...]) -> None:
-        """Take registrations out of log and hosts."""
+    def end(self, owned: OwnedTree, ids: tuple[str, ...]) -> int | None:
+        """Take registrations out of log and hosts. The log entry's number, if there was any."""
         if not ids:
-            return
+            return None
         attribute = owned.tree.attribute
-        self.owner.append(Ended(attribute, ids))
+        index = self.owner.append(Ended(attribute, ids))
         for id_ in ids:
             owned.waiting.pop(id_, None)
             self.owner.popularity.remove(owned.boxes.pop(id_, ()))
         for host in self.owner.reachable_hosts(owned).values():
-            self.port.send(host, Uninstall(attribute, ids))
+            self.port.send(host, Uninstall(attribute, self.owner.epoch, ids))
         self.owner.balance_soon()
+        return index
 
     # --- leases ---
 
@@ -251,6 +281,7 @@ class Registry(Machine):
         if event.role == "primary":
             self._sweep.within(self.leases.term / 4)
         else:
+            self._ended.clear()
             self.leases.clear()
             self._sweep.cancel()
 

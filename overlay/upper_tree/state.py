@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from overlay.machine import Peer, Version
+from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
 
@@ -28,6 +28,16 @@ class MapChanged(Operation, frozen=True):
 
     version: Version
     entries: tuple[Entry, ...]
+
+
+class Preparing(Operation, frozen=True):
+    """These hosts are being told of another map, by which they may serve from now on."""
+
+    hosts: tuple[Peer, ...]
+
+
+class Settled(Operation, frozen=True):
+    """Every host serves by the present map, or not at all."""
 
 
 class Uprooted(Operation, frozen=True):
@@ -59,7 +69,9 @@ class Told(Operation, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(MapChanged | Uprooted | Added | Ended | Told)
+_decoder = msgspec.msgpack.Decoder(
+    MapChanged | Preparing | Settled | Uprooted | Added | Ended | Told
+)
 
 
 def encode(operation: Operation) -> bytes:
@@ -81,10 +93,13 @@ class Tree:
         self.map = map_
         self.registrations: dict[str, Registration] = {}
         self.incarnations: dict[str, int] = {}  # of the subscriber, by registration id
+        self.loose: dict[NodeId, Peer] = {}  # hosts that may serve by another map than `map`
 
     def operations(self) -> Iterator[Operation]:
         """The tree told again."""
         yield MapChanged(self.attribute, self.map.version, self.map.entries)
+        if self.loose:
+            yield Preparing(self.attribute, tuple(self.loose.values()))
         for id_, registration in self.registrations.items():
             yield Added(self.attribute, registration, self.incarnations[id_])
 
@@ -101,9 +116,17 @@ class ClusterState:
             case MapChanged(attribute, version, entries):
                 map_ = PartitionMap(version, entries)
                 if attribute in self.trees:
-                    self.trees[attribute].map = map_
+                    tree = self.trees[attribute]
+                    tree.loose.update(tree.map.hosts())
+                    tree.map = map_
                 else:
                     self.trees[attribute] = Tree(attribute, map_)
+            case Preparing(attribute, hosts):
+                if attribute in self.trees:
+                    self.trees[attribute].loose.update((host.id, host) for host in hosts)
+            case Settled(attribute):
+                if attribute in self.trees:
+                    self.trees[attribute].loose.clear()
             case Uprooted(attribute):
                 self.trees.pop(attribute, None)
             case Added(attribute, registration, incarnation):

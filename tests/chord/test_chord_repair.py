@@ -41,12 +41,14 @@ def test_splits_leave_a_whole_ring_with_full_successor_lists(seed: int) -> None:
     world.copies_agree()
 
 
-def test_a_primary_that_died_is_passed_by_in_the_successor_lists() -> None:
+def test_a_cluster_that_died_is_passed_by_in_the_successor_lists() -> None:
     world = grown(4, nodes=40, clusters=7)
     leading = world.primaries()
     dead = leading[3]
     before, after = leading[2], leading[4]
-    world.crash(dead)
+    assert dead.clusters.cluster is not None
+    for member in dead.clusters.cluster.members():
+        world.crash(world.node(member.id))
     world.run(20)
     pointers = before.ring.place.pointers
     assert after.clusters.cluster is not None
@@ -126,7 +128,8 @@ def test_the_walk_around_the_ring_finds_every_cluster_once(clusters: int) -> Non
 
 def test_the_walk_says_so_when_a_cluster_is_missing() -> None:
     world = grown(4, nodes=40, clusters=6)
-    world.crash(world.primaries()[2])
+    for member in world.arcs()[2].members():
+        world.crash(world.node(member.id))
     asker = world.primaries()[0]
     asker.ring.collect()
     asker.settle()

@@ -300,21 +300,6 @@ def test_acknowledgements_ride_on_batches() -> None:
     assert status.under_way_bytes == 0
 
 
-def test_a_lost_frame_is_sent_again_after_retransmit_after() -> None:
-    world = World(delay=0.01)
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 0)
-    world.run(1.0)
-    world.loss = 1.0
-    a.send(b, 1)
-    world.loss = 0.0
-    world.run(2.9)
-    assert b.numbers(a) == [0]
-    world.run(0.2)
-    assert b.numbers(a) == [0, 1]
-    assert a.counts["link_resent"] == 1
-
-
 def test_a_gap_is_mended_in_a_round_trip() -> None:
     world = World(delay=0.01)
     a, b = world.host("a"), world.host("b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from overlay.links.events import LinkDown, LinkUp, SeedFailed, SeedReached
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
@@ -69,6 +71,33 @@ def test_a_restarted_peer_ends_the_session_and_names_what_may_be_lost() -> None:
     a.send(b, 5)
     world.run(1.0)
     assert fresh.numbers(a) == [5]
+
+
+@pytest.mark.parametrize("dialler", ["a", "b"])
+def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
+    dialler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(delay=0.05)
+    a, b = world.host("a", idle_close=2.0), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.loss = 1.0  # b hears neither the good-bye nor the end of the connection
+    monkeypatch.setattr(world, "close", lambda *_: None)
+    world.run(2.0)
+    assert states(a) == [("b", "NOT_CONNECTED")]
+    world.run(6.0)
+    assert [down.lost for down in b.downs()] == [()]
+    monkeypatch.undo()
+    world.loss = 0.0
+    if dialler == "a":
+        a.send(b, 2)
+    else:
+        b.send(a, 7)
+        world.run(0.08)  # the dial is answered, the Hello on its way
+        a.send(b, 2)
+    world.run(3.0)
+    assert b.numbers(a)[-1] == 2
+    assert [down.lost for down in a.downs()] == [()]
 
 
 def test_the_restarted_side_may_be_the_one_that_dials() -> None:

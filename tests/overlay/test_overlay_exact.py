@@ -39,7 +39,10 @@ def test_everything_expected_is_delivered_once_and_nothing_else(
 @pytest.mark.parametrize("loss", [0.01, 0.1])
 def test_loss_on_the_way_costs_time_and_nothing_else(routing: str, loss: float) -> None:
     conditions = Conditions(loss=loss, latency_high=0.1)
-    result = run_green(scenario(8, routing, 5, network=conditions, events=200, subscriptions=40))
+    chosen = settings(tree={"routing": routing})
+    result = run_green(
+        Scenario(nodes=8, seed=5, settings=chosen, network=conditions, events=200, subscriptions=40)
+    )
     assert result.frames_lost > 0
     assert result.delivered >= result.expected > 100
 
@@ -52,7 +55,10 @@ def test_wrong_bits_cost_time_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_long_delays_reorder_what_different_nodes_say_and_nothing_is_lost(routing: str) -> None:
-    slow = settings(tree={"routing": routing}, ring={"found_after": 60.0})
+    slow = settings(
+        tree={"routing": routing},
+        ring={"found_after": 60.0},
+    )
     conditions = Conditions(latency_low=0.01, latency_high=1.5)
     result = run_green(
         Scenario(nodes=8, seed=6, settings=slow, network=conditions, events=150, subscriptions=40)

@@ -57,7 +57,7 @@ def assign(
 
 
 def install(node: HostNode, *registrations: Registration) -> None:
-    node.port.hear(Install(registrations[0].attribute, registrations), OWNER)
+    node.port.hear(Install(registrations[0].attribute, 1, registrations), OWNER)
 
 
 def visit(
@@ -153,8 +153,8 @@ def test_an_uninstalled_registration_matches_no_more() -> None:
     node = host()
     install(node, registration("s/0", "x", "x > 1", S), registration("t/0", "x", "x > 1", T))
     assign(node, EVERYTHING)
-    node.port.hear(Uninstall("x", ("s/0", "unknown")), OWNER)
-    node.port.hear(Uninstall("nowhere", ("s/0",)), OWNER)
+    node.port.hear(Uninstall("x", 1, ("s/0", "unknown")), OWNER)
+    node.port.hear(Uninstall("nowhere", 1, ("s/0",)), OWNER)
     visit(node, event(1, x=5))
     assert delivered(node) == [("t", [1])]
 

@@ -63,7 +63,7 @@ def test_the_first_registration_plants_the_tree_at_a_host() -> None:
     node = owner()
     (made,) = ask_for(node, "s/0")
     assert [to for to, _ in node.port.sent_to(Assign)] == ["h"]
-    assert node.port.sent_to(Install) == [("h", Install("x", (made,)))]
+    assert node.port.sent_to(Install) == [("h", Install("x", 1, (made,)))]
     assert [p.id for p in node.port.watched["hosts"]] == ["h"], "its silence must be noticed"
 
 
@@ -238,8 +238,10 @@ def test_unregistering_ends_the_senders_registrations_only() -> None:
     assert len(node.owner.trees["x"].tree.registrations) == 2
     node.port.hear(Unregister("x", ("s/0", "unknown")), S)
     assert list(node.owner.trees["x"].tree.registrations) == ["s/1"]
-    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", ("s/0",)))]
-    assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0",), ("s/0", "unknown")]
+    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", 1, ("s/0",)))]
+    assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0",)], "mallory's only"
+    node.clusters.commit()
+    assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0", "unknown")]
     assert decode(node.clusters.log[-1]) == Ended("x", ("s/0",))
 
 
@@ -264,7 +266,7 @@ def test_what_is_not_renewed_ends_and_what_is_renewed_stays() -> None:
         node.port.advance(4)
         node.port.hear(Renew(1, ()), S)
     assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
-    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", ("t/0",)))]
+    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", 1, ("t/0",)))]
     assert node.port.counts["leases_lapsed"] == 1
 
 

@@ -6,11 +6,21 @@ import msgspec
 import pytest
 
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.keys import attribute_key
 from overlay.links.messages import BODY_MOST
 from overlay.settings import Settings
-from overlay.upper_tree.messages import Assign, Assigned, Install, Register, Registered, Unregister
+from overlay.upper_tree.messages import (
+    Assign,
+    Assigned,
+    Install,
+    Register,
+    Registered,
+    TreesHosted,
+    Unregister,
+)
 from overlay.upper_tree.state import MapChanged, decode
 from tests.support.tree_net import (
+    KEY,
     HostNode,
     cluster_of,
     event,
@@ -94,7 +104,40 @@ def test_a_change_whose_host_is_lost_is_given_up_and_tried_elsewhere() -> None:
     rig.settle()
     assert rig.spread == ["h3"]
     assert rig.serving(5) == ["h3"]
-    assert all(isinstance(decode(e), MapChanged) for e in rig.owner.clusters.log[2:])
+    logged = [decode(e) for e in rig.owner.clusters.log[2:]]
+    assert [e.version for e in logged if isinstance(e, MapChanged)] == [
+        rig.owner.owner.trees["x"].tree.map.version
+    ]
+
+
+def test_a_host_that_missed_the_end_of_a_tree_drops_it_when_it_is_back() -> None:
+    rig = Rig("h1", "h2")
+    rig.register("x > 1")
+    rig.net.cut("p", "h1")
+    rig.owner.port.hear(Unregister("x", ("s/0",)), S)
+    rig.settle(8.0)
+    assert not rig.owner.owner.trees
+    assert rig.serving(5) == ["h1"], "it knows of nothing"
+    rig.net.join("p", "h1")
+    rig.net.flush()
+    assert rig.serving(5) == []
+
+
+def test_a_host_that_is_back_keeps_the_trees_of_other_arcs_and_epochs() -> None:
+    rig = Rig("h1")
+    rig.register("x > 1")
+    host = rig.hosts["h1"]
+    key = attribute_key("x")
+    beyond = f"{int(key, 16) + 1:040x}"
+    for message in (
+        TreesHosted(beyond, "f" * 40, 1, ()),
+        TreesHosted(KEY, KEY, 0, ()),
+        TreesHosted(KEY, KEY, 1, ("x",)),
+    ):
+        host.port.hear(message, peer("p"))
+        assert rig.serving(5) == ["h1"]
+    host.port.hear(TreesHosted(KEY, KEY, 1, ()), peer("p"))
+    assert rig.serving(5) == []
 
 
 def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:

@@ -1,0 +1,239 @@
+"""Another primary for a cluster whose primary is silent (P4).
+
+The bully of the paper only *nominates*: by rank (the standby first, then the match brokers, each a
+little later) a voter asks the others. What makes it the primary is a majority of durable grants of
+a new epoch. Two rounds:
+
+1. *trial*: would you? A voter that still hears the primary, or whose log is further, would not.
+   Nothing changes by this, so a node behind a broken link disturbs nobody.
+2. *the epoch*: a voter stores its promise, then answers. An epoch is granted to one node only.
+
+Nothing that was committed is lost: it is with a majority, of which one also grants, and only to a
+log that is at least as far as its own. The winner says HELLO to the members and REJOIN to its ring
+neighbours; the old primary is an ordinary member of the new description, and where it wakes up it
+is fenced by its epoch: by voters, hosts, ring neighbours, and its own lease (`pulse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from overlay.chord.copying import Log
+from overlay.chord.messages import Cluster, Moved
+from overlay.chord.pulse import Pulse
+from overlay.chord.seat import Seat, has_member
+from overlay.chord.voting_messages import Grant, Nominate
+from overlay.machine import NodeId, Peer, Timer
+from overlay.settings import ElectionSettings
+
+
+class NominationDue(Timer, frozen=True):
+    """This node's turn to nominate itself, if nobody has won meanwhile."""
+
+
+class CampaignOver(Timer, frozen=True):
+    """No majority answered in time."""
+
+
+class Campaign:
+    """What this node asks for."""
+
+    def __init__(self, epoch: int, trial: bool, wanted: bool, now: float) -> None:
+        self.epoch = epoch
+        self.trial = trial
+        self.wanted = wanted  # the present primary hands over
+        self.since = now
+        self.granted: dict[NodeId, None] = {}
+
+
+class Election:
+    """Both sides: candidate and voter."""
+
+    def __init__(self, settings: ElectionSettings, seat: Seat, log: Log, pulse: Pulse) -> None:
+        self.settings = settings
+        self.seat = seat
+        self.log = log
+        self.pulse = pulse
+        self.port = seat.port
+        self.campaign: Campaign | None = None
+        self.arc: Cluster | None = None  # the cluster as a leaving primary wants it to be
+        self.on_won: Callable[[Cluster, Campaign], None] = lambda cluster, campaign: None
+        self.on_lost: Callable[[], None] = lambda: None
+        self._highest = 0  # epoch that was heard of
+
+    # -- candidate -------------------------------------------------------------------------------
+
+    def suspect(self) -> None:
+        """The primary is silent: wait for one's turn."""
+        cluster = self.seat.cluster
+        if cluster is None or self.campaign is not None or not self._may_stand():
+            return
+        self.port.trace(
+            "cluster", epoch=cluster.version[0], name=cluster.key, reason="primary silent"
+        )
+        rank = [p.id for p in cluster.members()[1:]].index(self.port.me.id)
+        wait = self.settings.rank_wait * (rank + self.port.rng.random())
+        self.port.set_timer(wait, NominationDue())
+
+    def on_nomination_due(self, timer: NominationDue) -> None:
+        """Still nobody?"""
+        if self.campaign is None and self._may_stand() and self._leaderless():
+            self._ask(trial=True, wanted=False)
+
+    def take_over(self, arc: Cluster) -> None:
+        """The leaving primary wants this node to lead."""
+        self.arc = arc
+        self._highest = max(self._highest, arc.version[0] - 1)
+        self._ask(trial=False, wanted=True)
+
+    def renew(self, above: int) -> None:
+        """At a primary: lead on, under an epoch over `above`."""
+        self._highest = max(self._highest, above)
+        if self.campaign is None:
+            self._ask(trial=True, wanted=False)
+
+    def on_campaign_over(self, timer: CampaignOver) -> None:
+        """Too few answers. Another turn, at another time."""
+        self._lose()
+
+    def cancel(self) -> None:
+        """Somebody leads."""
+        self.campaign = self.arc = None
+        self.port.cancel_timer(CampaignOver())
+        self.port.cancel_timer(NominationDue())
+
+    def _ask(self, trial: bool, wanted: bool) -> None:
+        cluster = self.seat.cluster
+        assert cluster is not None
+        promised = self.log.promises.epoch(cluster.key)
+        assert self.log.held is not None
+        leaving = self.log.held.config.leaving
+        gone = 0 if leaving is None else leaving.version[0]  # perhaps served under this epoch
+        epoch = max(promised, cluster.version[0], self._highest, gone) + 1
+        self.campaign = Campaign(epoch, trial, wanted, self.port.now)
+        self.port.set_timer(self._timeout(), CampaignOver())
+        self.port.count("campaigns", 0 if trial else 1)
+        if not trial:
+            self.log.promises.make(cluster.key, epoch, self.port.me.id, self.log.voters)
+        message = Nominate(cluster.key, epoch, self.log.position, trial, wanted)
+        for peer in self.log.voters:
+            if peer.id != self.port.me.id:
+                self.port.send(peer, message)
+        self._count_in(self.port.me.id)
+
+    def on_grant(self, sender: Peer, message: Grant) -> None:
+        """Yes or no."""
+        campaign, cluster = self.campaign, self.seat.cluster
+        self._highest = max(self._highest, message.promised)
+        if (
+            campaign is None
+            or cluster is None
+            or not message.granted
+            or (message.key, message.epoch, message.trial)
+            != (cluster.key, campaign.epoch, campaign.trial)
+        ):
+            return
+        self._count_in(sender.id)
+
+    def _count_in(self, node: NodeId) -> None:
+        campaign, cluster = self.campaign, self.seat.cluster
+        assert campaign is not None
+        assert cluster is not None
+        if self.log.votes(node):
+            campaign.granted[node] = None
+        if len(campaign.granted) < self.log.majority():
+            return
+        if campaign.trial:
+            self._ask(trial=False, wanted=campaign.wanted)
+            return
+        won = self._description(cluster, campaign.epoch)
+        self.cancel()
+        self.port.count("elections_won")
+        self.on_won(won, campaign)
+
+    def _description(self, cluster: Cluster, epoch: int) -> Cluster:
+        """The cluster under this node."""
+        me = self.port.me
+        held = self.log.held
+        assert held is not None
+        config = held.config
+        start = config.start if config.leaving is None else config.leaving.start
+        if self.arc is not None:
+            return msgspec.structs.replace(self.arc, start=start, version=(epoch, 0))
+        if cluster.primary.id == me.id:
+            return msgspec.structs.replace(cluster, start=start, version=(epoch, 0))
+        # The silent primary stays a member, last in rank, until its link is lost as well: if it was
+        # only slow or cut off it keeps its log, and its vote.
+        rest = [p for p in (*cluster.members()[1:], cluster.primary) if p.id != me.id]
+        return Cluster(
+            cluster.ring,
+            cluster.key,
+            start,
+            (epoch, 0),
+            me,
+            rest[0] if rest else None,
+            tuple(rest[1:]),
+        )
+
+    def _lose(self) -> None:
+        wanted = self.arc is not None
+        self.campaign = self.arc = None
+        self.port.cancel_timer(CampaignOver())
+        if wanted:
+            self.on_lost()
+        if self._leaderless():
+            wait = self._timeout() * (0.5 + self.port.rng.random())
+            self.port.set_timer(wait, NominationDue())
+
+    def _timeout(self) -> float:
+        """Longer where messages take long."""
+        return max(self.settings.grant_timeout, self.pulse.round_trip())
+
+    def _may_stand(self) -> bool:
+        return self.log.held is not None and not self.seat.leaving and self._is_voter()
+
+    def _is_voter(self) -> bool:
+        return self.log.votes(self.port.me.id)
+
+    def _leaderless(self) -> bool:
+        """Whether there is need for another primary, as far as this node sees."""
+        if self.seat.cluster is None:
+            return False
+        if self.seat.is_primary:
+            return self.log.fenced or self._highest > self.seat.cluster.version[0]
+        return self.pulse.silent()
+
+    # -- voter -----------------------------------------------------------------------------------
+
+    def on_nominate(self, sender: Peer, message: Nominate) -> None:
+        """Would, or does, this voter grant it?"""
+        cluster, key = self.seat.cluster, message.key
+        if cluster is None or cluster.key != key or self.log.held is None:
+            return  # without a log there is nothing to judge a candidate by
+        promises = self.log.promises
+        granted = (
+            message.epoch > cluster.version[0]
+            and promises.may(key, message.epoch, sender.id)
+            and message.position >= self.log.position
+            and self._lets(sender, message.wanted)
+        )
+        if granted and not message.trial:
+            promises.make(key, message.epoch, sender.id, self.log.voters)
+            self.pulse.granted()
+            self.cancel()  # one cannot want it oneself
+        promised = max(promises.epoch(key), cluster.version[0])
+        self.port.send(sender, Grant(key, message.epoch, message.trial, granted, promised))
+        if message.epoch <= cluster.version[0] or not has_member(cluster, sender.id):
+            self.port.send(sender, Moved(cluster))
+
+    def _lets(self, candidate: Peer, wanted: bool) -> bool:
+        """Whether the present primary may be replaced by `candidate`."""
+        cluster = self.seat.cluster
+        assert cluster is not None
+        if self.seat.is_primary:
+            return not self.pulse.serving()
+        unpromised = self.log.promises.epoch(cluster.key) <= cluster.version[0]
+        renewal = candidate.id == cluster.primary.id and unpromised
+        return wanted or renewal or self.pulse.silent()

@@ -1,0 +1,55 @@
+"""What the trees need of the ring and of the own cluster (overlay/chord)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, Peer
+
+
+class ClusterView(Protocol):
+    """What the trees need of overlay/chord's `Clusters`."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The newest description of the own cluster."""
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this node leads it."""
+
+    def owns(self, key: Key) -> bool:
+        """Whether this node decides about `key` now."""
+
+    def append(self, entry: bytes) -> int:
+        """Write to the log; the entry's index."""
+
+    def copy_state(self, entries: Sequence[bytes]) -> None:
+        """Answer to StateWanted."""
+
+    def transfer(self, entries: Sequence[bytes]) -> None:
+        """Answer to ArcLeaving."""
+
+    def release(self, peer: Peer) -> None:
+        """Answer to MemberLeaving."""
+
+    def want(self, members: int) -> None:
+        """Recruit until the cluster has so many."""
+
+    def request_split(self, middle: Key) -> None:
+        """Give the arc up to `middle` to a new cluster, if possible."""
+
+
+class RingView(Protocol):
+    """What the trees need of overlay/chord's `Ring`."""
+
+    def find(self, key: Key) -> None:
+        """Look the owner up: OwnerFound or OwnerUnknown follows."""
+
+    def owner(self, key: Key) -> Cluster | None:
+        """The owner as last heard of."""
+
+    def learn(self, cluster: Cluster) -> None:
+        """A newer description."""

@@ -1,0 +1,40 @@
+"""M3: what was lost on the way is sent again after what round trips take (RFC 6298)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.wires import World
+
+
+@pytest.mark.parametrize(("delay", "least", "most"), [(0.01, 0.4, 0.6), (0.5, 1.0, 3.0)])
+def test_a_lost_frame_is_sent_again_after_what_round_trips_take(
+    delay: float, least: float, most: float
+) -> None:
+    world = World(delay=delay)
+    a, b = world.host("a"), world.host("b")
+    for number in range(8):
+        a.send(b, number)
+        world.run(3.0)
+    world.loss = 1.0
+    a.send(b, 8)
+    world.loss = 0.0
+    world.run(least + delay)
+    assert b.numbers(a) == list(range(8))
+    world.run(most - least)
+    assert b.numbers(a) == list(range(9))
+    assert a.counts["link_resent"] == 1
+
+
+def test_nothing_measured_a_lost_frame_is_sent_again_after_retransmit_after() -> None:
+    world = World(delay=0.01)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(0.025)  # the handshake
+    world.loss = 1.0
+    world.run(0.02)
+    world.loss = 0.0
+    world.run(2.8)
+    assert b.numbers(a) == []
+    world.run(0.3)
+    assert b.numbers(a) == [0]

@@ -1,0 +1,77 @@
+"""P4 in whole overlays: deliveries flow again after the loss of a primary, nothing comes twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.log_checks import check_voters
+from sim.world import World
+from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
+
+SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
+
+
+def served(seed: int) -> World:
+    """One full cluster with three nodes to spare, subscriptions at nodes beside the primary."""
+    world = grown(8, seed, SPREAD)
+    wait(world, lambda: len(with_role(world, "broker")) == 3, 30, "a full cluster")
+    for number in range(40):
+        attribute = "xy"[number % 2]
+        world.subscribe(f"n{1 + number % 7}", f"{attribute} BETWEEN {number} AND {number + 9}")
+    acknowledged(world)
+    world.run(10)
+    return world
+
+
+def publish(world: World, count: int = 40) -> None:
+    names = [n for n in world.names() if n != "n0"]
+    for number in range(count):
+        world.publish(names[number % len(names)], {"x": number, "y": 50 - number})
+        world.run(0.02)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("silent", [False, True])
+def test_another_primary_serves_soon_after_a_kill_and_nothing_is_lost(
+    seed: int, silent: bool
+) -> None:
+    world = served(seed)
+    (old,) = with_role(world, "primary")
+    world.crash(old, silent=silent)
+    world.clients.crashes.clear()  # nothing may be lost: the primary hosts nothing here
+    wait(world, lambda: len(with_role(world, "primary")) == 1, 1.5, "another primary")
+    publish(world)
+    world.subscribe(with_role(world, "none")[0], "z > 3")
+    acknowledged(world)
+    world.publish(with_role(world, "standby")[0], {"z": 4})
+    assert_exact(world)
+    assert world.node(with_role(world, "primary")[0]).clusters.cluster.version[0] == 2
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_primary_that_comes_back_is_a_member_like_any(seed: int) -> None:
+    world = served(seed)
+    world.crash("n0")
+    world.run(3)
+    world.restart("n0")
+    world.run(60)
+    assert len(with_role(world, "primary")) == 1
+    assert world.ready()
+    publish(world)
+    assert_exact(world)
+
+
+@pytest.mark.parametrize(("seed", "longer"), [(1, 0.0), (2, 0.0), (1, 5.0)])
+def test_a_primary_behind_a_partition_is_fenced_when_it_heals(seed: int, longer: float) -> None:
+    world = served(seed)
+    (old,) = with_role(world, "primary")
+    world.network.partition([[old]])
+    wait(world, lambda: len(with_role(world, "primary")) == 2, 3, "another primary")
+    assert not world.node(old).clusters.pulse.serving()
+    world.run(longer)
+    world.network.heal()
+    wait(world, lambda: len(with_role(world, "primary")) == 1, 15, "one primary")
+    world.run(30)
+    assert check_voters(world) == []
+    publish(world)
+    assert_exact(world)
