@@ -220,8 +220,8 @@ class SimDriver:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still."""
-        return self._paused is not None
+        """Whether it stands still now, paused or waiting for its disk."""
+        return self._stands
 
     def resume(self) -> None:
         """It goes on, with everything that came in meanwhile, and its ticks are late."""

@@ -39,7 +39,7 @@ def assign(node: HostNode, attribute: str, *mine: Interval) -> None:
 
 def install(node: HostNode, id_: str, attribute: str, selector: str, who: str) -> None:
     made = registration(id_, attribute, selector, peer(who))
-    node.port.hear(Install(attribute, (made,)), OWNER)
+    node.port.hear(Install(attribute, 1, (made,)), OWNER)
 
 
 def delivered(node: HostNode) -> list[tuple[str, list[int]]]:
