@@ -95,7 +95,7 @@ def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -
     watch.look()
     seat.cluster = cluster
     kinds = {v.kind for v in watch.violations.values()}
-    assert kinds == {"epoch", "log"}, "it leads with a log that is not that cluster's, too"
+    assert kinds == {"epoch", "log", "primary"}, "all that a second primary is"
     (what, size, bound), *_ = bounds(world.node("n0"))
     assert (what, bound) == ("view", 20)
     assert 0 < size <= bound
