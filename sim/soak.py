@@ -56,6 +56,10 @@ KINDS = (
 )
 """What may go wrong, the more frequent ones twice."""
 
+FAST = 0.2
+"""Most seconds of latency where members die: on slower networks an election may need several rounds,
+and the next deaths would come before the lost ones are replaced."""
+
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
 
@@ -90,6 +94,9 @@ def draw_scenario(seed: int) -> Scenario:
         settings = _one_cluster(later, settings)
         faults, rest = deaths(later, nodes, settings.cluster.size), REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
+    if rest:
+        latency = min(network.latency_high, FAST)
+        network = msgspec.structs.replace(network, latency_high=latency)
     if network != Conditions():
         # Whoever hears of no ring in time founds one; rings that meet with members are not united
         # yet (overlay/chord/place.py), so a slow start must not be taken for nobody's presence.
