@@ -234,11 +234,8 @@ class Node:
         self.trace("start", address=self.me.address, routing=routing, name=self.name)
         for machine in self.machines:
             machine.start()
-        for address in self._seeds:
+        for address in (*self._seeds, *(peer.address for peer in self.clusters.companions())):
             self.links.add_seed(address)
-        for peer in self.clusters.companions():
-            if peer.address not in self._seeds:
-                self.links.add_seed(peer.address)
         self._finish_turn()
 
     def add_seeds(self, addresses: Sequence[str]) -> None:

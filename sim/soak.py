@@ -57,8 +57,8 @@ KINDS = (
 """What may go wrong, the more frequent ones twice."""
 
 FAST = 0.2
-"""Most seconds of latency where members die: on slower networks an election may need several rounds,
-and the next deaths would come before the lost ones are replaced."""
+"""Most seconds of latency where members die: on slower networks an election may take several rounds
+and the next deaths would come before the lost ones are replaced. Wild guess."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""

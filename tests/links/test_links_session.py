@@ -83,10 +83,12 @@ def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
     world.run(1.0)
     world.loss = 1.0  # b hears neither the good-bye nor the end of the connection
     monkeypatch.setattr(world, "close", lambda *_: None)
+    b.links.pin("a")
     world.run(2.0)
     assert states(a) == [("b", "NOT_CONNECTED")]
     world.run(6.0)
     assert [down.lost for down in b.downs()] == [()]
+    b.links.unpin("a")
     monkeypatch.undo()
     world.loss = 0.0
     if dialler == "a":
