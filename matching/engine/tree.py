@@ -4,9 +4,9 @@ A word of 64 is skipped when one column fails all of it, so those should be toge
 together: that use the same columns, with intervals in the same place. A node cuts its subscriptions
 in three: without a column, with it and a *key* (first row, last row, or their sum: the middle) up
 to a pivot, and beyond it. Of all columns and keys that one is taken which gains most per bit of
-entropy spent: gain is how many subscriptions the hull of their part would let an event skip, events
-being thought of as equally spread over the rows (they are equi-depth). A large node is judged by a
-sample.
+entropy spent: gain is how many subscriptions the hull of their part would let an event skip, of
+those that it does not skip already, events being thought of as equally spread over the rows (they
+are equi-depth). A large node is judged by a sample.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ def _best(low: Any, high: Any, part: Any) -> tuple[int, int, int]:
                     gain += count * (1.0 - (last - first + 1) / (ROWS - 2))
                     spent += _entropy(count, total)
                     least, most = min(least, first), max(most, last)
-            if with_it == total:  # so much of it is skipped as it is
-                gain -= total * (1.0 - (most - least + 1) / (ROWS - 2))
+            if with_it == total:  # only what lies in the hull of all is not skipped as it is
+                hull = (most - least + 1) / (ROWS - 2)
+                gain = (gain - total * (1.0 - hull)) / hull
             score = gain / spent if spent > 0 else 0.0
             # Cutting without a gain still serves to make room.
             score += 1e-9 * spent

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
-from matching.engine import layout
+from matching.engine import layout, search
 from matching.engine.codes import EXACT, MISSING, Coder, Strings, number_code
 from matching.engine.engine import Engine
 from matching.expression import Expression
@@ -246,3 +246,22 @@ def test_an_engine_without_columns_in_its_sample() -> None:
     engine.add(0, compile_selector("x > 3").conjunctions[0])
     assert engine.match({"x": 4})[0].tolist() == [0]
     assert engine.match({"x": 3})[0].tolist() == []
+
+
+def test_an_event_looks_at_a_part_of_the_blocks() -> None:
+    """The tree puts those together that fail together; in order of arrival all blocks are alive."""
+    rng = random.Random(3)
+    items = []
+    for label in range(15_000):
+        names = rng.sample("abcdef", 3)
+        lows = [rng.random() * 0.7 for _ in names]
+        parts = [attr(n).between(low, low + 0.3) for n, low in zip(names, lows, strict=True)]
+        items.append((label, (parts[0] & parts[1] & parts[2]).conjunctions[0]))
+    engine = Engine([conjunction for _, conjunction in items[:1000]])
+    engine.add_many(items)
+    alive = 0
+    for _ in range(20):
+        engine.match({name: rng.random() for name in "abcdef"})
+        # The rows of the last event are still there.
+        alive += search._summaries(engine._address)
+    assert alive / 20 < 0.7 * len(engine._filled)
