@@ -237,6 +237,8 @@ class Registrar(Machine):
             del self.placed[attribute, id_]
             moved.append(Placed(placed.subscription, new, final=True))
             self.placed[better, id_] = moved[-1]
+            mine = self._of[placed.subscription]
+            mine[mine.index((attribute, id_))] = (better, id_)
             if placed.sent > 1:  # an earlier or later attempt may have been taken
                 self.ending[attribute, id_] = self.port.now
         self._place(moved)

@@ -65,3 +65,19 @@ def test_a_pivot_that_the_conjunction_has_not_is_an_error() -> None:
     old, _ = first(rig)
     with pytest.raises(ProtocolError, match="pivot"):
         direct(rig, old, "z")
+
+
+def test_a_subscription_of_two_conjunctions_waits_for_the_one_that_was_sent_elsewhere() -> None:
+    rig = Rig()
+    placed = rig.subscribe(f"{BOTH} OR z = 1")
+    ((old, _),) = [one for one in placed if one[0] != "z"]
+    ((_, other),) = [one for one in placed if one[0] == "z"]
+    new = "y" if old == "x" else "x"
+    (moved,) = [id_ for attribute, id_ in placed if attribute == old]
+    rig.port.hear(BetterPivots(((moved, old, new),), ()), OWNER)
+    rig.acknowledge("z", other)
+    assert rig.ready() == []
+    rig.acknowledge(new, moved)
+    assert rig.ready() == ["a"]
+    rig.registrar.unsubscribe("a")
+    assert not rig.registrar.placed, "and ends with it"
