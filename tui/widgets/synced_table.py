@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import BindingType
 from textual.message import Message
@@ -58,6 +59,7 @@ class SyncedTable(DataTable[Text]):
                 self.clear()
                 for key, cells in wanted.items():
                     self.add_row(*self._cells(cells), key=key)
+                self._widen()
             if chosen in wanted:
                 self.move_cursor(row=list(wanted).index(chosen), animate=False)
             elif wanted:
@@ -68,6 +70,13 @@ class SyncedTable(DataTable[Text]):
                 if new != old:
                     self.update_cell(key, str(at), self._cell(at, new), update_width=True)
         self._rows = wanted
+
+    def _widen(self) -> None:
+        # The table measures new rows when it is idle next. On a busy machine that was seen not to
+        # happen, and cells stayed cut to the width of their titles.
+        for at, column in enumerate(self.ordered_columns):
+            cells = (cell_len(row[at]) for row in self._rows.values())
+            column.content_width = max(cell_len(self._titles[at]), *cells, 0)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Tell which one."""
