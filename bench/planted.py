@@ -123,8 +123,8 @@ PLANTED = (
     one(
         "a host that sends all copies itself", "C11",
         TREE + "delegation.py",
-        "for delegate, share in spread(remote, self.fan_out):",
-        "for delegate, share in spread(remote, len(remote) or 1):",
+        "for delegate, share in spread(remote, self.fan_out, whose):",
+        "for delegate, share in spread(remote, len(remote) or 1, whose):",
     ),
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",

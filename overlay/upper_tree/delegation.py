@@ -1,7 +1,7 @@
 """Deliveries on their way: from the host to the interested nodes, through delegates (C11).
 
 `Deliveries` collects what one turn has for the interested nodes, so that it leaves together. If an
-event has more recipients than `tree.fan_out`, some of them become delegates (fanout.py).
+event has more recipients than `tree.fan_out`, some of them become delegates, by turns (fanout.py).
 
     host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
                                    └────── Undelivered ─────► host ── Deliver ──► interested node
@@ -24,7 +24,7 @@ from overlay.links.events import LinkDown
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
-from overlay.upper_tree.fanout import spread
+from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
 SHARE_MOST = 2_000
@@ -84,7 +84,10 @@ class Deliveries:
                 self.add(recipient, event)
             else:
                 remote.append(recipient)
-        for delegate, share in spread(remote, self.fan_out):
+        whose = 0
+        if len(remote) > self.fan_out:
+            whose = turn(event.publisher, event.incarnation, event.sequence, self.port.me.id)
+        for delegate, share in spread(remote, self.fan_out, whose):
             self.add(delegate, event, onward=shares_of(share[:SHARE_MOST]))
             for first in range(SHARE_MOST, len(share), SHARE_MOST):
                 self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))

@@ -51,6 +51,14 @@ class Rig:
     def publish(self, *events: Event) -> None:
         self.host.port.hear(Visit(peer("pub"), 1, ("x",), events), peer("pub"))
 
+    def delegates(self) -> dict[str, list[str]]:
+        """Whom the host has sent the event to, with their shares of the others."""
+        return {
+            to.id: [p.id for onward in message.onward for share in onward for p in share.peers]
+            for to, message in self.host.port.sent
+            if isinstance(message, Deliver) and message.onward
+        }
+
     def reached(self) -> list[list[int]]:
         return [node.events for node in self.nodes]
 
@@ -110,9 +118,11 @@ def test_the_trees_of_one_host_share_one_fan_out() -> None:
             install(node, registration(f"{number}/0", attribute, f"{attribute} > 0", who))
     node.port.hear(Visit(peer("pub"), 1, ("x", "y"), (event(1, x=5, y=5),)), peer("pub"))
     sent = node.port.sent_to(Deliver)
-    assert [to for to, _ in sent] == ["x0", "x1"]
+    assert len(sent) == 2
     shares = [share for _, m in sent for each in m.onward for share in each]
-    assert [(s.attribute, s.peers) for s in shares] == [("y", (peer("y0"),)), ("y", (peer("y1"),))]
+    found = [(m.attribute, to) for to, m in sent] + [(s.attribute, p.id) for s in shares
+                                                     for p in s.peers]  # fmt: skip
+    assert sorted(found) == [("x", "x0"), ("x", "x1"), ("y", "y0"), ("y", "y1")]
 
 
 def test_counting_sends_to_everybody_itself_as_the_paper_has_it() -> None:
@@ -121,24 +131,38 @@ def test_counting_sends_to_everybody_itself_as_the_paper_has_it() -> None:
     assert sum(rig.copies()) == rig.copies()[0] == 5
 
 
-@pytest.mark.parametrize("lost", range(2))
+def test_delegates_take_turns() -> None:
+    rig = Rig(8)
+    for number in range(100):
+        rig.publish(event(number, publisher=f"p{number}", x=5))
+    rig.net.flush()
+    assert all(len(events) == 100 for events in rig.reached())
+    copies = rig.copies()
+    assert copies[0] == 200  # the host: two per event, and 600 are left for the eight
+    assert 30 < min(copies[1:]) <= max(copies[1:]) < 150
+
+
+@pytest.mark.parametrize("place", range(2))
 def test_a_delegate_that_is_lost_before_it_has_the_event_costs_nobody_else_anything(
-    lost: int,
+    place: int,
 ) -> None:
     rig = Rig(9)
     rig.publish(event(1, x=5))
-    del rig.net.nodes[f"s{lost}"]
-    rig.net.cut("h", f"s{lost}")
+    lost = list(rig.delegates())[place]
+    rest = [node for node in rig.nodes if node.port.me.id != lost]
+    del rig.net.nodes[lost]
+    rig.net.cut("h", lost)
     rig.net.flush()
-    assert [node.events for node in rig.nodes] == [[] if n == lost else [1] for n in range(9)]
+    assert [node.events for node in rest] == [[1]] * 8
     assert max(rig.copies()) <= 4  # the fan-out, and once more for the lost one's share
 
 
 def test_what_a_delegate_cannot_deliver_the_host_does() -> None:
     rig = Rig(3)
     rig.publish(event(1, x=5))
-    rig.net.deliver(("h", "s0"))  # s0 has s2 for its share
-    rig.net.cut("s0", "s2")
+    ((delegate, (other,)),) = rig.delegates().items()
+    rig.net.deliver(("h", delegate))
+    rig.net.cut(delegate, other)
     rig.net.flush()
     assert rig.reached() == [[1]] * 3
     assert rig.host.port.counts["deliveries_given_back"] == 1
@@ -147,9 +171,10 @@ def test_what_a_delegate_cannot_deliver_the_host_does() -> None:
 def test_a_node_that_left_is_not_tried_again() -> None:
     rig = Rig(3)
     rig.publish(event(1, x=5))
-    rig.net.deliver(("h", "s0"))
-    rig.net.cut("s0", "s2", left=True)
-    assert rig.nodes[0].port.take(Undelivered) == []
+    ((delegate, (other,)),) = rig.delegates().items()
+    rig.net.deliver(("h", delegate))
+    rig.net.cut(delegate, other, left=True)
+    assert rig.net.nodes[delegate].take(Undelivered) == []
 
 
 def test_a_delegate_passes_on_what_it_has_seen_before() -> None:
@@ -173,8 +198,10 @@ def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.M
     deliveries = Deliveries(port, 1, 1)
     deliveries.spread(event(1), (Recipient(peer(f"s{n}"), "x", EVERYTHING) for n in range(9)))
     deliveries.send()
-    found = [p.id for _, m in port.sent_to(Deliver) for o in m.onward for s in o for p in s.peers]
-    assert found == [f"s{n}" for n in range(1, 9)]
+    sent = port.sent_to(Deliver)
+    found = [p.id for _, m in sent for onward in m.onward for s in onward for p in s.peers]
+    (delegate,) = {to for to, _ in sent}
+    assert sorted([delegate, *found]) == [f"s{n}" for n in range(9)]
 
 
 def test_the_largest_message_fits_into_a_frame() -> None:
