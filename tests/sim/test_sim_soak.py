@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from cli.sim import sim
 from overlay.upper_tree.hosted import HostedTree
+from overlay.upper_tree.hosting import Hosting
 from sim.scenario import check_nodes, parse_scenario
 from sim.soak import draw_scenario, examine, soak
 from wire.codec import WireCodec
@@ -41,13 +43,15 @@ def test_some_seeds_are_green_and_the_same_each_time() -> None:
 
 
 def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostedTree, "uninstall", lambda self, id_: None)
+    monkeypatch.setattr(Hosting, "on_uninstall", lambda self, sender, message: None)
     done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet", "--shrink", "0"])
     assert done.exit_code == 1
     facts = json.loads(done.stdout)
     assert len(facts["bad"]) == 1
     assert f"again: canopy sim soak --seed {facts['bad'][0]} --seeds 1" in done.stderr
-    assert "registration:" in done.stderr or "exception: KeyError" in done.stderr
+    bad, finding, *_ = done.stderr.splitlines()
+    assert bad == f"seed {facts['bad'][0]} is bad:"
+    assert re.fullmatch(r"registration: \S+ of n\d+ at its host \w+ still has .*", finding)
     assert facts["seeds_per_hour"] > 0
 
 
