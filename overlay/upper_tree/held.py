@@ -56,6 +56,10 @@ class Held:
         """Whether it is checked no more, since it admits nearly everything."""
         return self.checked >= TRIED and self.skipped * WORTH < self.checked
 
+    def rests(self, now: float) -> bool:
+        """Whether it is too early to ask for it."""
+        return now < self.ask_at or (self.is_useless and now < self.until + REST)
+
     def take(self, summary: Summary, digest: int) -> None:
         """Another summary. What few boxes ask for is looked at first: it is missing most often."""
         asked: dict[str, int] = {}
@@ -79,6 +83,15 @@ class Held:
                     break
             else:
                 return True
+        return False
+
+    def check(self, places: Mapping[str, Cut]) -> bool:
+        """`admits`, and keep count of how much it skips."""
+        self.used = True
+        self.checked += 1
+        if self.admits(places):
+            return True
+        self.skipped += 1
         return False
 
 
@@ -116,29 +129,25 @@ class HeldSummaries:
 
     def admits(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
         """Whether an event with these places has to visit the tree, as far as is known."""
+        held = self.good(attribute, now)
+        return held is None or held.check(places)
+
+    def good(self, attribute: str, now: float) -> Held | None:
+        """The summary, if there is one to be believed that is worth a look."""
         held = self._held.get(attribute)
         if held is None or held.until <= now or held.is_useless:
-            return True
-        held.used = True
-        held.checked += 1
-        if held.admits(places):
-            return True
-        held.skipped += 1
-        return False
+            return None
+        return held
 
-    def wants_a_look(self, attribute: str, now: float) -> bool:
-        """Whether `admits` or `is_due` could say anything but *visit it* and *no* now."""
+    def wants_asking(self, attribute: str, now: float) -> bool:
+        """Whether `is_due` would say so now."""
         held = self._held.get(attribute)
-        if held is None:
-            return True
-        if held.is_useless:
-            return now >= max(held.ask_at, held.until + REST)
-        return held.until > now or now >= held.ask_at
+        return held is None or not held.rests(now)
 
     def is_due(self, attribute: str, now: float) -> bool:
         """Whether the owner is to be asked now, since an event visits the tree. Says so once."""
         held = self._entry(attribute)
-        if now < held.ask_at or (held.is_useless and now < held.until + REST):
+        if held.rests(now):
             return False
         held.ask_at = held.soon_at = now + PAUSE
         return True

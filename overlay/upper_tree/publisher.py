@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from matching import Cut, place
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
@@ -31,7 +30,8 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
-from overlay.upper_tree.plan import plan
+from overlay.upper_tree.outgoing import Outgoing
+from overlay.upper_tree.plan import Plan, plan
 
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
@@ -39,29 +39,6 @@ MOVES = 3
 
 class RetryDue(Timer, frozen=True):
     """Look for pairs without an answer."""
-
-
-class Outgoing:
-    """An event of ours that some tree has not accepted yet."""
-
-    __slots__ = ("_places", "event", "moves", "pairs", "since")
-
-    def __init__(self, event: Event, pairs: dict[str, tuple[NodeId, float]], since: float) -> None:
-        self.event = event
-        self.since = since  # when it was published
-        self.moves = 0
-        self.pairs = pairs
-        """attribute -> (host that has it under way, since when); host "" waits for the finder."""
-        self._places: dict[str, Cut] | None = None
-
-    @property
-    def places(self) -> dict[str, Cut]:
-        """attribute -> where the value lies, of all trees that the event visits."""
-        if self._places is None:
-            self._places = {EVENT_TREE: place(True)}
-            values = self.event.attributes.items()
-            self._places.update((name, place(v)) for name, v in values if v is not None)
-        return self._places
 
 
 class Publisher(Machine):
@@ -161,31 +138,50 @@ class Publisher(Machine):
             self.pairs += len(names) * len(fresh)
             self.outgoing.update((each.event.sequence, each) for each in fresh)
             return [(each, name) for each in fresh for name in names]
-        pairs = {name: (host, now) for host, (_, trees) in found.fixed.items() for name in trees}
-        if not pairs and not found.spread:
+        if found.is_fixed and not found.fixed:
             self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
             return []  # nobody subscribes to any of it
+        if found.is_fixed:
+            pairs = {
+                name: (host, now) for host, (_, trees) in found.fixed.items() for name in trees
+            }
+            fresh = [Outgoing(event, dict(pairs), now) for event in events]
+            self.pairs += len(pairs) * len(fresh)
+            self.outgoing.update((each.event.sequence, each) for each in fresh)
+            for host, trees in found.fixed.values():
+                self._send(host, {trees: events})
+        else:
+            self._set_out_by_value(found, events)
+        return []
+
+    def _set_out_by_value(self, found: Plan, events: list[Event]) -> None:
+        """Send off events whose way their values decide; some skip all trees."""
+        now = self.port.now
         visits: dict[NodeId, tuple[Peer, dict[tuple[str, ...], list[Event]]]] = {}
-        together = {host: (peer, tuple(trees)) for host, (peer, trees) in found.fixed.items()}
-        if not found.spread:
-            visits = {host: (peer, {trees: events}) for host, (peer, trees) in together.items()}
+        skipping: dict[tuple[str, ...], list[Event]] = {}
+        done = []
         for event in events:
-            own = dict(pairs)
-            outgoing = self.outgoing[event.sequence] = Outgoing(event, own, now)
-            if found.spread:
-                to = dict(together)
-                for name, tree in found.spread:
-                    host = tree.host_for(outgoing.places[name])
-                    assert host is not None, "a plan is made of trees with a way in"
-                    own[name] = (host.id, now)
-                    to[host.id] = (host, (*to.get(host.id, (host, ()))[1], name))
-                for peer, trees in to.values():
-                    groups = visits.setdefault(peer.id, (peer, {}))[1]
-                    groups.setdefault(trees, []).append(event)
-            self.pairs += len(own)
+            outgoing = Outgoing(event, {}, now)
+            skipped: dict[str, None] = {}
+            for peer, trees in found.way(outgoing.places, skipped).values():
+                groups = visits.setdefault(peer.id, (peer, {}))[1]
+                groups.setdefault(trees, []).append(event)
+                outgoing.pairs.update(dict.fromkeys(trees, (peer.id, now)))
+            if skipped:
+                skipping.setdefault(tuple(skipped), []).append(event)
+            if outgoing.pairs:
+                self.pairs += len(outgoing.pairs)
+                self.outgoing[event.sequence] = outgoing
+            else:
+                done.append(event.sequence)
+        for trees, skippers in skipping.items():
+            self.port.count("visits_skipped", len(trees) * len(skippers))
+            for tree in trees:
+                self.history.accepted(skippers, Skipped(tree))
         for peer, groups in visits.values():
             self._send(peer, groups)
-        return []
+        if done:
+            self.port.emit(EventsAccepted(tuple(done)))
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
         """Send each pair to where its tree is known to be, unless it is known that nobody there can

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matching import BOTTOM, TOP, Interval, place
+from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.messages import Location
+from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.plan import plan
+from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import peer
 
 BOUNDS = [BOTTOM, *(place(n) for n in range(0, 60, 10)), TOP]
@@ -43,13 +44,13 @@ def test_what_a_plan_says_is_what_host_for_says(
         assert found is None
         return
     if found is None:  # a summary may have a word to say
-        assert known.summaries.wants_a_look("x", NOW)
+        assert known.summaries.wants_asking("x", NOW)
         return
     if found.spread:
-        ((name, tree),) = found.spread
+        ((name, tree, _),) = found.spread
         assert (name, tree.host_for(place(value))) == ("x", right)
     else:
-        assert found.fixed == {right.id: (right, ["x"])}
+        assert found.fixed == {right.id: (right, ("x",))}
 
 
 def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> None:
@@ -59,7 +60,7 @@ def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> N
     assert known.summaries.is_due("x", NOW)
     found = plan(["x"], known, "a", NOW)
     assert found is not None
-    assert found.fixed == {"b": (peer("b"), ["x"])}
+    assert found.fixed == {"b": (peer("b"), ("x",))}
 
 
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
@@ -69,5 +70,60 @@ def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned
     known.absent("y", NOW + 5, "owner", NOW)
     found = plan(["x", "y"], known, "a", NOW)
     assert found is not None
-    assert found.fixed == {"a": (peer("a"), ["x"])}
+    assert found.fixed == {"a": (peer("a"), ("x",))}
     assert plan(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
+
+
+def at(known: Locations, attribute: str, host: str, selector: str = "") -> None:
+    """A tree that one host serves, with a summary of one selector."""
+    known.learn(Location(attribute, (1, 1), Interval(BOTTOM, TOP), peer(host)))
+    known.summaries.is_due(attribute, NOW)
+    if selector:
+        found = summarise(compile_selector(selector).conjunctions, 8)
+        known.learn_summary(TreeSummary(attribute, 7, found), NOW + 10, "owner", NOW)
+
+
+def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
+    known = Locations(100)
+    at(known, "x", "b", "x > 5")
+    at(known, "y", "b", "y > 5")
+    found = plan(["x", "y"], known, "a", NOW)
+    assert found is not None
+    skipped: dict[str, None] = {}
+    both = {"b": (peer("b"), ("x", "y"))}
+    assert found.way({"x": place(1), "y": place(9)}, skipped) == both
+    assert found.way({"x": place(9), "y": place(1)}, skipped) == both
+    assert not skipped
+    assert found.way({"x": place(1), "y": place(1)}, skipped) == {}
+    assert list(skipped) == ["x", "y"]
+
+
+def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_look() -> None:
+    known = Locations(100)
+    at(known, "x", "b", "x > 5")
+    at(known, "y", "b")
+    at(known, "z", "c", "z > 5")
+    found = plan(["x", "y", "z"], known, "a", NOW)
+    assert found is not None
+    assert found.fixed == {"b": (peer("b"), ("x", "y"))}
+    assert [one.trees for one in found.admitting] == [("z",)]
+
+
+@given(st.integers(0, 9), st.integers(-5, 70), st.integers(0, 60))
+def test_a_spread_tree_is_left_out_where_its_summary_says_no(
+    bound: int, value: int, least: int
+) -> None:
+    known = Locations(100)
+    cut = place(bound * 5)
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, cut), peer("b")))
+    known.learn(Location("x", (1, 1), Interval(cut, TOP), peer("c")))
+    known.summaries.is_due("x", NOW)
+    found = summarise(compile_selector(f"x >= {least}").conjunctions, 8)
+    known.learn_summary(TreeSummary("x", 7, found), NOW + 10, "owner", NOW)
+    planned = plan(["x"], known, "a", NOW)
+    assert planned is not None
+    skipped: dict[str, None] = {}
+    way = planned.way({"x": place(value)}, skipped)
+    host = "b" if value < bound * 5 else "c"
+    assert way == ({host: (peer(host), ("x",))} if value >= least else {})
+    assert list(skipped) == ([] if value >= least else ["x"])
