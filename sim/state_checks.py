@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 from overlay.chord.keys import attribute_key
-from overlay.links.connections import SESSIONS_MOST
 from overlay.links.messages import BODY_MOST
 from overlay.links.outbox import OVERHEAD
+from overlay.links.room import RESTING_MOST, SESSIONS_MOST
 from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key
 from overlay.upper_tree.clients import MAX_ATTRIBUTES
@@ -243,7 +243,8 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("open walks", len(node.crawl._open), OPEN_MOST + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
-        ("sessions", len(node.links._sessions), SESSIONS_MOST),
+        ("sessions", len(node.links._sessions) - len(node.links._resting), SESSIONS_MOST),
+        ("sessions at rest", len(node.links._resting), RESTING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

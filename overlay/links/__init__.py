@@ -3,9 +3,10 @@
 Read in this order: ``messages`` (the frames), ``events`` (what is told upwards, what is needed
 from below), ``outbox`` and ``inbox`` (the two directions of a session: numbered batches, credits,
 cumulative acknowledgement), ``session`` (the states of M5 and what falls due when), ``handshake``
-(who are you, do we go on or begin anew, which of two connections stays), ``seeds`` (addresses of
-the peer list), ``faults`` (who is kept waiting after breaking the protocol), ``alarms`` (one heap
-for everything that falls due) and ``links`` (the whole, as node.py and a driver see it).
+(who are you, do we go on or begin anew, which of two connections stays), ``connections`` (who is
+dialled when, seeds, what an end means), ``room`` (which links give way when there are too many),
+``faults`` (who is kept waiting after breaking the protocol), ``alarms`` (one heap for everything
+that falls due) and ``links`` (the whole, as node.py and a driver see it).
 
 **Theory of operation.** A *session* joins this node and one peer; a *connection* is what carries
 it for a while. Batches are numbered per session and direction, so that a connection may come and

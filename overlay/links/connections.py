@@ -4,7 +4,9 @@ Three things may end. A *connection* that ends costs its session nothing but tim
 goes on CONNECTING and dials with back-off. A *session* that ends is reported once (LinkDown) with
 everything that may be lost. A *seed*, an address of the peer list, never ends: while nobody it
 leads to is connected it is dialled again, for ever, so that a healed partition merges (C1). The
-one exception is an address that turns out to be this node's own.
+one exception is an address that turns out to be this node's own. A seed whose link was put to rest
+in order was alive at that time, so there is no hurry (`SEED_REST`), until any session ends: then
+something happened, and it may be on the other side of it.
 """
 
 from __future__ import annotations
@@ -23,21 +25,22 @@ from overlay.links.events import (
     Transport,
 )
 from overlay.links.faults import Faults
-from overlay.links.messages import Batch, Frame
+from overlay.links.messages import Ack, Batch, Bye, Frame
 from overlay.links.outbox import Sent
-from overlay.links.session import DOUBLINGS, Seed, Session, Stage, State, Wire, backoff
+from overlay.links.room import QUIET, RESTING_MOST, SESSIONS_MOST, least_used
+from overlay.links.session import Seed, Session, Stage, State, Wire, backoff
 from overlay.machine import LocalEvent, Message, NodeId, Peer
 from overlay.settings import LinkSettings
-
-SESSIONS_MOST = 4_096
-"""Sessions at the same time; then resting ones are forgotten, and if all are in use new ones are
-refused. A node talks to its view, clusters, hosts and subscribers. Wild guess."""
 
 AWAITING_MOST = 1_024
 """Accepted connections that have not said who they are. Wild guess."""
 
 SEEDS_MOST = 1_024
 """Addresses in the peer list. Wild guess."""
+
+SEED_REST = 600.0
+"""Seconds after which a seed is dialled again whose link was put to rest in order. Ten thousand
+nodes may have the same one, and it would hear from them all the time. Wild guess."""
 
 
 class Connections:
@@ -75,6 +78,7 @@ class Connections:
         self._alarms = Alarms()
         self._faults = Faults(settings.retry_first, settings.retry_most)
         self._sessions: dict[NodeId, Session] = {}
+        self._resting: dict[NodeId, Session] = {}  # … of those NOT_CONNECTED, longest first
         self._session_number = 0
         self._wires: dict[Connection, Wire] = {}
         self._awaiting = 0  # how many of the wires have not said Hello
@@ -169,7 +173,7 @@ class Connections:
         if session.state is State.CONNECTED:
             if now - session.since >= self._settings.heartbeat:
                 session.attempts = 0  # it lasted: no reason to be shy
-            session.enter(State.CONNECTING, now)
+            self._enter(session, State.CONNECTING)
             self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
         session.back_off(now, self._rng, self._faults.until(session.peer.id))
         self._arm(session)
@@ -178,7 +182,7 @@ class Connections:
 
     def _begin(self, peer: Peer) -> Session | None:
         """A new session, not dialled yet; None if there are too many."""
-        if len(self._sessions) >= SESSIONS_MOST and not self._forget_resting():
+        if not self._has_room():
             return None
         now = self._clock()
         self._session_number += 1
@@ -187,14 +191,33 @@ class Connections:
         self._sessions[peer.id] = session
         return session
 
-    def _forget_resting(self) -> bool:
-        """Give up the session that has been there longest of those that nobody uses."""
-        for peer_id, session in self._sessions.items():
-            if session.state is State.NOT_CONNECTED:
-                session.state = State.CLOSED
-                del self._sessions[peer_id]
+    def _has_room(self, session: Session | None = None) -> bool:
+        """Whether one more session may live, a new one or `session`, which may rest: after those
+        that nobody uses have given way."""
+        if session is not None:
+            if self._resting.pop(session.peer.id, None) is None:
                 return True
-        return False
+            self._resting[session.peer.id] = session  # not the one to be forgotten now
+        if len(self._sessions) - len(self._resting) < SESSIONS_MOST:
+            return True
+        before = self._clock() - QUIET * self._settings.heartbeat
+        idle = least_used(self._sessions.values(), self._pins, before)
+        for session in idle:
+            self._put_to_rest(session, "room for another link")
+        self._count("links_gave_way", len(idle))
+        return bool(idle)
+
+    def _enter(self, session: Session, state: State) -> None:
+        """Change a session's state, and note who rests."""
+        session.enter(state, self._clock())
+        if state is State.NOT_CONNECTED:
+            self._resting[session.peer.id] = session
+            if len(self._resting) > RESTING_MOST:
+                forgotten = next(iter(self._resting.values()))
+                self._enter(forgotten, State.CLOSED)
+                del self._sessions[forgotten.peer.id]
+        else:
+            self._resting.pop(session.peer.id, None)
 
     def _wanted(self, peer: Peer, session: Session | None) -> Session | None:
         """There is something to say to a peer that is not connected. None if that cannot be."""
@@ -205,10 +228,12 @@ class Connections:
             session = self._begin(peer)
             if session is None:
                 return None
+        elif not self._has_room(session):
+            return None
         elif session.state is State.NOT_CONNECTED:
             session.attempts = 0
             session.dial_at = max(now, self._faults.until(peer.id))
-            session.enter(State.CONNECTING, now)
+            self._enter(session, State.CONNECTING)
         if session.their_incarnation == 0 and session.peer.address != peer.address:
             session.peer = peer  # both are hearsay: the newer one may be better
         if session.wire is None and session.dial_at <= now:
@@ -221,16 +246,34 @@ class Connections:
         wire.session = session
         session.wire = wire
 
+    def _put_to_rest(self, session: Session, reason: str) -> None:
+        """Close the connection of a link that nobody uses, in order: the other side hears first
+        what of its words arrived."""
+        wire = session.wire
+        assert wire is not None, "CONNECTED without a connection"
+        if session.ack_due:
+            self._acknowledge(session, wire)
+        self._write(wire, Bye(reason, rest=True))
+        self._close_wire(wire, reason)
+        self._rest(session)
+
+    def _acknowledge(
+        self, session: Session, wire: Wire, gap: bool = False, asks: bool = False
+    ) -> None:
+        session.ack_due = False
+        session.ack_bytes = 0
+        self._write(wire, Ack(session.inbox.expected, self._settings.window, gap, asks))
+
     def _rest(self, session: Session) -> None:
         """Nobody used the link and its connection is closed: keep the numbers only."""
-        session.enter(State.NOT_CONNECTED, self._clock())
+        self._enter(session, State.NOT_CONNECTED)
         session.reason = "at rest"
         self._alarms.cancel(session)
         self._trace("link", peer=session.peer.id, reason="at rest")
         for seed in self._seeds.values():
-            if seed.peer == session.peer.id:
-                seed.attempts = DOUBLINGS  # it lives: no hurry to look again
-        self._seek_again(session.peer.id)
+            if seed.peer == session.peer.id and seed.wire is None:
+                seed.is_reached = False
+                self._look_within(seed, SEED_REST)
 
     def _close_session(self, session: Session, reason: str, left: bool) -> None:
         """M5's CLOSED: report what may be lost, forget."""
@@ -238,7 +281,7 @@ class Connections:
             return
         if session.wire is not None:
             self._close_wire(session.wire, reason)
-        session.enter(State.CLOSED, self._clock())
+        self._enter(session, State.CLOSED)
         self._alarms.cancel(session)
         del self._sessions[session.peer.id]
         self._dirty.pop(session.peer.id, None)
@@ -246,6 +289,9 @@ class Connections:
         self._seek_again(session.peer.id)
 
     def _report_down(self, session: Session, reason: str, left: bool) -> None:
+        for seed in self._seeds.values():
+            if not seed.is_reached and seed.wire is None:
+                self._look_within(seed, self._seed_retry_most)
         self._trace("link", peer=session.peer.id, reason=f"down: {reason}")
         self._emit(LinkDown(session.peer, reason, left, session.outbox.lost()))
 
@@ -291,8 +337,12 @@ class Connections:
         seed.attempts += 1
         self._alarms.set(seed, self._clock() + pause)
 
+    def _look_within(self, seed: Seed, most: float) -> None:
+        """Dial a seed again in half of `most` seconds to all of them, or earlier if that is due."""
+        self._alarms.set(seed, self._clock() + most * (0.5 + self._rng.random() / 2))
+
     def _seek_again(self, peer_id: NodeId) -> None:
-        """A session ended or rests: the seeds that led to it are dialled again."""
+        """A session ended: the seeds that led to it are dialled again."""
         for seed in self._seeds.values():
             if seed.peer == peer_id and seed.wire is None:
                 self._seek(seed)

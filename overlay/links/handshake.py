@@ -32,6 +32,9 @@ GREETINGS_MOST = 32
 for a session, with room."""
 
 
+NO_ROOM = "too many sessions, and all are in use"
+
+
 class Handshake(Connections):
     """The middle layer of `Links`: from a connection to a session that it carries."""
 
@@ -178,7 +181,9 @@ class Handshake(Connections):
         if session is None:
             session = self._begin(hello.peer)
             if session is None:
-                raise ProtocolError("too many sessions")
+                raise ProtocolError(NO_ROOM)
+        elif not self._has_room(session):
+            raise ProtocolError(NO_ROOM)
         for encoded, message in unsent:
             session.outbox.offer(encoded, message)
         rival = session.wire
@@ -260,7 +265,11 @@ class Handshake(Connections):
                 self._emit(SeedFailed(seed.address, "it is this node's own address"))
             return
         session = self._sessions.get(peer.id) or self._begin(peer)
-        if session is None or self._faults.until(peer.id) > self._clock():
+        if (
+            session is None
+            or not self._has_room(session)
+            or self._faults.until(peer.id) > self._clock()
+        ):
             self._close_wire(wire, "not now")
             if seed is not None:
                 self._seed_failed(seed, "not now")
@@ -270,7 +279,7 @@ class Handshake(Connections):
                 self._found(session.peer)
         else:
             if session.state is not State.CONNECTING:
-                session.enter(State.CONNECTING, self._clock())
+                self._enter(session, State.CONNECTING)
             wire.session = session
             session.wire = wire
             self._greet(wire)
@@ -306,7 +315,7 @@ class Handshake(Connections):
             self._say_welcome(wire, session)
         was_up = session.state is State.CONNECTED
         if not was_up:
-            session.enter(State.CONNECTED, now)
+            self._enter(session, State.CONNECTED)
             self._trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
             self._emit(LinkUp(session.peer, is_fresh))
             if not is_fresh:

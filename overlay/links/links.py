@@ -97,7 +97,7 @@ class Links(Handshake):
         for session in list(self._sessions.values()):
             if session.wire is not None and session.state is State.CONNECTED:
                 self._write(session.wire, Bye(reason, final=True))
-            session.enter(State.CLOSED, self._clock())
+            self._enter(session, State.CLOSED)
             self._alarms.cancel(session)
         for wire in list(self._wires.values()):
             self._close_wire(wire, reason)
@@ -228,13 +228,6 @@ class Links(Handshake):
             session.ack_timed = True
             self._acks.append((self._clock() + ACK_DELAY, session))
 
-    def _acknowledge(
-        self, session: Session, wire: Wire, gap: bool = False, asks: bool = False
-    ) -> None:
-        session.ack_due = False
-        session.ack_bytes = 0
-        self._write(wire, Ack(session.inbox.expected, self._settings.window, gap, asks))
-
     def _on_batch(self, wire: Wire, session: Session, batch: Batch) -> None:
         self._learn_acknowledged(session, batch.acknowledged, batch.credit)
         arrival = session.inbox.judge(batch)
@@ -310,9 +303,7 @@ class Links(Handshake):
         is_pinned = session.peer.id in self._pins
         if not session.is_missed(is_pinned):
             if now >= session.used + settings.idle_close:
-                self._write(wire, Bye(IDLE, rest=True))
-                self._close_wire(wire, IDLE)
-                self._rest(session)
+                self._put_to_rest(session, IDLE)
             return
         if now >= session.heard + settings.dead_after:
             self._close_session(session, f"silent for {settings.dead_after:g} s", left=False)
