@@ -26,6 +26,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
+from overlay.links.events import REFUSED
 from overlay.links.messages import Batch, Frame
 from sim.traffic import Traffic
 
@@ -269,7 +270,7 @@ class Network:
         target = self._listening.get(address)
         back = self._now() + self._latency()
         if target is None:
-            self._schedule(back, self._hang_up, end, "connection refused")
+            self._schedule(back, self._hang_up, end, REFUSED)
         elif not self.reachable(end.process.name, target.name):
             self._schedule(back + DIAL_TIMEOUT, self._hang_up, end, "no answer")
         else:

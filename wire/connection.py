@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
 from wire.framing import NODE_FRAMES, FrameReader
 
@@ -214,6 +215,8 @@ def connect_fault(error: OSError | ValueError) -> str:
     cause: BaseException | None = error.__cause__
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, ConnectionRefusedError):
+        return REFUSED
     if not isinstance(cause, OSError):
         cause = error
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)

@@ -17,6 +17,7 @@ from random import Random
 
 from overlay.links.alarms import Alarms
 from overlay.links.events import (
+    REFUSED,
     Codec,
     Connection,
     LinkDown,
@@ -28,7 +29,7 @@ from overlay.links.faults import Faults
 from overlay.links.messages import Ack, Batch, Bye, Frame
 from overlay.links.outbox import Sent
 from overlay.links.room import QUIET, RESTING_MOST, SESSIONS_MOST, least_used
-from overlay.links.session import Seed, Session, Stage, State, Wire, backoff
+from overlay.links.session import REFUSALS, Seed, Session, Stage, State, Wire, backoff
 from overlay.machine import LocalEvent, Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
@@ -175,6 +176,10 @@ class Connections:
                 session.attempts = 0  # it lasted: no reason to be shy
             self._enter(session, State.CONNECTING)
             self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
+        session.refusals = session.refusals + 1 if reason == REFUSED else 0
+        if session.refusals >= REFUSALS:
+            self._close_session(session, reason, left=False)
+            return
         session.back_off(now, self._rng, self._faults.until(session.peer.id))
         self._arm(session)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Message, Peer
 
 Connection = int
 """A driver's name for one transport connection. Never reused within a process."""
+
+
+REFUSED: Final = "connection refused"
+"""The driver's reason for a dial that ended because nobody listens there: the process is gone, or
+was never there, while its machine answers."""
 
 
 class LinkUp(LocalEvent, frozen=True):

@@ -8,7 +8,7 @@
           +-----------nobody used it for idle_close--------------+
                                   |                              |
                                   +--> CLOSED (LinkDown) <-------+
-              nobody answers for dead_after    left, broke the protocol, or silent for dead_after
+    nobody answers for dead_after, or listens  left, broke the protocol, or silent for dead_after
                                                while it is watched or owes an acknowledgement
 
 A session that rests (NOT_CONNECTED) keeps its numbers, so that closing an idle connection can
@@ -40,6 +40,11 @@ RESEND_LEAST = 0.5
 """Seconds that an acknowledgement is waited for at least: under load a node may take some tenths to
 look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: Linux, or 1: RFC
 6298)."""
+
+
+REFUSALS = 2
+"""Refused dials in a row after which a session ends: a process listens as long as it lives. Two, so
+that a peer whom nobody can dial has the time to dial us, which takes `retry_first`. Wild guess."""
 
 
 class State(Enum):
@@ -103,6 +108,7 @@ class Session(Alarmed):
         self.their_dials = 0
         self.dials = 0
         self.attempts = 0  # failed since the last lasting connection
+        self.refusals = 0  # dials in a row that nobody listened to
         self.dial_at = now
         self.since = now  # when the present state began
         self.heard = now  # last frame, or since when a frame is missed (`miss`)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.links.events import LinkDown, LinkUp, SeedFailed, SeedReached
+from overlay.links.events import REFUSED, LinkDown, LinkUp, SeedFailed, SeedReached
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
 from tests.support.wires import Host, Note, World
@@ -119,19 +119,47 @@ def test_the_restarted_side_may_be_the_one_that_dials() -> None:
 
 def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> None:
     world = World()
-    a = world.host("a")
-    a.send(Peer("b", "b:1"), 1, 2)
+    a, b = world.host("a"), world.host("b")
+    world.partition = lambda one, other: True
+    a.send(b, 1, 2)
     world.run(5.9)
     assert not a.downs()
     assert 4 <= len(a.dialled) <= 8
     world.run(0.2)
-    assert a.downs() == [LinkDown(Peer("b", "b:1"), "refused", False, (Note(1), Note(2)))]
+    assert a.downs() == [LinkDown(b.peer, "no route", False, (Note(1), Note(2)))]
     world.run(60.0)
     assert len(a.dialled) <= 8
-    b = world.host("b")
+    world.partition = lambda one, other: False
     a.send(b, 3)
     world.run(1.0)
     assert b.numbers(a) == [3]
+
+
+def test_where_nobody_listens_the_second_dial_is_the_last() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(2.0)
+    world.kill(b)
+    a.send(b, 2)
+    world.run(1.0)
+    assert a.downs() == [LinkDown(b.peer, REFUSED, False, (Note(2),))]
+    assert len(a.dialled) == 3
+
+
+def test_a_peer_that_cannot_be_dialled_has_the_time_to_dial() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    b.send(a, 1)
+    world.run(2.0)
+    world.hosts["hidden"] = world.hosts.pop(b.peer.address)  # it lives, and cannot be dialled
+    world.cut()
+    a.send(b, 2)
+    b.send(a, 3)
+    world.run(2.0)
+    assert not a.downs()
+    assert not b.downs()
+    assert (b.numbers(a), a.numbers(b)) == ([2], [1, 3])
 
 
 def test_two_that_dial_each_other_end_with_the_smaller_ones_connection() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from overlay.links.events import LinkDown
+from overlay.links.events import REFUSED, LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.machine import LocalEvent, Message, Peer
@@ -214,7 +214,7 @@ class World:
                 return  # given up meanwhile
             del self._dialling[host, connection]
             if other is None or self.partition(host, other):
-                host.links.on_closed(connection, "refused")
+                host.links.on_closed(connection, REFUSED if other is None else "no route")
                 host.links.flush()
                 return
             far = next(self._connections)

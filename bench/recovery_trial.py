@@ -1,0 +1,266 @@
+"""One kill in an overlay of real processes on loopback (bench/recovery.py).
+
+Publisher and subscribers are clients of nodes that are in no cluster, so what is measured is the
+recovery of the overlay and not the loss of a client's own node. All flows belong to the cluster of
+which somebody is killed; hosts are told to have little room, so that the trees are spread over the
+match brokers. What needs the killed are the flows whose trees they host. A primary or a standby of
+a full cluster hosts nothing; there, and where a whole cluster is killed, it is two probes as well,
+which begin at the kill. *lookup* is an event of a tree that has a subscription and that its
+publisher does not know yet, so the tree's owner has to be asked; *subscribe* is a new subscription
+of a new tree, and after its SUBACK an event for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from bench.recovery_flows import FLOWS, Publisher, Subscriber, Verdict, judge, selector, wait_until
+from cli.demo.overlay import NodeProcess, Overlay
+from overlay.chord.keys import attribute_key, in_arc
+from overlay.client import (
+    ClusterInfo,
+    GetRing,
+    GetStatus,
+    Located,
+    Ring,
+    Status,
+    Subscribe,
+    Subscribed,
+    Where,
+)
+from wire.client import ControlClient, ControlError
+
+SETTLE: Final = 60.0
+"""Seconds for clusters to fill, and for trees to find their hosts. Wild guess."""
+
+WARM: Final = 2.0
+"""Seconds of publishing before the kill."""
+
+AFTER: Final = 4.0
+"""Seconds of publishing after the kill at least, so that what goes wrong late is seen, too."""
+
+GIVE_UP: Final = 45.0
+"""Seconds after which what has not come back counts as gone."""
+
+QUIET: Final = 1.5
+"""Seconds without a delivery, and with nothing pending, after which nothing more is expected."""
+
+OUTSIDE: Final = 3
+"""Nodes in no cluster: the publisher's and two subscribers'."""
+
+CLUSTERS: Final = {"cluster": (2, 3)}
+"""Kill -> number of clusters and their size; else one of the usual size."""
+
+ROOM: Final = 4
+"""Registrations that a host is to have: three flows, so all three match brokers are needed."""
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+"""So that the nodes run the code beside this file, wherever Canopy is installed."""
+
+KILLS: Final = ("primary", "standby", "broker", "cluster")
+
+Say = Callable[[str], None]
+
+
+class TrialError(Exception):
+    """The overlay did not come into the state that the trial needs."""
+
+
+class Plan(NamedTuple):
+    """Whom to kill, and what they are needed for."""
+
+    victims: tuple[str, ...]
+    needing: tuple[str, ...]
+    """Flows whose trees they host."""
+
+
+def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> Plan:
+    """Whom to kill in `cluster`; `hosts`: flow -> host of its tree."""
+    if kill == "cluster":
+        victims = members(cluster)
+    elif kill == "broker":
+        served = list(hosts.values())
+        victims = tuple(sorted(cluster.brokers, key=served.count)[-1:])
+    else:
+        victims = (cluster.primary if kill == "primary" else cluster.standby,)
+    if not victims or not all(victims):
+        raise TrialError(f"there is no {kill} to kill")
+    return Plan(victims, tuple(flow for flow, host in hosts.items() if host in victims))
+
+
+def members(cluster: ClusterInfo) -> tuple[str, ...]:
+    found = (cluster.primary, cluster.standby, *cluster.brokers)
+    return tuple(node for node in found if node)
+
+
+def names(cluster: ClusterInfo, kind: str) -> Iterator[str]:
+    """Attributes that `cluster` owns."""
+    every = (f"{kind}{number}" for number in itertools.count())
+    return (name for name in every if in_arc(attribute_key(name), cluster.start, cluster.key))
+
+
+@contextlib.contextmanager
+def variables(values: dict[str, str]) -> Iterator[None]:
+    """Environment of the processes that are started meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Trial:
+    """Starts an overlay, kills, and tells what came of it."""
+
+    def __init__(self, kill: str, rate: float, out: Path, say: Say) -> None:
+        self.kill = kill
+        self.rate = rate
+        self.out = out
+        self.say = say
+        self.clusters, self.size = CLUSTERS.get(kill, (1, 5))
+        self.subscribers: list[Subscriber] = []
+        self.stack = ExitStack()
+
+    def run(self) -> dict[str, Any]:
+        """One row. Raises TrialError, DemoError or ControlError where nothing can be measured."""
+        for name in ("nodes", "logs", "traces"):
+            (self.out / name).mkdir(parents=True)
+        count = self.clusters * self.size + OUTSIDE
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        settings = {
+            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "CANOPY_TREE__HOST_ENTRIES": str(ROOM),
+            "CANOPY_CLUSTER__SIZE": str(self.size),
+            "CANOPY_CLUSTER__SPLIT_TREES": str(FLOWS + 4),
+        }
+        with self.stack:
+            with variables(settings):
+                overlay = Overlay(count, self.out, ["--no-trace"], None)
+                self.nodes = self.stack.enter_context(overlay).nodes
+                overlay.start(lambda n: self.say(f"{n} of {count} nodes started"))
+            overlay.await_ready(lambda n: self.say(f"{n} of {count} nodes ready"))
+            return self._measure()
+
+    def _measure(self) -> dict[str, Any]:
+        self.say("clusters fill")
+        cluster, outside = self._clusters()
+        self.source = outside[0]
+        flows = list(itertools.islice(names(cluster, "flow"), FLOWS))
+        lookup = next(names(cluster, "lookup"))
+        self.subscribers += [Subscriber(self._client(node)) for node in outside[1:]]
+        for number, flow in enumerate([*flows, lookup]):
+            self.subscribers[number % len(self.subscribers)].subscribe(flow)
+        self.say("trees find their hosts")
+        found = plan(self.kill, cluster, self._hosts(flows))
+        publisher = Publisher(self._client(self.source), self.rate, flows)
+        self.say(f"{self.rate:g} events/s")
+        for thread in (publisher, *self.subscribers):
+            thread.start()
+        time.sleep(WARM)
+        late = next(names(cluster, "subscribe"))
+        probe = threading.Thread(target=self._subscribe, args=(publisher, late), daemon=True)
+        once = self._client(self.source)
+        killed_at = self._kill(found.victims)
+        probe.start()
+        publisher.one(once, lookup)
+        probes = () if self.kill == "broker" else (lookup, late)
+
+        def verdict() -> Verdict:
+            arrivals = [one for each in self.subscribers for one in list(each.arrivals)]
+            needing = (*found.needing, *probes)
+            return judge(publisher.so_far(), arrivals, killed_at, needing, late)
+
+        def is_done() -> bool:
+            return verdict().all_s is not None and verdict().subscribe_s is not None
+
+        recovered = wait_until(is_done, GIVE_UP, 0.25)
+        time.sleep(max(0.0, AFTER - (time.monotonic() - killed_at)))
+        self.say("the rest arrives")
+        publisher.stop()
+        self._quiet(once)
+        row = verdict().as_row()
+        recovered = recovered and publisher.error is None
+        return {"recovered": recovered, **row, "held_back_s": round(publisher.held_back, 3)}
+
+    def _kill(self, victims: tuple[str, ...]) -> float:
+        """kill -9; when."""
+        self.say(f"kill -9 of the {self.kill}")
+        doomed = [node.process for node in self.nodes if node.id in victims]
+        killed_at = time.monotonic()
+        for process in doomed:
+            assert process is not None
+            process.kill()
+        return killed_at
+
+    def _subscribe(self, publisher: Publisher, flow: str) -> None:
+        """A subscription that is asked for at the kill, and then one event for it."""
+        with contextlib.suppress(ControlError):  # no SUBACK: the verdict misses the delivery
+            one = Subscriber(self._client(self.source))
+            one.subscribe(flow)
+            one.start()
+            self.subscribers.append(one)
+            publisher.one(self._client(self.source), flow)
+
+    def _quiet(self, client: ControlClient) -> None:
+        """Wait until all that was accepted has had its time to arrive."""
+
+        def is_quiet() -> bool:
+            last = max((s.arrivals[-1].at for s in self.subscribers if s.arrivals), default=0.0)
+            done = client.ask(GetStatus(0), Status).pending == 0
+            return done and time.monotonic() - last > QUIET
+
+        wait_until(is_quiet, GIVE_UP, 0.1)
+
+    # -- before the kill -------------------------------------------------------------------------
+
+    def _clusters(self) -> tuple[ClusterInfo, list[NodeProcess]]:
+        """The cluster to hit, and the nodes that are in none, once all clusters are full."""
+        client = self._client(self.nodes[0])
+        if self.clusters > 1:  # trees enough for a split, held by the founder's client
+            asked = [Subscribe(0, selector(f"split{n}")) for n in range(FLOWS + 6)]
+            client.ask_many(asked, Subscribed, SETTLE, len(asked))
+        found: list[ClusterInfo] = []
+
+        def are_full() -> bool:
+            found[:] = client.ask(GetRing(0), Ring).clusters
+            sizes = [len(members(cluster)) for cluster in found]
+            return len(sizes) == self.clusters and min(sizes) >= self.size
+
+        if not wait_until(are_full, SETTLE, 0.2):
+            raise TrialError(f"no {self.clusters} full clusters in {SETTLE:g} s")
+        inside = {node for cluster in found for node in members(cluster)}
+        outside = [node for node in self.nodes if node.id not in inside]
+        return found[-1], outside[:OUTSIDE]
+
+    def _hosts(self, flows: list[str]) -> dict[str, str]:
+        """flow -> the host of its tree, once that has not changed for a second."""
+        client = self._client(self.source)
+        found: dict[str, str] = {}
+        since = time.monotonic()
+
+        def stay() -> bool:
+            nonlocal since
+            before = dict(found)
+            for flow in flows:
+                tree = client.ask(Where(0, flow), Located).virtual_nodes
+                found[flow] = tree[0].host if tree else ""
+            if before != found or not all(found.values()):
+                since = time.monotonic()
+            return time.monotonic() - since > 1.5
+
+        if not wait_until(stay, SETTLE, 0.2):
+            raise TrialError("the trees do not come to rest")
+        return found
+
+    def _client(self, node: NodeProcess) -> ControlClient:
+        return self.stack.enter_context(ControlClient.connect(node.data))
