@@ -34,6 +34,12 @@ Key = TypeVar("Key", bound=Hashable)
 # and 12 MB at least for its own). Measured (docs/matching.md): the plain one takes 140 microseconds
 # at 500, 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
 CHANGE_OVER = 500
+# Fewer that are asked often are worth it, too, once the plain engine has spent as much on them as
+# the change-over costs (rent until that would have bought it). In conjunctions times matches: the
+# plain engine takes 0.1 to 0.3 microseconds for one, so below FEW of them less than 10 per match.
+FEW = 32
+WORN = 100_000  # 30 ms, for some 7 MB and 10 ms
+WORN_COLD = 5_000_000  # 1.4 s: what starting it takes when it comes from disk
 # Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
 # takes tens of milliseconds per match. Wild guess.
 WAIT_FOR_IT = 20_000
@@ -84,7 +90,8 @@ class Index(Generic[Key]):
     """Predicates by key; finds the keys whose predicate an event matches.
 
     Keys are any hashable. A key that is added again has its predicate replaced and keeps its place
-    in the order. `change_over` is the number of conjunctions from which the fast engine is used.
+    in the order. `change_over` is the number of conjunctions from which the fast engine is used
+    at once; fewer get it when they are asked often.
     """
 
     def __init__(self, change_over: int = CHANGE_OVER) -> None:
@@ -98,6 +105,7 @@ class Index(Generic[Key]):
         self._change_over = change_over
         self._plain = PlainEngine()
         self._fast: Engine | None = None
+        self._worn = 0  # conjunctions times matches in the plain engine
         # What is in the plain engine and could be in the fast one.
         self._waiting: dict[int, Conjunction] = {}
 
@@ -191,7 +199,7 @@ class Index(Generic[Key]):
     def _advance(self) -> None:
         """Move a few conjunctions to the fast engine, if it is time."""
         if self._fast is None:
-            if len(self._waiting) < self._change_over or not _is_warm(len(self._waiting)):
+            if not self._is_worth_it() or not _is_warm(len(self._waiting)):
                 return
             sample = list(islice(self._waiting.items(), SAMPLE))
             for label, _ in sample:
@@ -203,6 +211,13 @@ class Index(Generic[Key]):
             label, conjunction = self._waiting.popitem()
             self._plain.remove(label)
             self._fast.add(label, conjunction)
+
+    def _is_worth_it(self) -> bool:
+        """Whether the fast engine would pay: for many, or for some that are asked often."""
+        if len(self._waiting) >= self._change_over:
+            return True
+        worn = WORN if _Kernels.warm else WORN_COLD
+        return self._worn >= worn and len(self._waiting) >= FEW
 
     def _start(
         self, head: list[tuple[int, Conjunction]], rest: Iterator[tuple[int, Conjunction]]
@@ -223,9 +238,7 @@ class Index(Generic[Key]):
 
     def match(self, attributes: Attributes) -> list[Key]:
         """The keys whose predicate is true for the attributes, each once, in insertion order."""
-        if self._waiting:
-            self._advance()
-        labels = self._plain.match(attributes) if len(self._plain) else []
+        labels = self._match_plain(attributes)
         if self._fast is not None:
             found, more = self._fast.match(attributes)
             labels = self._ordered(found, labels + more)
@@ -235,6 +248,13 @@ class Index(Generic[Key]):
         if self._several:
             return list(dict.fromkeys(keys[label] for label in labels))  # type: ignore[misc]
         return [keys[label] for label in labels]  # type: ignore[misc]
+
+    def _match_plain(self, attributes: Attributes) -> list[int]:
+        """The labels that the plain engine finds; before, it gets rid of some if it is time."""
+        if self._waiting:
+            self._worn += len(self._waiting)
+            self._advance()
+        return self._plain.match(attributes) if len(self._plain) else []
 
     def match_many(self, batch: Iterable[Attributes]) -> list[list[Key]]:
         """`match` for each of several events."""
@@ -247,9 +267,7 @@ class Index(Generic[Key]):
         """
         import numpy as np
 
-        if self._waiting:
-            self._advance()
-        labels = self._plain.match(attributes) if len(self._plain) else []
+        labels = self._match_plain(attributes)
         if self._fast is None:
             return np.array(labels, np.uint32)
         found, more = self._fast.match(attributes)

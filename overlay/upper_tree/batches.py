@@ -7,6 +7,7 @@ a batch's one last item of the largest size, so that a message stays under the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 from matching import Value
@@ -27,6 +28,9 @@ MAX_BATCH = 4_096
 
 HEAD = 16
 """Bytes around one value: tag, length and number. A generous count of MessagePack's."""
+
+KINDS = 1_024
+"""Sets of attributes whose weight is remembered; wild guess."""
 
 T = TypeVar("T")
 
@@ -54,11 +58,17 @@ def weigh_text(text: str) -> int:
 
 def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
     """Bytes of an event."""
-    size = 8 * HEAD + len(payload)
-    for name, value in attributes.items():
-        size += weigh_text(name)
-        size += weigh_text(value) if isinstance(value, str) else HEAD
+    size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
+    for value in attributes.values():
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else 4 * len(value)
     return size
+
+
+@lru_cache(maxsize=KINDS)
+def weigh_names(names: tuple[str, ...]) -> int:
+    """Bytes of an event's attributes without the characters of its texts."""
+    return sum(map(weigh_text, names)) + HEAD * len(names)
 
 
 def weigh_registration(registration: Registration) -> int:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import Index, Interval, Predicate, attr, compile_selector
+from matching import Index, Interval, Predicate, attr, compile_selector, warm
+from matching import index as index_module
 from matching.expression import Expression
 from matching.ranges import BLOCK, Ranges
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
@@ -144,3 +145,21 @@ def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
         assert sorted(ranges.holding((1, place, 0))) == expected
     with pytest.raises(KeyError):
         ranges.remove(Interval((1, 0, 0), (1, 1, 0)), -1)
+
+
+def test_few_predicates_that_are_asked_often_get_the_fast_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warm()
+    monkeypatch.setattr(index_module, "WORN", 10 * index_module.FEW)
+    few: Index[int] = Index()
+    enough: Index[int] = Index()
+    for number in range(index_module.FEW):
+        enough.add(number, compile_selector(f"x >= {number}"))
+        if number:
+            few.add(number, compile_selector(f"x >= {number}"))
+    for _ in range(20):
+        assert enough.match({"x": 3}) == [0, 1, 2, 3]
+        assert few.match({"x": 3}) == [1, 2, 3]
+    assert enough.is_fast
+    assert not few.is_fast, "so few that the plain engine is as good"
