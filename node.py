@@ -63,7 +63,7 @@ class Driver(LinkTransport, Protocol):
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """Those events whose trace records are kept."""
 
-    def store(self, record: bytes) -> None:
+    def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the node's state file, durable before what is written later leaves."""
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
@@ -209,9 +209,9 @@ class Node:
         """To a client."""
         self.driver.reply(client, reply)
 
-    def store(self, record: bytes) -> None:
+    def store(self, *records: bytes, anew: bool = False) -> None:
         """To the state file."""
-        self.driver.store(record)
+        self.driver.store(*records, anew=anew)
 
     def trace(self, kind: str, **fields: Any) -> None:
         """To the trace file."""

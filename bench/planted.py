@@ -244,4 +244,22 @@ PLANTED = (
         "            following = message.after[1] + len(message.items)\n"
         "            self.port.send(sender, LogAck(message.key, message.epoch, following))\n",
     ),
+    one(
+        "a voter that acknowledges before it stores", "P1",
+        CHORD + "following.py",
+        "        self.journal.append(message.items)\n",
+        "",
+    ),
+    one(
+        "a primary that leads on after it was started again", "P1",
+        CHORD + "seat.py",
+        "        self.resting = cluster.primary.id == self.port.me.id\n",
+        "        self.resting = False\n",
+    ),
+    one(
+        "a compaction that forgets the promises", "P4",
+        CHORD + "journal.py",
+        "records = (*self.promises.values(), Patient",
+        "records = (Patient",
+    ),
 )  # fmt: skip

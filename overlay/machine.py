@@ -115,10 +115,11 @@ class Port(Protocol):
     def reply(self, client: int, reply: Any) -> None:
         """Answer a client of this node, or tell it news (overlay/client.py, Reply)."""
 
-    def store(self, record: bytes) -> None:
-        """Keep `record` (not empty) on disk, durable before anything of this turn leaves: frames,
-        and replies to clients. What was stored is handed to the node at its next start, and
-        perhaps some of what was not yet durable (overlay/records.py has the whole contract)."""
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Keep `records` on disk, durable before anything of this turn leaves: frames, and replies
+        to clients; `anew`: instead of all that is stored already. What was stored is handed to the
+        node at its next start, and perhaps a turn's that was not yet durable (overlay/records.py
+        has the whole contract)."""
 
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (traces/schema.py). Costs little when tracing is off."""

@@ -3,6 +3,8 @@
 As many members die within a short time as leave a majority of the voters, two of five or one of
 three, each by a crash, by silence, or by a pause that the others take for a death and from which it
 wakes up. Then there is time until the lost ones are replaced.
+
+And blackouts (P1): more than a cluster can lose, all of whom come back with their disks.
 """
 
 from __future__ import annotations
@@ -54,3 +56,23 @@ def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
             alive = nodes
         at = max(fault.at for fault in faults) + APART
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:
+    """All who serve, or everybody, die at about one moment and come back one by one, with what
+    their disks have; some die in the middle of writing there."""
+    at, faults = after, []
+    for _ in range(rng.choice((1, 1, 2))):
+        midway = rng.random() < 0.5
+        if rng.random() < 0.5:
+            faults.append(Fault(at, "crash", role="members", midway=midway))
+        else:
+            faults.append(Fault(at, "crash", nodes=tuple(range(nodes)), midway=midway))
+        at += 1.0 + rng.choice((0.1, 3.0, 10.0))  # midway: within a second
+        numbers = list(range(nodes))
+        rng.shuffle(numbers)
+        for number in numbers:
+            faults.append(Fault(at, "restart", nodes=(number,)))
+            at += rng.choice((0.0, 0.0, 0.2, 1.0))
+        at += rng.choice((1.0, APART))
+    return tuple(faults)

@@ -14,13 +14,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from overlay.records import pack, recover
+from overlay.records import HEAD, pack, recover
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 
-BLOCK = 512
-"""Bytes that a disk writes at once, or not: a sector."""
+SECTOR = 512
+"""Bytes that a disk writes at once, or not."""
 
 
 class DiskConditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +36,10 @@ class DiskError(Exception):
     """The disk refuses: an error, or no room."""
 
 
+class DiskDamagedError(Exception):
+    """What was durable is not all there: nobody can begin as the node that stored it."""
+
+
 class Disk:
     """What survives a crash: the node's id, how often it started, and its stored records."""
 
@@ -44,27 +48,42 @@ class Disk:
         self.address = address
         self.incarnation = 0
         self.conditions = DiskConditions()
-        self.data = bytearray()
+        self.data = bytearray(pack(0, ()))
         """The state file, as far as it is durable or was torn."""
-        self.waiting = bytearray()
-        """Written, but not durable."""
+        self.waiting: list[bytes] = []
+        """Records that were stored, but are not durable."""
         self.syncs = 0
         """How many succeeded."""
+        self._number = 1  # of the next block
+        self._anew = False  # what waits takes the place of the whole file
         self._rng = rng
 
     def begin(self) -> tuple[bytes, ...]:
         """A process starts: its incarnation is raised durably. Returns what is restored.
 
-        DiskError if there is no room: then the process does not start."""
+        DiskError if there is no room: then the process does not start. DiskDamagedError if it has
+        to start as another node."""
         self._check_room()
+        found = recover(bytes(self.data))
+        if found.damaged:
+            raise DiskDamagedError
         self.incarnation += 1
-        records, end = recover(bytes(self.data))
-        del self.data[end:]
-        return tuple(records)
+        self._number = found.number
+        del self.data[found.end :]
+        return tuple(found.records)
 
-    def store(self, record: bytes) -> None:
-        """Append; durable after `sync`."""
-        self.waiting += pack(record)
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Append, or begin the file anew; durable after `sync`."""
+        if anew:
+            self._anew = True
+            self.waiting.clear()
+        self.waiting += records
+
+    def damage(self) -> None:
+        """A bit of the first block turns, long after it was written. (In the last block nobody
+        could tell that from a crash.)"""
+        length = HEAD.size + HEAD.unpack_from(self.data)[1]
+        self.data[self._rng.randrange(length)] ^= 1 << self._rng.randrange(8)
 
     def sync_time(self) -> float:
         """Virtual seconds that the next sync takes."""
@@ -79,28 +98,47 @@ class Disk:
             self.tear()
             raise DiskError("input/output error")
         self._check_room()
-        self.data += self.waiting
-        self.waiting.clear()
+        self._write(self._block())
         self.syncs += 1
 
     def tear(self) -> None:
         """The process or its machine dies: of what waits, something is left, or nothing."""
-        whole, rng = bytes(self.waiting), self._rng
-        self.waiting.clear()
-        if not whole:
+        if not self.waiting and not self._anew:
             return
+        whole, rng = self._block(), self._rng
+        if self._anew:  # another file that takes this one's place, or does not
+            if rng.random() < 0.5:
+                self._write(whole)
+            self.waiting.clear()
+            self._anew = False
+            return
+        self.waiting.clear()
         left = bytearray(whole[: rng.randrange(len(whole) + 1)])
-        how = rng.randrange(4)
-        if how == 1 and left:  # a block that was being written
-            left[rng.randrange(max(0, len(left) - BLOCK), len(left))] ^= 1 << rng.randrange(8)
+        how = rng.randrange(5)
+        if how == 1 and left:  # a sector that was being written
+            left[rng.randrange(max(0, len(left) - SECTOR), len(left))] ^= 1 << rng.randrange(8)
         elif how == 2:  # the file had grown already
             left += bytes(len(whole) - len(left))
         elif how == 3:
             left.clear()
+        elif how == 4:  # all of it, and the process died before it heard so
+            left[:] = whole
         self.data += left
+
+    def _block(self) -> bytes:
+        return pack(0 if self._anew else self._number, self.waiting)
+
+    def _write(self, block: bytes) -> None:
+        if self._anew:
+            self.data.clear()
+            self._number = 0
+        self.data += block
+        self._number += 1
+        self._anew = False
+        self.waiting.clear()
 
     def _check_room(self) -> None:
         room = self.conditions.room
-        if room is not None and len(self.data) + len(self.waiting) > room:
+        if room is not None and len(self.data) + sum(map(len, self.waiting)) > room:
             self.tear()
             raise DiskError("no space left on device")

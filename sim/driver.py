@@ -347,9 +347,9 @@ class SimDriver:
         """All: a simulated run is judged by its records."""
         return events
 
-    def store(self, record: bytes) -> None:
+    def store(self, *records: bytes, anew: bool = False) -> None:
         """Durable at the end of the turn; what the node says from now on waits for it."""
-        self.disk.store(record)
+        self.disk.store(*records, anew=anew)
         if self._held is None:
             self._held = []
 

@@ -4,8 +4,7 @@
   committed fixes it for ever. A later primary that has something else there, or an end before it,
   took over without what a majority had, or a minority acknowledged it.
 * What a primary calls committed is held by a majority of the voters of its log. A voter that died
-  counts as one that holds it, since nobody can look; so does one that started again, whose log was
-  in memory.
+  counts as one that holds it: its disk has it, and is looked at when it starts again.
 * A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
   stands still decides nothing; its clock goes on before it does anything again.)
 
@@ -83,7 +82,7 @@ class LogWatch:
                 holding += 1
                 continue
             held = self.world.node(nodes[voter.id]).clusters.log.held
-            holding += held is None or held.key != log.held.key or held.next >= log.committed
+            holding += held is not None and held.key == log.held.key and held.next >= log.committed
         if log.voters and holding < log.majority():
             text = f"{name} calls {log.committed} entries committed, {holding} voters have them"
             self.note("log", text)

@@ -43,7 +43,7 @@ class Population:
             case "crash" | "lose" | "drain" | "join" | "pause" | "resume":
                 self._befall(fault, nodes)
             case "restart":
-                self._restart(nodes or list(world.drivers), fault.wiped)
+                self._restart(nodes or list(world.drivers), fault)
             case "disk":
                 assert fault.disk is not None
                 if not fault.nodes and not fault.role:
@@ -76,6 +76,8 @@ class Population:
         """Whom it befalls."""
         if not fault.role:
             return [self.names[number] for number in fault.nodes]
+        if fault.role == "members":
+            return [n for n in self.serving() if self.world.node(n).clusters.role != "none"]
         fit = [n for n in self.serving() if self.world.node(n).clusters.role == fault.role]
         return [self._rng.choice(fit)] if fit else []
 
@@ -112,11 +114,11 @@ class Population:
                         world.clients.crashes += [(name, since), (name, world.now)]
                 self._paused.clear()
 
-    def _restart(self, nodes: list[str], wiped: bool) -> None:
+    def _restart(self, nodes: list[str], fault: Fault) -> None:
         for name in nodes:
             if not self.world.drivers[name].alive:
                 self._leaving.pop(name, None)
-                self.world.restart(name, wiped=wiped)
+                self.world.restart(name, wiped=fault.wiped, damaged=fault.damaged)
 
 
 def _words(fault: Fault, nodes: list[str]) -> str:
@@ -129,6 +131,8 @@ def _words(fault: Fault, nodes: list[str]) -> str:
         more.append(f"{fault.bandwidth:g} bytes/s")
     if fault.wiped:
         more.append("without its disk")
+    if fault.damaged:
+        more.append("with a damaged disk")
     if fault.midway:
         more.append("when it next stores something")
     return " ".join([fault.do, *nodes, *more])

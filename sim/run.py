@@ -280,10 +280,11 @@ class Run:
         elif moment.unsubscribe in self._named:
             self._end(self._named[moment.unsubscribe])
 
-    def _subscribe_one(self, number: int) -> Subscription:
+    def _subscribe_one(self, number: int) -> None:
         living = self.population.serving()
         selector = self._workload.selector()
-        return self.world.subscribe(living[number % len(living)], selector, f"s{number}")
+        if living:
+            self.world.subscribe(living[number % len(living)], selector, f"s{number}")
 
     def _plan_late(self, begin: float, length: float) -> None:
         """Subscriptions that come and go while events flow, spread over the time."""

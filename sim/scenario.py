@@ -25,6 +25,7 @@
       - {at: 23, do: disk, role: broker, disk: {fail: 1}}         # ends at the next sync
       - {at: 30, do: disk, disk: {}}                              # all disks are well again
       - {at: 31, do: restart, nodes: [5], wiped: true}            # on an empty disk: a new node
+      - {at: 31, do: restart, nodes: [6], damaged: true}          # a bit of its state has turned
 
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
@@ -91,12 +92,14 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # resume: all that are paused
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
-    role: Literal["", "primary", "standby", "broker", "none"] = ""  # instead of nodes: one of these
+    role: Literal["", "primary", "standby", "broker", "none", "members"] = ""  # instead of nodes:
+    # one of these; or all that serve in a cluster
     groups: tuple[tuple[int, ...], ...] = ()
     network: Conditions | None = None
     bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more
     disk: DiskConditions | None = None  # of the nodes named, or of all
     wiped: bool = False  # restart: the disk is gone
+    damaged: bool = False  # restart: the disk is not what it was
     midway: bool = False  # crash, lose: when it next stores something, before that is durable
 
 

@@ -29,7 +29,7 @@ from overlay.settings import (
     ViewSettings,
     WalkSettings,
 )
-from sim.deaths import ENOUGH, deaths
+from sim.deaths import ENOUGH, blackout, deaths
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
@@ -93,6 +93,12 @@ def draw_scenario(seed: int) -> Scenario:
     if nodes >= ENOUGH and later.random() < 0.4:
         settings = _one_cluster(later, settings)
         faults, rest = deaths(later, nodes, settings.cluster.size), REST
+    latest = Random(f"{seed}/soak/latest")
+    if latest.random() < 0.25:
+        settings = _one_cluster(latest, settings)
+        end = max((fault.at for fault in faults), default=0.0)
+        faults = (*faults, *blackout(latest, nodes, end + latest.choice((1.0, FAULTS_APART))))
+        rest = REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:
         latency = min(network.latency_high, FAST)

@@ -27,7 +27,7 @@ from overlay.links.events import Codec
 from overlay.machine import Peer
 from overlay.settings import Settings
 from sim.clients import Clients, Publication, Subscription
-from sim.disk import Disk, DiskConditions, DiskError
+from sim.disk import Disk, DiskConditions, DiskDamagedError, DiskError
 from sim.driver import CLOCKS, NodeBuilder, SimDriver
 from sim.network import Network
 from sim.recorder import EPOCH, Recorder
@@ -148,15 +148,17 @@ class World:
         self.drivers[name].stop(silent=silent)
         self.clients.crashed(name, self.now)
 
-    def restart(self, name: str, *, wiped: bool = False) -> bool:
-        """Start a crashed or drained node again, with its disk, or `wiped` with an empty one: then
-        it is another node at the same address. Whether it came up: a full disk forbids it."""
+    def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:
+        """Start a crashed or drained node again, with its disk, or `wiped` with an empty one, or
+        with one that was `damaged` meanwhile: then it is another node at the same address. Whether
+        it came up: a full disk forbids it."""
         driver = self.drivers[name]
         assert not driver.alive, f"{name} is running"
         disk = driver.disk
         if wiped:
-            disk = self._new_disk(name, disk.address)
-            self._wiped[disk.node] = None
+            disk = self._empty_disk(name, disk.address)
+        elif damaged:
+            disk.damage()
         return self._start(name, disk)
 
     def drain(self, name: str) -> None:
@@ -280,9 +282,16 @@ class World:
         disk.conditions = self.disk_conditions
         return disk
 
+    def _empty_disk(self, name: str, address: str) -> Disk:
+        disk = self._new_disk(name, address)
+        self._wiped[disk.node] = None
+        return disk
+
     def _start(self, name: str, disk: Disk) -> bool:
         try:
             restored = disk.begin()
+        except DiskDamagedError:
+            return self._start(name, self._empty_disk(name, disk.address))
         except DiskError:
             return False
         whose = disk.node if disk.node in self._wiped else name

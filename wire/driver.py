@@ -164,10 +164,10 @@ class TrioDriver:
         """Those events whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)
 
-    def store(self, record: bytes) -> None:
+    def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the state file; durable before the frames of this turn leave."""
         assert self._folder is not None, "this driver has no data folder"
-        self._folder.store(record)
+        self._folder.store(*records, anew=anew)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """Tell the directory where something is."""

@@ -3,8 +3,9 @@
 - ``lock`` is held (flock) as long as the process lives; a second process is refused.
 - ``node.json`` has the node's id, drawn once, and its incarnation, raised and made durable before
   the process says a word, so that no identity of an event is ever used twice (V7).
-- ``state`` has the records that the node stored; format, torn tails and when a record is durable
-  are told in overlay/records.py.
+- ``state`` has the records that the node stored; format, torn tails, damage and when a record is
+  durable are told in overlay/records.py. A damaged file is kept as ``state.damaged``, and the node
+  begins anew under another id: nobody knows what it has forgotten.
 - ``address`` and ``control.sock`` say where the running node is.
 
 The folder is private (0700). A Unix socket's path has room for 107 bytes; where the folder's path
@@ -24,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from overlay.records import pack, recover
+from overlay.records import Recovered, pack, recover
 
 SOCKET_PATH_LIMIT: Final = 107  # sun_path of Linux is 108 bytes with the closing zero, unix(7)
 STATE_LIMIT: Final = 256 * 1024 * 1024  # bytes of stored records; wild guess
@@ -50,11 +51,11 @@ def control_path(folder: Path) -> Path:
         return folder / "control.sock"
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replace a small file so that after a crash either the old or the new one is there."""
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Replace a file so that after a crash either the old or the new one is there."""
     draft = path.with_name(path.name + ".new")
-    with draft.open("w") as out:
-        out.write(text)
+    with draft.open("wb") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
         out.flush()
         os.fsync(out.fileno())
     draft.replace(path)
@@ -69,14 +70,19 @@ class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
     `node` is 16 hex digits, `incarnation` counts the starts from 1, `restored` are the records of
-    earlier starts in order, `cut` the bytes of a torn end that were thrown away.
+    earlier starts in order, `cut` the bytes of a torn end that were thrown away, `lost` the id that
+    was given up because its state is damaged ("" where it is not).
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.restored: list[bytes] = []
         self.cut = 0
+        self.lost = ""
         self._pending: list[bytes] = []
+        self._anew = False  # what is pending takes the place of the whole file
+        self._number = 0  # of the next block
+        self._size = 0  # of the file, as far as it is durable
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -125,41 +131,68 @@ class DataFolder:
         return node, incarnation
 
     def _restore(self) -> int:
-        state = os.open(self.path / "state", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        size = os.fstat(state).st_size
-        if size > STATE_LIMIT:
-            os.close(state)
-            raise FolderError(f"{self.path / 'state'} is larger than {STATE_LIMIT} bytes")
-        data = os.pread(state, size, 0)
-        self.restored, self._end = recover(data)
-        self.cut = size - self._end
+        """Read the state file, make it if it is not there. Its open descriptor."""
+        path = self.path / "state"
+        data = path.read_bytes() if path.exists() else b""
+        if len(data) > STATE_LIMIT:
+            raise FolderError(f"{path} is larger than {STATE_LIMIT} bytes")
+        found = recover(data)
+        if found.damaged:
+            if self.incarnation > 1:
+                self._begin_anew(path)
+            found = Recovered([], 0, 0, False)
+            self._anew = True
+        self.restored, self._size, self._number = found.records, found.end, found.number
+        self.cut = 0 if self._anew else len(data) - found.end
+        state = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if self.cut:
-            os.ftruncate(state, self._end)
-        return state
+            os.ftruncate(state, found.end)
+        return self._replace(state, pack(0, ())) if self._anew else state
 
-    def store(self, record: bytes) -> None:
-        """Remember a record; durable after `sync`. FolderError when the bound is reached,
-        ValueError for an empty record."""
-        packed = pack(record)
-        self._end += len(packed)
-        if self._end > STATE_LIMIT:
+    def _begin_anew(self, path: Path) -> None:
+        """The state is damaged: this is another node from now on."""
+        if path.exists():
+            path.replace(path.with_name("state.damaged"))
+        (self.path / "node.json").unlink()
+        self.lost = self.node
+        self.node, self.incarnation = self._identify()
+
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Remember records; durable after `sync`. `anew`: instead of all that is stored already.
+        FolderError when the bound is reached."""
+        if anew:
+            self._pending.clear()
+            self._anew = True
+        self._pending += records
+        before = 0 if self._anew else self._size
+        if before + sum(map(len, self._pending)) > STATE_LIMIT:
             raise FolderError(f"{self.path / 'state'} would exceed {STATE_LIMIT} bytes")
-        self._pending.append(packed)
 
     def sync(self) -> None:
         """Make everything that was stored durable. Cheap when nothing was.
 
         An OSError here is fatal for the caller: what may have been promised is not on disk.
         """
-        if not self._pending:
+        if not self._pending and not self._anew:
             return
-        data = b"".join(self._pending)
-        self._pending.clear()
-        at = self._end - len(data)
+        records, self._pending = self._pending, []
+        if self._anew:
+            self._state = self._replace(self._state, pack(0, records))
+            return
+        data, at = pack(self._number, records), self._size
+        self._number += 1
+        self._size += len(data)
         while data:
             written = os.pwrite(self._state, data, at)
             data, at = data[written:], at + written
         os.fdatasync(self._state)
+
+    def _replace(self, state: int, block: bytes) -> int:
+        """Another file takes the place of the one that is open as `state`. Its descriptor."""
+        os.close(state)
+        write_durably(self.path / "state", block)
+        self._anew, self._number, self._size = False, 1, len(block)
+        return os.open(self.path / "state", os.O_RDWR | os.O_CLOEXEC)
 
     def say_address(self, address: str) -> None:
         """Leave the address where other programs find it: the file ``address``."""

@@ -85,6 +85,8 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
     except FolderError as error:
         log.error("start_failed", reason=error)
         return 1
+    if folder.lost:
+        log.warning("state_damaged", was=folder.lost, now=folder.node, kept="state.damaged")
     try:
         process = NodeProcess(config, folder, log, build or build_node)
         return trio.run(process.run, strict_exception_groups=True)

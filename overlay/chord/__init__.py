@@ -11,9 +11,9 @@ nodes may be in none. Two machines, each of a few files; read them in this order
 * **Clusters** (`clusters`): what is this node? `seat` (its role), `founding` (the first cluster),
   `recruiting`, `members` (coming and going), `handover` and `taking_over` (an arc goes to a new
   cluster, or all of it to an heir), and what makes a cluster survive its primary:
-  `voting_messages` (the vocabulary), `promises` (durable grants), `held` (a log), `following` (a
-  voter's copy), `copying` (the primary's part: majorities, voters), `pulse` and `patience`
-  (heartbeat, lease, how long silence may last), `election`.
+  `voting_messages` (the vocabulary), `journal` (what is on disk), `promises` (durable grants),
+  `held` (a log), `following` (a voter's copy), `copying` (the primary's part: majorities, voters),
+  `pulse` and `patience` (heartbeat, lease, how long silence may last), `election`.
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
 description says, and pointers that are wrong cost only time. **Epochs fence**: whoever takes over

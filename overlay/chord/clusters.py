@@ -23,6 +23,7 @@ from overlay.chord.events import (
 )
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
+from overlay.chord.journal import Journal
 from overlay.chord.members import AskPrimary, LeaveAnyway, Members
 from overlay.chord.messages import (
     Cluster,
@@ -34,7 +35,6 @@ from overlay.chord.messages import (
     TakenOver,
     TakeOver,
 )
-from overlay.chord.promises import Promises
 from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
@@ -69,14 +69,14 @@ class Clusters(Machine):
         election: ElectionSettings | None = None,
         restored: Sequence[bytes] = (),
     ) -> None:
-        """`founder`: this node has no seeds and founds the ring at its start, unless it voted with
-        others before. `restored`: what was stored."""
+        """`founder`: this node has no seeds and founds the ring at its start, unless it served or
+        voted in one before. `restored`: what was stored."""
         super().__init__(port)
         chosen = election or ElectionSettings()
         self.ring = ring
-        self.seat = Seat(port, ring, view)
-        self.promises = Promises(port, restored)
-        self.log = Log(self.seat, self.promises, settings.size)
+        self.journal = Journal(port, restored)
+        self.seat = Seat(port, ring, view, self.journal)
+        self.log = Log(self.seat, self.journal, settings.size)
         self.pulse = Pulse(chosen, self.seat, self.log)
         self.membership = Members(self.seat, self.log, self.pulse)
         self.recruiting = Recruiting(settings, self.seat, self.membership)
@@ -87,7 +87,7 @@ class Clusters(Machine):
         self.taking_over = TakingOver(
             self.seat, self.log, self.membership, self.recruiting, self.election
         )
-        founder = founder and not self.companions()
+        founder = founder and self.journal.cluster is None and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.log.hears = self.pulse.follows
         self.pulse.on_silence = self._suspect
@@ -134,9 +134,12 @@ class Clusters(Machine):
         }
 
     def start(self) -> None:
-        """Found, or wait to hear of a ring."""
+        """Go on where the former process ended; else found, or wait to hear of a ring."""
         self.seat.offer()
         self._found(self.founding.start())
+        cluster = self.journal.cluster
+        if cluster is not None and self.seat.cluster is None:
+            self._resume(cluster)
 
     # -- what this node is -----------------------------------------------------------------------
 
@@ -178,9 +181,12 @@ class Clusters(Machine):
         )
 
     def companions(self) -> tuple[Peer, ...]:
-        """With whom this node voted before it was started."""
-        last = self.promises.last
-        return () if last is None else last.others
+        """With whom this node served or voted before it was started."""
+        last, cluster = self.log.promises.last, self.journal.cluster
+        found = () if cluster is None else cluster.members()
+        known = {peer.id: peer for peer in (*found, *(() if last is None else last.others))}
+        known.pop(self.port.me.id, None)
+        return tuple(known.values())
 
     # -- what the registry does at the primary ---------------------------------------------------
 
@@ -197,6 +203,11 @@ class Clusters(Machine):
     def copy_state(self, entries: Sequence[bytes]) -> None:
         """Answer to StateWanted: the whole state as of now, as entries of the log."""
         self.log.copy_state(entries)
+
+    def keep(self, entries: Sequence[bytes]) -> None:
+        """Answer to SnapshotWanted: the same, for this node's own disk."""
+        if self.log.held is not None:
+            self.journal.begin(self.log.held, entries)
 
     def transfer(self, entries: Sequence[bytes]) -> None:
         """Answer to ArcLeaving: the state of that arc; nothing is under way in it any more."""
@@ -286,6 +297,15 @@ class Clusters(Machine):
         self.recruiting.lose(event.peer.id)
         self.membership.on_link_down(event)
         self.handovers.lose(event.peer.id)
+
+    def _resume(self, cluster: Cluster) -> None:
+        """This node served in `cluster` when its former process ended."""
+        self.port.count("resumed")
+        self.log.resume(cluster)
+        self.seat.resume(cluster)
+        self.pulse.resume(self.journal.patience)
+        if self.seat.resting:
+            self.election.renew(cluster.version[0])  # nobody has to be patient with anybody
 
     def _found(self, cluster: Cluster | None) -> None:
         if cluster is None:

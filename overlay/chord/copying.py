@@ -26,8 +26,8 @@ from overlay.chord.events import (
 )
 from overlay.chord.following import NOTHING, Copy
 from overlay.chord.held import Held
+from overlay.chord.journal import Journal
 from overlay.chord.messages import Cluster
-from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
 from overlay.chord.voting_messages import (
     ClusterHello,
@@ -71,8 +71,8 @@ class Follower:
 class Log(Copy):
     """A copy of the log, and what its primary does with it."""
 
-    def __init__(self, seat: Seat, promises: Promises, most_voters: int) -> None:
-        super().__init__(seat, promises)
+    def __init__(self, seat: Seat, journal: Journal, most_voters: int) -> None:
+        super().__init__(seat, journal)
         self.most_voters = most_voters
         self.committed = 0  # at the primary: all before are
         self.followers: dict[NodeId, Follower] = {}
@@ -87,6 +87,7 @@ class Log(Copy):
     def found(self, cluster: Cluster) -> None:
         """An empty log of a new cluster, whose only voter is this node."""
         self.held = Held(cluster.key, NOTHING, Config((self.port.me,), cluster.start))
+        self.journal.begin(self.held, ())
         self.lead()
 
     def take_staged(self, cluster: Cluster) -> None:
@@ -269,6 +270,7 @@ class Log(Copy):
         assert self.held is not None
         before = self.held.position
         index = self.held.add(item)
+        self.journal.append((item,))
         if item.config is not None:
             self.config_at = index
         for follower in self.followers.values():

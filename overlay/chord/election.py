@@ -73,7 +73,7 @@ class Election:
         self.port.trace(
             "cluster", epoch=cluster.version[0], name=cluster.key, reason="primary silent"
         )
-        rank = [p.id for p in cluster.members()[1:]].index(self.port.me.id)
+        rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
         wait = self.settings.rank_wait * (rank + self.port.rng.random())
         self.port.set_timer(wait, NominationDue())
 
@@ -89,9 +89,10 @@ class Election:
         self._ask(trial=False, wanted=True)
 
     def renew(self, above: int) -> None:
-        """At a primary: lead on, under an epoch over `above`."""
+        """At a primary, or one that led before it was started: lead on, under an epoch over
+        `above`."""
         self._highest = max(self._highest, above)
-        if self.campaign is None:
+        if self.campaign is None and (self.seat.is_primary or self._may_stand()):
             self._ask(trial=True, wanted=False)
 
     def on_campaign_over(self, timer: CampaignOver) -> None:

@@ -78,7 +78,8 @@ class Committed(LocalEvent, frozen=True):
 
 class Elected(LocalEvent, frozen=True):
     """This node leads a cluster whose former primary could not say what was under way: not to whom
-    it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led."""
+    it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led
+    (perhaps this node, before it was started again)."""
 
     cluster: Cluster
     lost: Peer
@@ -89,6 +90,11 @@ class StateWanted(LocalEvent, frozen=True):
     in this handler; entries appended later follow it by themselves."""
 
     key: Key
+
+
+class SnapshotWanted(LocalEvent, frozen=True):
+    """At a member that holds the log: tell the whole state as of now, for the disk: call
+    `Clusters.keep(entries)` in this handler."""
 
 
 class ArcLeaving(LocalEvent, frozen=True):

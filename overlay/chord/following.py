@@ -1,6 +1,7 @@
 """A voter's copy of the cluster's log, and how it follows the primary (P1).
 
-Entries are applied as they come and acknowledged cumulatively, once the epoch is promised durably.
+Entries are applied as they come and acknowledged cumulatively, once they and the promised epoch are
+durable (`journal`); a process that starts again begins with what its disk has.
 A copy of the whole state counts only when its last piece is there: a voter never has less than
 before. The same message carries the state of an arc that goes to a cluster of its own; that waits
 here (`staged`) until this node is asked to take it over (`handover`).
@@ -8,8 +9,11 @@ here (`staged`) until this node is asked to take it over (`handover`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from overlay.chord.events import ArcGone, CopyReset, EntryCopied
 from overlay.chord.held import Held
+from overlay.chord.journal import Journal
 from overlay.chord.messages import Cluster
 from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
@@ -19,6 +23,7 @@ from overlay.chord.voting_messages import (
     LogAck,
     LogCopy,
     LogEntries,
+    LogItem,
 )
 from overlay.machine import Key, NodeId, Peer, Version
 
@@ -41,10 +46,11 @@ class Staged:
 class Copy:
     """What every voter has of the log."""
 
-    def __init__(self, seat: Seat, promises: Promises) -> None:
+    def __init__(self, seat: Seat, journal: Journal) -> None:
         self.seat = seat
         self.port = seat.port
-        self.promises = promises
+        self.journal = journal
+        self.promises = Promises(seat.port, journal)
         self.held: Held | None = None
         self.staged: Staged | None = None
 
@@ -103,12 +109,8 @@ class Copy:
                 self._say_position(sender)
             return
         for item in message.items:
-            was = held.config
-            index = held.add(item)
-            if item.config is None:
-                self.port.emit(EntryCopied(held.key, index, item.body))
-            elif was.leaving is not None and item.config.start != was.start:
-                self.port.emit(ArcGone(was.leaving))
+            self._apply(held, item)
+        self.journal.append(message.items)
         self._acknowledge(sender, message.epoch)
 
     def on_copy(self, sender: Peer, message: LogCopy) -> None:
@@ -142,6 +144,19 @@ class Copy:
             self.port.emit(CopyReset(self.held.key))
         self.held = None
         self.staged = None
+        self.journal.end()
+
+    def resume(self, cluster: Cluster) -> None:
+        """Begin with what the disk has of the log of `cluster`, if it has anything."""
+        found = self.journal.take_up()
+        if found is None or found[0].key != cluster.key:
+            self.journal.end()
+            return
+        snapshot, items = found
+        self.held = Held(snapshot.key, snapshot.position, snapshot.config)
+        self._tell(snapshot.key, snapshot.entries)
+        for item in items:
+            self._apply(self.held, item)
 
     def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
         """Whether the own primary speaks, in an epoch that is not fenced."""
@@ -168,9 +183,21 @@ class Copy:
     def _install(self, staged: Staged) -> None:
         self.held = Held(staged.key, staged.position, staged.config)
         self.staged = None
-        self.port.emit(CopyReset(staged.key))
-        for index, entry in enumerate(staged.entries):
-            self.port.emit(EntryCopied(staged.key, index, entry))
+        self.journal.begin(self.held, staged.entries)
+        self._tell(staged.key, staged.entries)
+
+    def _tell(self, key: Key, entries: Sequence[bytes]) -> None:
+        self.port.emit(CopyReset(key))
+        for index, entry in enumerate(entries):
+            self.port.emit(EntryCopied(key, index, entry))
+
+    def _apply(self, held: Held, item: LogItem) -> None:
+        was = held.config
+        index = held.add(item)
+        if item.config is None:
+            self.port.emit(EntryCopied(held.key, index, item.body))
+        elif was.leaving is not None and item.config.start != was.start:
+            self.port.emit(ArcGone(was.leaving))
 
     def _epoch(self) -> int:
         return self._cluster().version[0]

@@ -181,7 +181,7 @@ class HandOvers:
                     self.members.release(member)
         self.current = None
         self.port.cancel_timer(HandOverTimeout())
-        self.seat.give_up("left")
+        self.seat.give_up("left", stored=True)
         self.seat.left = True
 
     def _stays(self, member: Peer) -> bool:

@@ -145,6 +145,12 @@ class Pulse:
         self.port.cancel_timer(BeatDue())
         self._heard()
 
+    def resume(self, promised: float) -> None:
+        """This process has just been started; the one before may have `promised` so many seconds
+        of patience to a primary that still counts on it."""
+        self._term = max(self._term, promised)
+        self._heard()
+
     def granted(self) -> None:
         """Whoever got an epoch from this voter may lead by now, and has its lease: nobody else gets
         one before that ends."""
@@ -174,6 +180,8 @@ class Pulse:
         heard = sender.id == cluster.primary.id and promised == message.epoch
         if heard:
             self._term = message.term
+            if message.term > self.settings.suspect_after:
+                self.seat.journal.be_patient(message.term)
             self._heard()
         if heard or promised > message.epoch:  # else it is not known here yet that they lead
             reply = BeatReply(message.key, message.epoch, message.number, promised)

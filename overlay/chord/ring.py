@@ -84,9 +84,10 @@ class Ring(Machine):
     def owner(self, key: Key) -> Cluster | None:
         """Who owned `key` when it was last heard of; costs no message and may be out of date."""
         own = self.place.own
-        if own is not None and own.owns(key):
-            return own
-        return self.place.known.owner(key)
+        found = own if own is not None and own.owns(key) else self.place.known.owner(key)
+        if found is not None and found.primary.id == self.port.me.id and not self.place.serving:
+            return None  # this node led before it was started again
+        return found
 
     def learn(self, cluster: Cluster) -> None:
         """Take a description that came with another message. Older ones change nothing."""
@@ -160,10 +161,12 @@ class Ring(Machine):
                 self.port.send(neighbour.primary, Moved(cluster))
 
     def rejoin(self, cluster: Cluster, lost: Peer) -> None:
-        """This node has taken the place of the primary `lost`: the neighbours, as far as they are
-        known here, hear of it at once (REJOIN)."""
+        """This node has taken the place of the primary `lost` (perhaps its own, before it was
+        started again): the neighbours, as far as they are known here, hear of it at once
+        (REJOIN)."""
         known = self.place.known
-        known.shun(lost.id, self.port.now)
+        if lost.id != self.port.me.id:
+            known.shun(lost.id, self.port.now)
         self.lookups.lose(lost.id)
         near = [*islice(known.before(cluster.key), 2), *islice(known.after(cluster.key), 2)]
         for peer in {c.primary.id: c.primary for c in near if c.key != cluster.key}.values():

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from overlay.chord.events import Role, RoleChanged
+from overlay.chord.journal import Journal
 from overlay.chord.messages import Cluster, Membership
 from overlay.chord.ring import Ring
 from overlay.lower_random.messages import RingHint
@@ -39,11 +40,13 @@ class RecruitingView(Protocol):
 class Seat:
     """The description of the own cluster, and what follows from it."""
 
-    def __init__(self, port: Port, ring: Ring, view: RecruitingView) -> None:
+    def __init__(self, port: Port, ring: Ring, view: RecruitingView, journal: Journal) -> None:
         self.port = port
+        self.journal = journal
         self.ring = ring
         self.view = view
         self.cluster: Cluster | None = None
+        self.resting = False  # it was the primary before it was started again, and leads no more
         self.leaving = False  # this node drains
         self.left = False  # and is free to go
         self.reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
@@ -51,12 +54,27 @@ class Seat:
     @property
     def role(self) -> Role:
         """This node's role by the newest description."""
-        return "none" if self.cluster is None else role_of(self.port.me.id, self.cluster)
+        if self.cluster is None:
+            return "none"
+        return "broker" if self.resting else role_of(self.port.me.id, self.cluster)
 
     @property
     def is_primary(self) -> bool:
         """Whether this node leads its cluster."""
+        return not self.resting and self._is_named_primary
+
+    @property
+    def _is_named_primary(self) -> bool:
         return self.cluster is not None and self.cluster.primary.id == self.port.me.id
+
+    def resume(self, cluster: Cluster) -> None:
+        """Before this process was started its node served in `cluster`: it is a member still, until
+        it hears that it is not. If it led, it has to be elected: it has forgotten whom it told what
+        is in no log."""
+        self.resting = cluster.primary.id == self.port.me.id
+        self._describe(cluster)
+        self.ring.belong(cluster)
+        self._changed("started again")
 
     def take(
         self,
@@ -67,22 +85,31 @@ class Seat:
     ) -> None:
         """The own cluster's description is this now. The ring neighbours matter only to a node
         that becomes a primary."""
-        self.cluster = cluster
+        self.resting = False
+        self._describe(cluster)
         self.reserved = None
         if self.is_primary:
             self.ring.serve(cluster, predecessor, successors)
         else:
             self.ring.belong(cluster)
-        hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
-        self.view.tell_ring(hint)
         self._changed(reason)
 
-    def give_up(self, reason: str, successor: Cluster | None = None) -> None:
+    def _describe(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.journal.seat(cluster)
+        hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
+        self.view.tell_ring(hint)
+
+    def give_up(self, reason: str, successor: Cluster | None = None, stored: bool = False) -> None:
         """This node serves no more; `successor` is the description without it, where there is
-        one that the ring neighbours must hear from us."""
+        one that the ring neighbours must hear from us. `stored`: nobody took its place, so it
+        serves again when it starts again."""
         if self.cluster is None:
             return
         self.cluster = None
+        self.resting = False
+        if not stored:
+            self.journal.seat(None)
         self.view.tell_ring(None)
         if successor is None:
             self.ring.belong(None)
@@ -105,7 +132,7 @@ class Seat:
         cluster = self.cluster
         members = () if cluster is None else cluster.members()
         # A primary misses any member's silence; the others only the primary's.
-        watched = members[1:] if self.is_primary else members[:1]
+        watched = members[1:] if self._is_named_primary else members[:1]
         self.port.watch("cluster", watched)
         epoch = 0 if cluster is None else cluster.version[0]
         name = "" if cluster is None else cluster.key

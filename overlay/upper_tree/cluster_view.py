@@ -29,6 +29,9 @@ class ClusterView(Protocol):
     def copy_state(self, entries: Sequence[bytes]) -> None:
         """Answer to StateWanted."""
 
+    def keep(self, entries: Sequence[bytes]) -> None:
+        """Answer to SnapshotWanted."""
+
     def transfer(self, entries: Sequence[bytes]) -> None:
         """Answer to ArcLeaving."""
 

@@ -138,6 +138,12 @@ class Finder(Machine):
         if self.searches:
             self._again.within(PAUSE)
 
+    def ask_soon(self, attributes: Iterable[str]) -> None:
+        """Ask the owners in a moment."""
+        for attribute in attributes:
+            self.searches.setdefault(attribute, Search("find")).again_at = self.port.now + PAUSE
+        self._again.within(PAUSE)
+
     def ask_summaries(self, attributes: Iterable[str]) -> None:
         """Ask the owners what is in these trees. Nothing waits for the answer."""
         questions: dict[str, tuple[Peer, list[str]]] = {}

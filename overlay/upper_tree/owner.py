@@ -18,6 +18,7 @@ from overlay.chord.events import (
     Elected,
     EntryCopied,
     RoleChanged,
+    SnapshotWanted,
     StateWanted,
 )
 from overlay.chord.keys import attribute_key
@@ -75,6 +76,7 @@ class Owner(Machine):
             EntryCopied: self.on_entry_copied,
             CopyReset: self.on_copy_reset,
             StateWanted: self.on_state_wanted,
+            SnapshotWanted: self.on_snapshot_wanted,
             Committed: self.on_committed,
             ArcLeaving: self.on_arc_leaving,
             ArcKept: self.on_arc_kept,
@@ -147,6 +149,10 @@ class Owner(Machine):
         """A voter lacks more than the log's tail."""
         self.clusters.copy_state([encode(o) for o in self.state.operations()])
 
+    def on_snapshot_wanted(self, event: SnapshotWanted) -> None:
+        """What the disk has of the log is far longer than the state."""
+        self.clusters.keep([encode(o) for o in self.state.operations()])
+
     # --- the role ---
 
     def on_role_changed(self, event: RoleChanged) -> None:
@@ -168,7 +174,8 @@ class Owner(Machine):
     def on_elected(self, event: Elected) -> None:
         """The former primary can be asked nothing: somebody may believe what it told, and any host
         may have been told what is not in the log, or not have been told what is."""
-        self.dead[event.lost.id] = None
+        if event.lost.id != self.port.me.id:
+            self.dead[event.lost.id] = None
         now = self.port.now
         self.told.blind_until = max(self.told.blind_until, now + self.told.term)
         for owned in self.trees.values():

@@ -314,12 +314,17 @@ class Publisher(Machine):
                 self._route(again, stale=True)
 
     def _await_ring(self, pairs: list[tuple[Outgoing, str]]) -> None:
-        """Hints did not help: only the owner's own word will do."""
+        """Hints did not help: only the owner's own word will do. If that did not help either, the
+        host that it names is still being given the tree: in a moment."""
         for outgoing, attribute in pairs:
             outgoing.pairs[attribute] = ("", self.port.now)
             self.waiting.setdefault(attribute, {})[outgoing.event.sequence] = None
             self.locations.forget_tree(attribute)
-        self.finder.ask_ring(dict.fromkeys(attribute for _, attribute in pairs))
+        attributes = dict.fromkeys(attribute for _, attribute in pairs)
+        if all(outgoing.moves <= MOVES + 1 for outgoing, _ in pairs):
+            self.finder.ask_ring(attributes)
+        else:
+            self.finder.ask_soon(attributes)
 
     def on_tree_found(self, event: TreeFound) -> None:
         """Events that waited for it go, with those that waited for other trees of this turn."""

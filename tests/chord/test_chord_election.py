@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.events import Elected
+from overlay.chord.journal import Journal
 from overlay.chord.keys import key_of
-from overlay.chord.promises import Promises
 from overlay.chord.voting_messages import Grant, LogAck, LogEntries, Nominate, Rejoin
 from overlay.settings import ElectionSettings
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
@@ -151,7 +151,7 @@ def test_a_voter_grants_an_epoch_once_and_stores_that_before_it_answers() -> Non
     ask = Nominate(cluster.key, 9, log.position, False, False)
     world.sent.clear()
     voter.clusters.election.on_nominate(one.peer, ask)
-    assert Promises(voter.port, world.disks[voter.peer.id]).epoch(cluster.key) == 9
+    assert Journal(voter.port, world.disks[voter.peer.id]).promises[cluster.key].epoch == 9
     voter.clusters.election.on_nominate(two.peer, ask)
     answers = [m for s, _, m in world.sent if isinstance(m, Grant) and s == voter.peer.id]
     assert [m.granted for m in answers] == [True, False]

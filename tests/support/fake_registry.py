@@ -15,6 +15,7 @@ from overlay.chord.events import (
     EntryCopied,
     MemberLeaving,
     RoleChanged,
+    SnapshotWanted,
     StateWanted,
 )
 from overlay.chord.messages import Cluster
@@ -66,6 +67,8 @@ class FakeRegistry:
                 self.entries.append(event.entry)
         elif isinstance(event, StateWanted):
             clusters.copy_state(list(self.entries))
+        elif isinstance(event, SnapshotWanted):
+            clusters.keep(list(self.entries))
         elif isinstance(event, Committed):
             self.durable += [entry for index, entry in self.written if index < event.next]
             self.written = [(i, entry) for i, entry in self.written if i >= event.next]

@@ -56,8 +56,11 @@ class MiniPort:
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         self.watched[group] = tuple(peers)
 
-    def store(self, record: bytes) -> None:
-        self.world.disks.setdefault(self.me.id, []).append(record)
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        disk = self.world.disks.setdefault(self.me.id, [])
+        if anew:
+            disk.clear()
+        disk += records
 
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
@@ -103,11 +106,15 @@ class MiniNode:
         ring: RingSettings,
         cluster: ClusterSettings,
     ) -> None:
+        self.number = number
         self.peer = Peer(f"{number:016x}", f"host:{number}")
         self.port = MiniPort(world, self.peer, world.rng.getrandbits(32))
         self.view = FakeView(world, self.peer)
         self.ring = Ring(self.port, ring)
-        self.clusters = Clusters(self.port, cluster, self.ring, self.view, founder)
+        restored = tuple(world.disks.get(self.peer.id, ()))
+        self.clusters = Clusters(
+            self.port, cluster, self.ring, self.view, founder, restored=restored
+        )
         self.registry = FakeRegistry(self)
         self.events: list[LocalEvent] = []
         self.table: dict[type, list[Any]] = {}
@@ -175,6 +182,20 @@ class MiniWorld:
         node.ring.start()
         node.clusters.start()
         node.settle()
+        return node
+
+    def restart(self, old: MiniNode, wiped: bool = False) -> MiniNode:
+        """A crashed node is started again, with what its disk has."""
+        if wiped:
+            self.disks.pop(old.peer.id, None)
+        node = MiniNode(self, old.number, False, self.ring, self.cluster)
+        node.view.neighbours += old.view.neighbours
+        self.nodes[node.peer.id] = node
+        node.ring.start()
+        node.clusters.start()
+        node.settle()
+        for other in node.view.peers():
+            self.push(0.1, ("event", other.id, LinkUp(node.peer, True)))
         return node
 
     def gossip(self) -> None:

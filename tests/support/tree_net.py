@@ -65,7 +65,7 @@ class TreePort(FakePort):
     def reply(self, client: int, reply: Any) -> None:
         self.replies.append((client, reply))
 
-    def store(self, record: bytes) -> None:
+    def store(self, *records: bytes, anew: bool = False) -> None:
         raise AssertionError("the trees store nothing yet")
 
     def send(self, peer: Peer, message: Message) -> None:
@@ -189,6 +189,9 @@ class FakeClusters:
 
     def copy_state(self, entries: Sequence[bytes]) -> None:
         self.copied = list(entries)
+
+    def keep(self, entries: Sequence[bytes]) -> None:
+        raise AssertionError("there is no disk")
 
     def transfer(self, entries: Sequence[bytes]) -> None:
         self.transferred = list(entries)

@@ -65,77 +65,124 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
         DataFolder(tmp_path / "file")
 
 
-RECORDS = st.lists(st.binary(min_size=1, max_size=300), max_size=8)
+TURNS = st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=6)
 
 
-@given(RECORDS, RECORDS, st.data())
+@given(TURNS, st.data())
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_whatever_is_cut_off_the_whole_records_before_it_are_there(
-    tmp_path_factory: pytest.TempPathFactory,
-    first: list[bytes],
-    second: list[bytes],
-    data: st.DataObject,
+def test_whatever_is_cut_off_the_whole_turns_before_it_are_there(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[list[bytes]], data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("folder")
-    ends = [0]
-    for record in first + second:
-        ends.append(ends[-1] + 8 + len(record))
-    for part in (first, second):
-        folder = DataFolder(path)
-        for record in part:
-            folder.store(record)
+    folder = DataFolder(path)
+    ends = [(path / "state").stat().st_size]
+    for turn in turns:
+        folder.store(*turn)
         folder.sync()
-        folder.close()
-    size = (path / "state").stat().st_size
-    assert size == ends[-1]
-    cut = data.draw(st.integers(min_value=0, max_value=size))
+        ends.append((path / "state").stat().st_size)
+    folder.close()
+    cut = data.draw(st.integers(min_value=ends[0], max_value=ends[-1]))
     os.truncate(path / "state", cut)
     folder = DataFolder(path)
     whole = sum(end <= cut for end in ends) - 1
-    assert folder.restored == (first + second)[:whole]
+    before = [record for turn in turns[:whole] for record in turn]
+    assert folder.restored == before
     assert folder.cut == cut - ends[whole]
+    assert not folder.lost
     folder.store(b"after")
     folder.sync()
     folder.close()
     again = DataFolder(path)
-    assert again.restored == [*(first + second)[:whole], b"after"]
+    assert again.restored == [*before, b"after"]
     again.close()
 
 
-def test_a_flipped_bit_ends_the_records(tmp_path: Path) -> None:
-    folder = DataFolder(tmp_path)
-    for record in (b"one", b"two", b"three"):
+def stored(path: Path, *turns: bytes) -> str:
+    """A folder with one record per turn; the node's id."""
+    folder = DataFolder(path)
+    for record in turns:
         folder.store(record)
+        folder.sync()
+    folder.close()
+    return folder.node
+
+
+def turn_a_bit(path: Path, of: bytes) -> None:
+    state = bytearray((path / "state").read_bytes())
+    state[state.index(of)] ^= 1
+    (path / "state").write_bytes(state)
+
+
+def test_a_bit_that_turned_in_the_last_turn_is_taken_for_a_torn_tail(tmp_path: Path) -> None:
+    node = stored(tmp_path, b"one", b"two", b"three")
+    turn_a_bit(tmp_path, b"three")
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.node, again.lost) == ([b"one", b"two"], node, "")
+    again.close()
+
+
+def test_who_lost_what_was_durable_begins_as_another_node(tmp_path: Path) -> None:
+    node = stored(tmp_path, b"one", b"two", b"three")
+    turn_a_bit(tmp_path, b"two")
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.lost, again.incarnation) == ([], node, 1)
+    assert again.node != node
+    assert b"three" in (tmp_path / "state.damaged").read_bytes()
+    again.store(b"new")
+    again.sync()
+    again.close()
+    third = DataFolder(tmp_path)
+    assert (third.restored, third.node, third.incarnation) == ([b"new"], again.node, 2)
+    third.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "garbage"])
+def test_who_lost_the_whole_state_begins_as_another_node(tmp_path: Path, how: str) -> None:
+    node = stored(tmp_path, b"one")
+    (tmp_path / "state").unlink()
+    if how != "gone":
+        (tmp_path / "state").write_bytes(b"" if how == "empty" else bytes(range(256)))
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.lost) == ([], node)
+    again.close()
+
+
+def test_what_is_stored_anew_takes_the_place_of_all_that_was_there(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    for number in range(5):
+        folder.store(b"old %d" % number)
+        folder.sync()
+    folder.store(b"never written")
+    folder.store(b"all", b"of it", anew=True)
+    folder.store(b"and this")
+    size = (tmp_path / "state").stat().st_size
+    folder.sync()
+    assert (tmp_path / "state").stat().st_size < size
+    folder.store(b"later")
     folder.sync()
     folder.close()
-    state = bytearray((tmp_path / "state").read_bytes())
-    state[11 + 8 + 1] ^= 1  # in "two"
-    (tmp_path / "state").write_bytes(state)
     again = DataFolder(tmp_path)
-    assert again.restored == [b"one"]
+    assert again.restored == [b"all", b"of it", b"and this", b"later"]
     again.close()
 
 
 def test_zeros_of_a_file_that_grew_before_its_bytes_came_are_no_records(tmp_path: Path) -> None:
-    folder = DataFolder(tmp_path)
-    folder.store(b"one")
-    folder.sync()
-    folder.close()
+    stored(tmp_path, b"one")
     with (tmp_path / "state").open("ab") as out:
         out.write(bytes(4_096))
     again = DataFolder(tmp_path)
-    assert (again.restored, again.cut) == ([b"one"], 4_096)
+    assert (again.restored, again.cut, again.lost) == ([b"one"], 4_096, "")
     again.close()
 
 
 def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     folder.store(b"record")
-    assert (tmp_path / "state").stat().st_size == 0
+    assert b"record" not in (tmp_path / "state").read_bytes()
     folder.sync()
-    assert (tmp_path / "state").stat().st_size == 8 + 6
+    assert b"record" in (tmp_path / "state").read_bytes()
     folder.close()
 
 

@@ -5,76 +5,19 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from overlay.client import Draft, GetStatus, Publish, Status, Subscribe
+from overlay.client import Draft, Publish, Subscribe
 from overlay.links.messages import Batch, Frame, Hello
 from overlay.machine import Peer
-from wire.client import ControlClient, UnreachableError
+from tests.support.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 from wire.framing import NODE_FRAMES, FrameReader
 
 pytestmark = pytest.mark.process
-ROOT = Path(__file__).parents[2]
-PATIENCE = 40.0
-
-
-class Overlay:
-    """Some node processes and a client of each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.clients: list[ControlClient] = []
-
-    def start(self, *peers: str) -> ControlClient:
-        """One more node; its client."""
-        data = self.folder / str(len(self.processes))
-        arguments = ["--listen", "127.0.0.1:0", "--data", str(data), "--log", "debug"]
-        for peer in peers:
-            arguments += ["--peer", peer]
-        log = (self.folder / f"{len(self.processes)}.log").open("wb")
-        with log:
-            process = subprocess.Popen(
-                [sys.executable, "node.py", *arguments], cwd=ROOT, stderr=log
-            )
-        self.processes.append(process)
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.clients.append(ControlClient.connect(data))
-                return self.clients[-1]
-            except UnreachableError:
-                assert process.poll() is None, self.log(-1)
-                assert time.monotonic() < until, self.log(-1)
-                time.sleep(0.02)
-
-    def log(self, number: int) -> str:
-        number = range(len(self.processes))[number]
-        return (self.folder / f"{number}.log").read_text()
-
-    def stop(self) -> None:
-        for client in self.clients:
-            client.close()
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-
-def status(client: ControlClient) -> Status:
-    return client.ask(GetStatus(0), Status)
-
-
-def wait_ready(*clients: ControlClient) -> None:
-    until = time.monotonic() + PATIENCE
-    while not all(status(client).ready for client in clients):
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -82,16 +25,6 @@ def overlay(tmp_path: Path) -> Iterator[Overlay]:
     found = Overlay(tmp_path)
     yield found
     found.stop()
-
-
-def delivered(client: ControlClient, count: int) -> list[str]:
-    """The ids of the next `count` deliveries."""
-    found: list[str] = []
-    while len(found) < count:
-        news = client.deliveries(PATIENCE)
-        assert news, f"{len(found)} of {count} came"
-        found += [str(one.event.attributes["id"]) for one in news]
-    return found
 
 
 def test_events_reach_the_subscriber_on_another_node(overlay: Overlay) -> None:

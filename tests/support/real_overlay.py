@@ -1,0 +1,104 @@
+"""Real nodes as processes on loopback, and clients of them, for tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from overlay.client import GetStatus, Status
+from wire.client import ControlClient, UnreachableError
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 40.0
+"""Seconds that a test waits for something: far more than it takes on a busy machine."""
+
+
+class Overlay:
+    """Some node processes and a client of each."""
+
+    def __init__(self, folder: Path, config: str = "") -> None:
+        """`config`: what stands in every node's configuration."""
+        self.folder = folder
+        self.config = folder / "config.yaml"
+        self.config.write_text(config)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.clients: list[ControlClient] = []
+
+    def start(self, *peers: str) -> ControlClient:
+        """One more node; its client."""
+        number = len(self.processes)
+        self.processes.append(self._process(number, "127.0.0.1:0", peers))
+        self.clients.append(self._client(number))
+        return self.clients[-1]
+
+    def kill(self, *numbers: int) -> None:
+        """kill -9 of these at once."""
+        for number in numbers:
+            self.processes[number].kill()
+        for number in numbers:
+            self.processes[number].wait()
+            self.clients[number].close()
+
+    def start_again(self, number: int, address: str, *peers: str) -> None:
+        """With the same data folder, at the same address; `client_again` follows."""
+        self.processes[number] = self._process(number, address, peers)
+
+    def client_again(self, number: int) -> ControlClient:
+        """A new client of a node that was started again."""
+        self.clients[number] = self._client(number)
+        return self.clients[number]
+
+    def _process(
+        self, number: int, address: str, peers: tuple[str, ...]
+    ) -> subprocess.Popen[bytes]:
+        data = self.folder / str(number)
+        arguments = ["--listen", address, "--data", str(data), "--log", "debug"]
+        arguments += ["--config", str(self.config)]
+        for peer in peers:
+            arguments += ["--peer", peer]
+        with (self.folder / f"{number}.log").open("ab") as log:
+            return subprocess.Popen([sys.executable, "node.py", *arguments], cwd=ROOT, stderr=log)
+
+    def _client(self, number: int) -> ControlClient:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ControlClient.connect(self.folder / str(number))
+            except UnreachableError:
+                assert self.processes[number].poll() is None, self.log(number)
+                assert time.monotonic() < until, self.log(number)
+                time.sleep(0.02)
+
+    def log(self, number: int) -> str:
+        number = range(len(self.processes))[number]
+        return (self.folder / f"{number}.log").read_text()
+
+    def stop(self) -> None:
+        for client in self.clients:
+            client.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def status(client: ControlClient) -> Status:
+    return client.ask(GetStatus(0), Status)
+
+
+def wait_ready(*clients: ControlClient) -> None:
+    until = time.monotonic() + PATIENCE
+    while not all(status(client).ready for client in clients):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def delivered(client: ControlClient, count: int) -> list[str]:
+    """The ids of the next `count` deliveries."""
+    found: list[str] = []
+    while len(found) < count:
+        news = client.deliveries(PATIENCE)
+        assert news, f"{len(found)} of {count} came"
+        found += [str(one.event.attributes["id"]) for one in news]
+    return found
