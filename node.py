@@ -46,6 +46,7 @@ from overlay.upper_tree.publisher import Publisher
 from overlay.upper_tree.receiver import Receiver
 from overlay.upper_tree.registrar import Registrar
 from overlay.upper_tree.registry import Registry
+from overlay.upper_tree.replicas import Replicas
 
 
 class Driver(LinkTransport, Protocol):
@@ -132,7 +133,8 @@ class Node:
         self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
         self.hosting = Hosting(self, settings, self.access_points)
-        locations = Locations(settings.tree.locations)
+        replicas = Replicas(self.me.id, settings.tree.retry)
+        locations = Locations(settings.tree.locations, replicas)
         history = History(settings.tree.history)
         self.finder = Finder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(

@@ -202,8 +202,9 @@ PLANTED = (
     one(
         "virtual nodes that stay with the dead", "P4",
         TREE + "balance.py",
-        "            if host.id != entry.host.id:\n",
-        "            if host.id != entry.host.id and entry.host.id not in self.owner.dead:\n",
+        "            found.append(entry.hosts if same else hosts)\n",
+        "            same = same or any(host.id in self.owner.dead for host in entry.hosts)\n"
+        "            found.append(entry.hosts if same else hosts)\n",
     ),
     one(
         "a gap in a link's numbers overlooked", "M3",

@@ -162,7 +162,8 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None) ->
     if not found.virtual_nodes:
         out.print(f"nobody subscribes to {label(attribute)}: it has no tree")
         return
-    tree = table("from", "to", "=host", ">registrations")
+    tree = table("from", "to", "=hosts", ">registrations")
     for each in found.virtual_nodes:
-        tree.add_row(label(each.lo), label(each.hi), each.host, f"{each.registrations:,}")
+        hosts = " ".join((each.host, *each.others))
+        tree.add_row(label(each.lo), label(each.hi), hosts, f"{each.registrations:,}")
     out.print(tree)

@@ -248,6 +248,7 @@ class VirtualNodeInfo(msgspec.Struct, frozen=True):
     hi: str
     host: NodeId
     registrations: int
+    others: tuple[NodeId, ...] = ()  # replicas beside `host`
 
 
 class Located(Reply, frozen=True):

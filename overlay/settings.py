@@ -100,6 +100,9 @@ class TreeSettings(Group, frozen=True):
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     host_entries: Count = 1_000  # registrations in all virtual nodes that one host serves, before
     # some move to another member (C6, packing.py); wild guess
+    replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
+    # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
+    # all three (issue's figure), and each costs an install per registration
     split_at: Count = 1_000  # registrations in one virtual node before it is cut: a host's worth
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess

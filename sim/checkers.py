@@ -168,9 +168,10 @@ def check_maps(world: World) -> list[Violation]:
                     text = f"{attribute} at {name}: {entry.interval} does not begin at {place}"
                     violations.append(Violation("map", text))
                 place = entry.interval.hi
-                if entry.host.id not in living:
-                    text = f"{attribute} at {name}: {entry.host.id} serves it, but does not run"
-                    violations.append(Violation("map", text))
+                for host in entry.hosts:
+                    if host.id not in living:
+                        text = f"{attribute} at {name}: {host.id} serves it, but does not run"
+                        violations.append(Violation("map", text))
             if place != EVERYTHING.hi:
                 violations.append(Violation("map", f"{attribute} at {name} ends at {place}"))
     return violations

@@ -29,7 +29,7 @@ from overlay.machine import Handlers, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
-from overlay.upper_tree.messages import Assign, Assigned, Install
+from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.owner import BalanceDue, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
@@ -57,7 +57,7 @@ class Balance(Machine):
         super().__init__(port)
         self.settings = settings
         self.owner = owner
-        self.placement = Placement(settings.tree.host_entries)
+        self.placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self.plan = self.placement.plan
 
     def handlers(self) -> Handlers:
@@ -82,7 +82,7 @@ class Balance(Machine):
         self.plan = self.placement.look(
             owner.parts(), owner.popularity, owner.fit_hosts(), self.port.now
         )
-        owner.clusters.want(self.plan.wanted + LEADERS)
+        owner.clusters.want(self._wanted() + LEADERS)
         for attribute, owned in list(owner.trees.items()):
             if not owned.changing and self.owner.owns(attribute):
                 self._step(owned)
@@ -91,6 +91,13 @@ class Balance(Machine):
         self._release()
         self._ask_for_split()
         self.owner.balance_alarm.within(LOOK_PERIOD)
+
+    def _wanted(self) -> int:
+        """Hosts for the plan, if clusters may be so large: one that was told to be small recruits
+        for the load's sake, not for replicas' sake."""
+        replicas = self.settings.tree.replicas
+        usual = min(replicas, max(1, self.settings.cluster.size - LEADERS))
+        return self.plan.wanted // replicas * usual
 
     def on_member_joined(self, event: MemberJoined) -> None:
         """Somebody can take load over."""
@@ -141,15 +148,16 @@ class Balance(Machine):
     def _let_go(self, owned: OwnedTree) -> None:
         """What has to be done before a tree can go to its next owner: no SUBACK may wait for a dead
         host, and strays have to be told, since that owner knows nothing of them."""
-        if owned.waiting:
-            for index, entry in enumerate(owned.tree.map.entries):
-                if entry.host.id in self.owner.dead:
-                    host = self.owner.emptiest_host()
-                    new = owned.tree.map.moved(self.owner.next_version(), index, host)
-                    self._prepare(owned, new)
-                    return
+        if owned.waiting and any(host in self.owner.dead for host in owned.tree.map.hosts()):
+            each = [self._without_dead(entry) for entry in owned.tree.map.entries]
+            self._prepare(owned, owned.tree.map.moved(self.owner.next_version(), each))
+            return
         if self.owner.live_strays(owned):
             self._restore(owned)
+
+    def _without_dead(self, entry: Entry) -> tuple[Peer, ...]:
+        alive = tuple(host for host in entry.hosts if host.id not in self.owner.dead)
+        return alive or self.owner.emptiest_hosts()
 
     def _restore(self, owned: OwnedTree) -> None:
         """The same map once more, for the strays' sake."""
@@ -176,14 +184,20 @@ class Balance(Machine):
         return True
 
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:
+        """Every virtual node to where it belongs: as planned; or where it is, without those who may
+        not host any more."""
         fit = {peer.id for peer in self.owner.fit_hosts()}
-        for index, entry in enumerate(owned.tree.map.entries):
-            host = self.plan.hosts.get((owned.tree.attribute, entry.interval))
-            if host is None or host.id not in fit:
-                host = entry.host if entry.host.id in fit else self.owner.home()
-            if host.id != entry.host.id:
-                return owned.tree.map.moved(self.owner.next_version(), index, host)
-        return None
+        found: list[tuple[Peer, ...]] = []
+        for entry in owned.tree.map.entries:
+            planned = self.plan.hosts.get((owned.tree.attribute, entry.interval), ())
+            hosts = tuple(host for host in planned if host.id in fit)
+            hosts = hosts or tuple(host for host in entry.hosts if host.id in fit)
+            hosts = hosts or self.owner.home()
+            same = {host.id for host in hosts} == {host.id for host in entry.hosts}
+            found.append(entry.hosts if same else hosts)
+        if found == [entry.hosts for entry in owned.tree.map.entries]:
+            return None
+        return owned.tree.map.moved(self.owner.next_version(), found)
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
         limit = self.settings.tree.split_at
@@ -193,9 +207,9 @@ class Balance(Machine):
         for index, entry in enumerate(owned.tree.map.entries):
             here = [i for i in intervals if i.overlaps(entry.interval)]
             if len(here) > limit and (cut := best_cut(entry.interval, here)) is not None:
-                host = self.owner.emptiest_host()
+                hosts = self.owner.emptiest_hosts()
                 self.port.count("virtual_nodes_split")
-                return owned.tree.map.split(self.owner.next_version(), index, cut, host)
+                return owned.tree.map.split(self.owner.next_version(), index, cut, hosts)
         return None
 
     def _merged(self, owned: OwnedTree) -> PartitionMap | None:

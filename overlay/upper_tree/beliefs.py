@@ -204,7 +204,7 @@ def places(owned: OwnedTree) -> list[Location]:
     """Where the tree can be entered: every virtual node if they are few, else the root."""
     map_ = owned.tree.map
     entries = map_.entries if len(map_.entries) <= PLACES_MOST else (map_.root(),)
-    return [Location(owned.tree.attribute, map_.version, e.interval, e.host) for e in entries]
+    return [Location(owned.tree.attribute, map_.version, e.interval, e.hosts) for e in entries]
 
 
 def weigh_location(location: Location) -> int:

@@ -32,6 +32,8 @@ class HostedTree:
         self.intervals: tuple[Interval, ...] = ()
         """The virtual nodes that this host serves, in order."""
         self.spans: list[Interval] = []
+        self.hosts: dict[Interval, tuple[Peer, ...]] = {}
+        """By span, who serves all of it: this node and other replicas."""
         self.slice = Slice(0, {})
         self.registrations: dict[str, tuple[Registration, Predicate]] = {}
         self.index: Index[str] = Index()  # empty in pivot routing
@@ -55,6 +57,14 @@ class HostedTree:
             else:
                 self.spans.append(interval)
         self._starts = [span.lo for span in self.spans]
+        self.hosts = {span: self._hosts_of(span) for span in self.spans}
+
+    def _hosts_of(self, span: Interval) -> tuple[Peer, ...]:
+        inside = [
+            entry.hosts for entry in self.slice.known.values() if span.overlaps(entry.interval)
+        ]
+        first = inside[0] if inside else ()
+        return tuple(host for host in first if all(host in hosts for hosts in inside))
 
     def span(self, spot: Cut) -> Interval | None:
         """The served part of the value space that holds this place."""

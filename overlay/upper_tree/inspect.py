@@ -201,7 +201,11 @@ def located(question: Question, attribute: str, trees: Trees) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(
-            describe(entry.interval.lo), describe(entry.interval.hi), entry.host.id, count
+            describe(entry.interval.lo),
+            describe(entry.interval.hi),
+            entry.hosts[0].id,
+            count,
+            tuple(host.id for host in entry.hosts[1:]),
         )
         for entry, count in trees.entries
     )

@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 
+import msgspec
+
 from matching import BOTTOM, TOP, Cut
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.held import HeldSummaries
 from overlay.upper_tree.messages import Location, TreeSummary
+from overlay.upper_tree.replicas import Replicas
 
 ENTRIES = 4
 """Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
@@ -21,13 +24,17 @@ ENTRIES = 4
 class KnownTree:
     """Ways into one tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, attribute: str, replicas: Replicas) -> None:
+        self.attribute = attribute
+        self.replicas = replicas
         self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
         self.located: list[Location] = []
         self.found = ""  # how, in words
         self._starts: list[Cut] | None = None  # of what is located, in order; None: to be sorted
         self._sorted: list[Location] = []
-        self._only: Peer | None = None  # as good as `_starts` is
+        self._chosen: list[Peer] = []  # of each virtual node the replica to visit …
+        self._chosen_at = -1  # … by what was known of hosts then
+        self._only: Peer | None = None  # as good as these are
 
     @property
     def is_known(self) -> bool:
@@ -42,8 +49,8 @@ class KnownTree:
 
     def _find_only(self) -> Peer | None:
         newest = next(reversed(self.entries.values())) if self.entries else None
-        first = self.located[0].host if self.located else newest
-        if first is None or any(location.host.id != first.id for location in self.located):
+        first = self._chosen[0] if self._chosen else newest
+        if first is None or any(host.id != first.id for host in self._chosen):
             return None
         if newest is not None and newest.id != first.id and not self._is_covered():
             return None
@@ -56,19 +63,22 @@ class KnownTree:
         return starts == ends
 
     def host_for(self, spot: Cut) -> Peer | None:
-        """The virtual node's host if known, else any way in."""
+        """The best of the virtual node's hosts if known, else any way in."""
         starts = self._sort()
         number = bisect_right(starts, spot) - 1
         if number >= 0 and spot < self._sorted[number].interval.hi:
-            return self._sorted[number].host
+            return self._chosen[number]
         if self.entries:
             return next(reversed(self.entries.values()))
-        return self.located[0].host if self.located else None
+        return self._chosen[0] if self._chosen else None
 
     def _sort(self) -> list[Cut]:
-        if self._starts is None:
+        if self._starts is None or self._chosen_at != self.replicas.changes:
             self._sorted = sorted(self.located, key=lambda location: location.interval.lo)
             self._starts = [location.interval.lo for location in self._sorted]
+            choose = self.replicas.choose
+            self._chosen = [choose(self.attribute, location.hosts) for location in self._sorted]
+            self._chosen_at = self.replicas.changes
             self._only = self._find_only()
         return self._starts
 
@@ -106,16 +116,24 @@ class KnownTree:
     def forget(self, node: NodeId) -> None:
         """Everything that names this node."""
         self.entries.pop(node, None)
-        self.located = [known for known in self.located if known.host.id != node]
+        located: list[Location] = []
+        for known in self.located:
+            hosts = tuple([host for host in known.hosts if host.id != node])
+            if len(hosts) == len(known.hosts):
+                located.append(known)
+            elif hosts:
+                located.append(msgspec.structs.replace(known, hosts=hosts))
+        self.located = located
         self._starts = None
 
 
 class Locations:
     """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
 
-    def __init__(self, capacity: int, per_tree: int = 256) -> None:
+    def __init__(self, capacity: int, replicas: Replicas, per_tree: int = 256) -> None:
         """`capacity` in trees (known and absent, each)."""
         self.capacity = capacity
+        self.replicas = replicas
         self.per_tree = per_tree
         self.summaries = HeldSummaries(capacity)
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()
@@ -166,7 +184,9 @@ class Locations:
 
     def _tree(self, attribute: str) -> KnownTree:
         self._absent.pop(attribute, None)
-        tree = self._trees.setdefault(attribute, KnownTree())
+        tree = self._trees.get(attribute)
+        if tree is None:
+            tree = self._trees[attribute] = KnownTree(attribute, self.replicas)
         self._trees.move_to_end(attribute)
         while len(self._trees) > self.capacity:
             self._trees.popitem(last=False)

@@ -26,19 +26,20 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One virtual node of a partition map: an interval and who serves it (C6)."""
+    """One virtual node of a partition map: an interval and its replicas, the nodes that serve it,
+    each with all of its registrations (C6)."""
 
     interval: Interval
-    host: Peer
+    hosts: tuple[Peer, ...]
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
-    """Where one virtual node was, at some version of its tree's map."""
+    """Where one virtual node was, at some version of its tree's map: at each of its hosts."""
 
     attribute: str
     version: Version
     interval: Interval
-    host: Peer
+    hosts: tuple[Peer, ...]
 
 
 # --- subscriber and owner (the primary of the cluster that owns the attribute) ---

@@ -1,11 +1,21 @@
-"""An event on its way: which trees have not accepted it yet, and where its values lie (C7)."""
+"""An event on its way to the trees that it visits, and who keeps it waiting (C5, C6).
+
+A *pair* is an event and one of its trees. It waits for the finder, or is under way to a host since
+some time. A host is silent if it has accepted nothing for the patience of replicas.py, while some
+pair waits for it that long.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from matching import Cut, place
 from overlay.client import Event
 from overlay.machine import NodeId
-from overlay.upper_tree.messages import EVENT_TREE
+from overlay.upper_tree.locations import Locations
+from overlay.upper_tree.messages import EVENT_TREE, Accepted
+from overlay.upper_tree.replicas import Replicas
 
 
 class Outgoing:
@@ -29,3 +39,61 @@ class Outgoing:
             values = self.event.attributes.items()
             self._places.update((name, place(v)) for name, v in values if v is not None)
         return self._places
+
+
+class Look(NamedTuple):
+    """Pairs (by event and tree) that have waited too long."""
+
+    again: list[tuple[Outgoing, str]]
+    """Another replica may answer."""
+    lost: list[tuple[Outgoing, str]]
+    """They need the owner's word."""
+    next_look: float
+
+
+def look(outgoing: Collection[Outgoing], locations: Locations, now: float, retry: float) -> Look:
+    """Doubt silent hosts, and find what waits for one. `retry`: seconds until pairs are lost."""
+    replicas = locations.replicas
+    found = Look([], [], now + retry)
+    next_look = min([found.next_look, *_doubt_silent(outgoing, replicas, now)])
+    for each in outgoing:
+        for attribute, (host, since) in each.pairs.items():
+            if not host:
+                continue
+            if replicas.doubts(attribute, host):
+                other = locations.host_for(attribute, each.places[attribute])
+                if other is not None and not replicas.doubts(attribute, other.id):
+                    found.again.append((each, attribute))
+                    continue
+            if since + retry <= now:
+                found.lost.append((each, attribute))
+            else:
+                next_look = min(next_look, since + retry)
+    return found._replace(next_look=next_look)
+
+
+def _doubt_silent(outgoing: Iterable[Outgoing], replicas: Replicas, now: float) -> list[float]:
+    """Doubt every host that is silent now. When each other one will be."""
+    oldest: dict[NodeId, float] = {}
+    for each in outgoing:
+        for host, since in each.pairs.values():
+            if host:
+                oldest[host] = min(since, oldest.get(host, since))
+    waited_for: list[float] = []
+    for host, since in oldest.items():
+        silent_from = replicas.silent_from(host, since)
+        if silent_from <= now:
+            replicas.silent(host, now)
+        else:
+            waited_for.append(silent_from)
+    return waited_for
+
+
+def took(outgoing: Mapping[int, Outgoing], host: NodeId, answer: Accepted) -> float | None:
+    """Since when what the host has accepted was under way to it; None: that was another host's."""
+    for attributes, sequences in answer.taken:
+        each = outgoing.get(sequences[0]) if sequences else None
+        if each is not None and attributes:
+            asked, since = each.pairs.get(attributes[0], ("", 0.0))
+            return since if asked == host else None
+    return None

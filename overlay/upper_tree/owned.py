@@ -88,17 +88,20 @@ class OwnedTree:
         """Every host that has to match what is registered in `interval` now."""
         maps = (self.tree.map, self.next)
         return {
-            entry.host.id: entry.host
+            host.id: host
             for map_ in maps
             if map_ is not None
             for entry in map_.overlapping(interval)
+            for host in entry.hosts
         }
 
     def ceding(self, interval: Interval) -> bool:
         """Whether some host may still match an event in `interval` by the map before. (It is given
         no registrations any more, so it must have stopped before one of them is acknowledged.)"""
         return self.previous is not None and any(
-            entry.host.id in self.awaited for entry in self.previous.overlapping(interval)
+            host.id in self.awaited
+            for entry in self.previous.overlapping(interval)
+            for host in entry.hosts
         )
 
     def all_hosts(self) -> dict[NodeId, Peer]:

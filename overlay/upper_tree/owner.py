@@ -7,7 +7,7 @@ work on what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from overlay.chord.events import (
     ArcGone,
@@ -37,6 +37,10 @@ from overlay.upper_tree.told import ToldTable
 BALANCE_DELAY = 0.2
 """Seconds between a change of load and a look at it, so that a burst is looked at once. Wild
 guess."""
+
+FEWEST_HOSTS = 2
+"""Where there are fewer match brokers, standby and primary host as well: with one host more, losing
+one costs no event."""
 
 MAX_DEAD = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. Wild guess."""
@@ -284,42 +288,50 @@ class Owner(Machine):
             self.port.send(peer, told)
 
     def fit_hosts(self) -> list[Peer]:
-        """Who may host: the match brokers; in a small cluster the standby, or the primary."""
+        """Who may host: the match brokers. In a small cluster, so that a virtual node has two, the
+        standby and the primary as well."""
         cluster = self.clusters.cluster
         if cluster is None:
             return [self.port.me]
         standby = () if cluster.standby is None else (cluster.standby,)
-        for group in (cluster.brokers, standby):
-            fit = [p for p in group if p.id not in self.dead and p.id not in self.leaving]
-            if fit:
-                return fit
-        return [cluster.primary]
+        fit: list[Peer] = []
+        for group in (cluster.brokers, standby, (cluster.primary,)):
+            if len(fit) < min(FEWEST_HOSTS, self.settings.tree.replicas):
+                fit += [p for p in group if p.id not in self.dead and p.id not in self.leaving]
+        return fit or [cluster.primary]
 
-    def emptiest_host(self) -> Peer:
-        """The fit host with the least to match."""
+    def emptiest_hosts(self) -> tuple[Peer, ...]:
+        """As many fit hosts as a virtual node has, those with the least to match."""
         load = self._load()
-        return min(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
+        fit = sorted(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
+        return self._replicas(fit, load)
 
-    def home(self) -> Peer:
-        """Who serves a new tree: the fullest fit host that has room, so that trees share hosts."""
+    def home(self) -> tuple[Peer, ...]:
+        """Who serves a new tree: the fullest fit hosts with room, so that trees share hosts."""
         load, room = self._load(), self.settings.tree.host_entries
-        fit = self.fit_hosts()
-        with_room = [peer for peer in fit if load.get(peer.id, 0) < room]
+        with_room = [peer for peer in self.fit_hosts() if load.get(peer.id, 0) < room]
         if not with_room:
-            return self.emptiest_host()
-        return max(with_room, key=lambda peer: load.get(peer.id, 0))
+            return self.emptiest_hosts()
+        return self._replicas(sorted(with_room, key=lambda peer: -load.get(peer.id, 0)), load)
+
+    def _replicas(self, hosts: Sequence[Peer], load: Mapping[NodeId, int]) -> tuple[Peer, ...]:
+        """The first, and further ones only while they have room."""
+        room = self.settings.tree.host_entries
+        others = [peer for peer in hosts[1:] if load.get(peer.id, 0) < room]
+        return (hosts[0], *others[: self.settings.tree.replicas - 1])
 
     def _load(self) -> dict[NodeId, int]:
         """Per host the registrations in its virtual nodes, and these."""
         load: dict[NodeId, int] = {}
         for part in self.parts():
-            load[part.host] = load.get(part.host, 0) + 1 + part.registrations
+            for host in part.hosts:
+                load[host] = load.get(host, 0) + 1 + part.registrations
         return load
 
     def parts(self) -> list[Part]:
         """All virtual nodes, where they are or are going to be."""
         return [
-            Part(attribute, entry.interval, entry.host.id, count)
+            Part(attribute, entry.interval, tuple(host.id for host in entry.hosts), count)
             for attribute, owned in self.trees.items()
             for entry, count in zip(
                 (owned.next or owned.tree.map).entries, owned.counts(), strict=True

@@ -1,9 +1,10 @@
 """Partition map and midpoint tree (C6, C7).
 
 A partition map is the sorted list of an attribute's virtual nodes: adjacent, disjoint intervals
-that cover the whole value space, each with its host. CBDLO organises them as a balanced binary
-tree; here the tree *follows* from the list and is never stored: the root of the virtual nodes
-``[low, high)`` is the one in the middle, its children are the roots of the two halves.
+that cover the whole value space, each with its hosts (its *replicas*: any of them will do). CBDLO
+organises them as a balanced binary tree; here the tree *follows* from the list and is never stored:
+the root of the virtual nodes ``[low, high)`` is the one in the middle, its children are the roots
+of the two halves.
 
              index   0   1   2   3   4   5   6            7 virtual nodes, height 3
                                  3
@@ -12,14 +13,14 @@ tree; here the tree *follows* from the list and is never stored: the root of the
 
 A host keeps only a `Slice` of the map: the virtual nodes on the paths from the root to its own,
 and the children of those. To route a value it descends the tree as far as its slice goes and hands
-the event to the host of the last virtual node it knows. That one knows the next level, so an event
+the event to a host of the last virtual node it knows. That one knows the next level, so an event
 needs at most the tree's height, and mostly less, since the first jump skips the common part.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from matching import EVERYTHING, Cut, Interval
@@ -69,9 +70,9 @@ class PartitionMap:
         self._starts = [entry.interval.lo for entry in entries]
 
     @classmethod
-    def single(cls, version: Version, host: Peer) -> PartitionMap:
+    def single(cls, version: Version, hosts: tuple[Peer, ...]) -> PartitionMap:
         """A newly planted tree: one virtual node."""
-        return cls(version, (Entry(EVERYTHING, host),))
+        return cls(version, (Entry(EVERYTHING, hosts),))
 
     def find(self, place: Cut) -> int:
         """Index of the virtual node that holds this place."""
@@ -83,11 +84,11 @@ class PartitionMap:
 
     def hosts(self) -> dict[NodeId, Peer]:
         """All hosts, in order of their first virtual node."""
-        return {entry.host.id: entry.host for entry in self.entries}
+        return {host.id: host for entry in self.entries for host in entry.hosts}
 
     def hosted_by(self, node: NodeId) -> tuple[Interval, ...]:
         """The intervals that `node` serves."""
-        return tuple(entry.interval for entry in self.entries if entry.host.id == node)
+        return tuple(entry.interval for entry in self.entries if serves(entry, node))
 
     def root(self) -> Entry:
         """The virtual node at the root of the tree."""
@@ -98,7 +99,7 @@ class PartitionMap:
         size = len(self.entries)
         wanted: dict[int, None] = {}
         for index, entry in enumerate(self.entries):
-            if entry.host.id == node:
+            if serves(entry, node):
                 for step in tree_path(size, index):
                     wanted[step] = None
                     wanted.update(dict.fromkeys(tree_children(size, step)))
@@ -106,26 +107,29 @@ class PartitionMap:
 
     # --- changes ---
 
-    def moved(self, version: Version, index: int, host: Peer) -> PartitionMap:
-        """Virtual node `index` is served by `host`."""
-        return self._replaced(version, index, index + 1, Entry(self.entries[index].interval, host))
+    def moved(self, version: Version, hosts: Sequence[tuple[Peer, ...]]) -> PartitionMap:
+        """The virtual nodes are served by these, in order."""
+        each = zip(self.entries, hosts, strict=True)
+        return PartitionMap(version, tuple(Entry(old.interval, new) for old, new in each))
 
-    def split(self, version: Version, index: int, cut: Cut, host: Peer) -> PartitionMap:
-        """Virtual node `index` is cut; `host` serves the upper part."""
+    def split(
+        self, version: Version, index: int, cut: Cut, hosts: tuple[Peer, ...]
+    ) -> PartitionMap:
+        """Virtual node `index` is cut; `hosts` serve the upper part."""
         old = self.entries[index]
         return self._replaced(
             version,
             index,
             index + 1,
-            Entry(Interval(old.interval.lo, cut), old.host),
-            Entry(Interval(cut, old.interval.hi), host),
+            Entry(Interval(old.interval.lo, cut), old.hosts),
+            Entry(Interval(cut, old.interval.hi), hosts),
         )
 
     def merged(self, version: Version, index: int) -> PartitionMap:
         """Virtual node `index` takes over the one after it."""
         left, right = self.entries[index : index + 2]
         joined = Interval(left.interval.lo, right.interval.hi)
-        return self._replaced(version, index, index + 2, Entry(joined, left.host))
+        return self._replaced(version, index, index + 2, Entry(joined, left.hosts))
 
     def _replaced(self, version: Version, first: int, last: int, *new: Entry) -> PartitionMap:
         return PartitionMap(version, (*self.entries[:first], *new, *self.entries[last:]))
@@ -156,6 +160,11 @@ class Slice:
             else:
                 break
         return deepest
+
+
+def serves(entry: Entry, node: NodeId) -> bool:
+    """Whether `node` is one of its hosts."""
+    return any(host.id == node for host in entry.hosts)
 
 
 def overlap_count(interval: Interval, intervals: list[Interval]) -> int:

@@ -1,9 +1,12 @@
-"""C6: which host serves which virtual node, so that few hosts are visited and none is overloaded.
+"""C6: which hosts serve which virtual node, so that few are visited and none is overloaded.
 
 The virtual nodes of all trees of a cluster are laid out in order of popularity and cut into runs of
-what a host has room for (packing.py); each run has one host. A plan stands until it has to change:
-a host has more than its room, a host came or went, or half the hosts would do. Runs go to the hosts
-that have most of them already, so that little moves (balance.py does the moving).
+what a host has room for (packing.py). Each run has so many *replicas*, hosts that serve all of it,
+as hosts and their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with
+fewer hosts some have several, and no second replica takes more than a host's room. A plan stands
+until it has to change: a host has more than its room, a host came or went, or half the hosts would
+do. Runs go to the hosts that have most of them already, so that little moves (balance.py does the
+moving).
 
 Rooms are filled to three quarters only, so that what grows does not have to move at once.
 """
@@ -36,14 +39,14 @@ class Part(NamedTuple):
 
     attribute: str
     interval: Interval
-    host: NodeId
+    hosts: tuple[NodeId, ...]
     registrations: int
 
 
 class Plan(NamedTuple):
     """Hosts of virtual nodes, and how many hosts it would take."""
 
-    hosts: dict[Key, Peer]
+    hosts: dict[Key, tuple[Peer, ...]]
     wanted: int
 
 
@@ -57,40 +60,94 @@ def runs_of(parts: Sequence[Part], popularity: Mapping[str, int], room: int) -> 
 
 
 def make_plan(
-    parts: Sequence[Part], popularity: Mapping[str, int], hosts: Sequence[Peer], room: int
+    parts: Sequence[Part],
+    popularity: Mapping[str, int],
+    hosts: Sequence[Peer],
+    room: int,
+    replicas: int = 1,
 ) -> Plan:
-    """A host for each part; where hosts are too few their rooms are overfilled alike."""
+    """Hosts for each part; where they are too few for one replica of everything their rooms are
+    overfilled alike."""
     size = max(1, int(room * FILL))
     runs = runs_of(parts, popularity, size)
-    wanted = len(runs)
+    wanted = len(runs) * replicas
     while len(runs) > len(hosts):
         size += size // 4 + 1
         runs = runs_of(parts, popularity, size)
-    left = {host.id: host for host in hosts}
-    there: list[tuple[int, int, NodeId]] = []
-    for number, run in enumerate(runs):
-        held: dict[NodeId, int] = {}
-        for part in run:
-            held[part.host] = held.get(part.host, 0) + 1 + part.registrations
-        there += [(-amount, number, host) for host, amount in held.items() if host in left]
-    chosen: dict[int, Peer] = {}
-    for _, number, host in sorted(there):
-        if number not in chosen and host in left:
-            chosen[number] = left.pop(host)
-    for number in range(len(runs)):
-        if number not in chosen:
-            chosen[number] = left.pop(next(iter(left)))
+    filling = Filling(runs, hosts, max(room, size))
+    for _ in range(replicas):
+        filling.round()
     return Plan(
-        {(p.attribute, p.interval): chosen[n] for n, run in enumerate(runs) for p in run}, wanted
+        {
+            (p.attribute, p.interval): tuple(filling.chosen[n])
+            for n, run in enumerate(runs)
+            for p in run
+        },
+        wanted,
     )
+
+
+class Filling:
+    """Runs that get hosts, one replica each per round."""
+
+    def __init__(self, runs: Sequence[Sequence[Part]], hosts: Sequence[Peer], room: int) -> None:
+        """`hosts` at least as many as `runs`."""
+        self.room = room
+        self.hosts = hosts
+        self.sizes = [sum(part.registrations for part in run) for run in runs]
+        self.chosen: list[list[Peer]] = [[] for _ in runs]
+        self._load = {host.id: 0 for host in hosts}
+        self._order = {host.id: number for number, host in enumerate(hosts)}
+        self._held: list[dict[NodeId, int]] = []
+        """Per run, what each host has of it already."""
+        for run in runs:
+            held: dict[NodeId, int] = {}
+            for part in run:
+                for host in part.hosts:
+                    held[host] = held.get(host, 0) + 1 + part.registrations
+            self._held.append(held)
+
+    def round(self) -> None:
+        """One more host for each run, if there is one: first for the run of which most is somewhere
+        already. In the first round no host gets two runs."""
+        first = not any(self.chosen)
+        open_runs = set(range(len(self.chosen)))
+        there = [
+            (-amount, number, self._order[host])
+            for number, held in enumerate(self._held)
+            for host, amount in held.items()
+            if host in self._order
+        ]
+        for _, number, at in sorted(there):
+            if number in open_runs and self._fits(number, self.hosts[at], first):
+                open_runs.discard(number)
+                self._give(number, self.hosts[at])
+        for number in sorted(open_runs):
+            fit = [host for host in self.hosts if self._fits(number, host, first)]
+            if fit:
+                self._give(number, min(fit, key=self._rank))
+
+    def _rank(self, host: Peer) -> tuple[int, int]:
+        return self._load[host.id], self._order[host.id]
+
+    def _fits(self, number: int, host: Peer, first: bool) -> bool:
+        if host in self.chosen[number]:
+            return False
+        load = self._load[host.id]
+        return load == 0 if first else load + 1 + self.sizes[number] <= self.room
+
+    def _give(self, number: int, host: Peer) -> None:
+        self.chosen[number].append(host)
+        self._load[host.id] += 1 + self.sizes[number]
 
 
 class Placement:
     """The present plan, and when it is to be made anew. Times are the Port's seconds."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, replicas: int = 1) -> None:
         """`room`: registrations that a host is to have at most."""
         self.room = room
+        self.replicas = replicas
         self.plan = Plan({}, 0)
         self._hosts: tuple[NodeId, ...] = ()
         self._again_at = float("-inf")
@@ -107,12 +164,13 @@ class Placement:
         if ids != self._hosts or (now >= self._again_at and self._is_wrong(parts, ids)):
             self._hosts = ids
             self._again_at = now + PLAN_EVERY
-            self.plan = make_plan(parts, popularity, hosts, self.room)
+            self.plan = make_plan(parts, popularity, hosts, self.room, self.replicas)
         return self.plan
 
     def _is_wrong(self, parts: Sequence[Part], hosts: tuple[NodeId, ...]) -> bool:
         load: dict[NodeId, int] = {}
         for part in parts:
-            load[part.host] = load.get(part.host, 0) + part.registrations
-        enough = sum(load.values()) / (self.room * FILL) + 1
+            for host in part.hosts:
+                load[host] = load.get(host, 0) + part.registrations
+        enough = sum(load.values()) / (self.room * FILL) + self.replicas
         return len(load) > SPARE * enough or any(count > self.room for count in load.values())

@@ -2,8 +2,9 @@
 
 An event is kept until every tree that it visits has accepted it. A (event, tree) *pair* waits for
 the finder, or is under way to a host; it ends by `Accepted`, or because nobody subscribes. *Moved*,
-a lost link or silence send it on its way again: a host may then match an event twice, and the
-receiving node removes the duplicate.
+a lost link or silence send it on its way again at once, to the next replica (replicas.py), and when
+none helps to whom the owner names: two hosts may then match one event, and the receiving node
+removes the duplicate.
 
 In pivot routing an event goes to a host once, for all trees that it visits there. In counting
 routing every attribute's message carries the event by itself, as in the paper (C8).
@@ -30,11 +31,15 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
-from overlay.upper_tree.outgoing import Outgoing
+from overlay.upper_tree.outgoing import Outgoing, look, took
 from overlay.upper_tree.plan import Plan, plan
 
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
+
+
+LOOK_LEAST = 0.05
+"""Seconds between two looks for silent hosts at least. Wild guess."""
 
 
 class RetryDue(Timer, frozen=True):
@@ -60,6 +65,7 @@ class Publisher(Machine):
         self.incarnation = incarnation
         self.finder = finder
         self.locations = locations
+        self.replicas = locations.replicas
         self.access_points = access_points
         self.history = history
         self.outgoing: dict[int, Outgoing] = {}
@@ -112,6 +118,7 @@ class Publisher(Machine):
             by_names.setdefault(names, []).append(event)
             self.history.published(event)
         self._sequence = sequence
+        self.replicas.expire(self.port.now)
         for event in self.port.sampled(events):
             self.port.trace(
                 "publish",
@@ -125,7 +132,7 @@ class Publisher(Machine):
         for names, alike in by_names.items():
             routes += self._set_out([EVENT_TREE, *names], alike)
         self._route(routes)
-        self._retry.within(self.settings.tree.retry)
+        self._retry.within(self.replicas.patience)
         return events
 
     def _set_out(self, names: list[str], events: list[Event]) -> list[tuple[Outgoing, str]]:
@@ -238,6 +245,7 @@ class Publisher(Machine):
     def _send(self, host: Peer, groups: dict[tuple[str, ...], list[Event]]) -> None:
         """One message per set of trees (pivot) or per tree (counting)."""
         remote = host.id != self.port.me.id
+        self._retry.within(self.replicas.patience)
         for names, events in groups.items():
             if not remote:
                 self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
@@ -257,6 +265,8 @@ class Publisher(Machine):
             return
         for location in message.locations:
             self.locations.learn(location)
+        since, now = took(self.outgoing, sender.id, message), self.port.now
+        self.replicas.heard(sender.id, None if since is None else now - since, now)
         ended: list[tuple[Outgoing, str]] = []
         whole: list[Outgoing] = []
         for attributes, sequences in message.taken:
@@ -301,6 +311,7 @@ class Publisher(Machine):
         if message.incarnation == self.incarnation:
             attribute = message.attribute
             self.locations.forget(attribute, sender.id)
+            self.replicas.moved(attribute, sender.id, self.port.now)
             self.access_points.drop(attribute, sender.id)
             again = []
             for sequence in message.sequences:
@@ -358,6 +369,7 @@ class Publisher(Machine):
         """What was under way to it goes another way."""
         lost = event.peer.id
         self.locations.forget_node(lost)
+        self.replicas.silent(lost, self.port.now)
         again = [
             (outgoing, attribute)
             for outgoing in self.outgoing.values()
@@ -367,20 +379,20 @@ class Publisher(Machine):
         self._route(again, stale=True)
 
     def on_retry_due(self, timer: RetryDue) -> None:
-        """Silence: send again what was sent too long ago (a host in between may have died)."""
+        """Silent hosts: what was sent to them goes to other replicas. What has waited for longer
+        than `tree.retry` (a host in between may have died) needs the owner's word."""
         self._retry.rang()
-        before = self.port.now - self.settings.tree.retry
-        again = [
-            (outgoing, attribute)
-            for outgoing in self.outgoing.values()
-            for attribute, (host, since) in outgoing.pairs.items()
-            if host and since <= before
-        ]
-        if again:
-            self.port.count("visits_retried", len(again))
-            self._await_ring(again)
+        now, retry = self.port.now, self.settings.tree.retry
+        self.replicas.expire(now)
+        found = look(self.outgoing.values(), self.locations, now, retry)
+        if found.again:
+            self.port.count("visits_elsewhere", len(found.again))
+            self._route(found.again)
+        if found.lost:
+            self.port.count("visits_retried", len(found.lost))
+            self._await_ring(found.lost)
         if self.outgoing:
-            self._retry.within(self.settings.tree.retry)
+            self._retry.within(max(found.next_look - now, LOOK_LEAST))
 
 
 def weigh(event: Event) -> int:

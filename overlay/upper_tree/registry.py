@@ -165,15 +165,13 @@ class Registry(Machine):
         self.owner.balance_soon()
 
     def _plant(self, attribute: str) -> OwnedTree:
-        host = self.owner.home()
-        map_ = PartitionMap.single(self.owner.next_version(), host)
+        map_ = PartitionMap.single(self.owner.next_version(), self.owner.home())
         self.owner.append(MapChanged(attribute, map_.version, map_.entries))
         owned = self.owner.adopt(attribute)
-        self.port.send(
-            host,
-            Assign(attribute, map_.version, map_.hosted_by(host.id), 1, map_.slice_for(host.id)),
-        )
         self.owner.watch_hosts()
+        for host in map_.hosts().values():
+            hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
+            self.port.send(host, Assign(attribute, map_.version, hosted, 1, known))
         self.port.count("trees_planted")
         self.port.trace("map", attribute=attribute, version=map_.version[1], size=1,
                         epoch=map_.version[0])  # fmt: skip

@@ -18,7 +18,8 @@ from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delegation import Deliveries, Recipient
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
-from overlay.upper_tree.partition import describe
+from overlay.upper_tree.partition import describe, serves
+from overlay.upper_tree.replicas import ranked
 
 IDS_MOST = 4_096
 """Registrations that one event names to one node at once in counting routing (a node with more gets
@@ -92,16 +93,18 @@ class VisitInHand:
             self._locate(tree, span)
             return
         entry = tree.slice.route(spot)
-        if entry is None or entry.host.id == self.port.me.id:
+        if entry is None or serves(entry, self.port.me.id):
             self._give_back(attribute, [event.sequence])
         else:
-            _, events = self.onward.setdefault((entry.host.id, attribute), (entry.host, []))
+            host = ranked(self.port.me.id, entry.hosts)[0]
+            _, events = self.onward.setdefault((host.id, attribute), (host, []))
             events.append(event)
 
     def _locate(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
         if key not in self.locations:
-            self.locations[key] = Location(tree.attribute, tree.version, span, self.port.me)
+            hosts = tree.hosts[span] or (self.port.me,)
+            self.locations[key] = Location(tree.attribute, tree.version, span, hosts)
 
     def _span(self, attribute: str, event: Event) -> Interval | None:
         """Where this host has taken the event in a tree; None: it has not."""

@@ -204,7 +204,7 @@ class Placing:
             for index, (_, members) in enumerate(found):
                 cells.append(self._by_subscription(number_of(name), index, members, ranks))
             host = lean_peer(cells[0][0])
-            entries = tuple(Entry(interval, host) for interval, _ in found)
+            entries = tuple(Entry(interval, (host,)) for interval, _ in found)
             self.trees[number_of(name)] = LeanCells(PartitionMap((1, 1), entries), tuple(cells))
 
     def _by_value(self, where: Interval, members: list[int]) -> list[tuple[Interval, list[int]]]:

@@ -41,7 +41,7 @@ class LeanTree:
         self.map = PartitionMap((1, 1), self._entries(placement, rng, nodes))
         self._indexes: dict[int, list[int]] = {}
         for index, entry in enumerate(self.map.entries):
-            self._indexes.setdefault(peer_number(entry.host), []).append(index)
+            self._indexes.setdefault(peer_number(entry.hosts[0]), []).append(index)
         self._slices: dict[int, Slice] = {}
         self.hosts = tuple(self._indexes)
 
@@ -62,8 +62,8 @@ class LeanTree:
         while goal not in self._indexes[host]:
             step = self._slice(host).route(spot)
             assert step is not None
-            assert peer_number(step.host) != host, "a slice leads back to its own host"
-            host = peer_number(step.host)
+            assert peer_number(step.hosts[0]) != host, "a slice leads back to its own host"
+            host = peer_number(step.hosts[0])
             hops += 1
         return hops, host
 
@@ -93,7 +93,7 @@ class LeanTree:
             brokers = rng.sample(range(nodes), min(BROKERS, nodes))
             hosts = [brokers[i * len(brokers) // len(starts)] for i in range(len(starts))]
         return tuple(
-            Entry(Interval(lo, hi), lean_peer(host))
+            Entry(Interval(lo, hi), (lean_peer(host),))
             for lo, hi, host in zip(starts, ends, hosts, strict=True)
         )
 

@@ -11,6 +11,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.publisher import Publisher, RetryDue
+from overlay.upper_tree.replicas import Replicas
 from tests.support.fake_port import FakePort
 from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings
 
@@ -63,7 +64,7 @@ class NoFinder:
 
 
 def test_events_are_sent_again_while_events_never_stop_coming() -> None:
-    port, finder, locations = FakePort(), NoFinder(), Locations(10)
+    port, finder, locations = FakePort(), NoFinder(), Locations(10, Replicas("me", 3.0))
     no_points: Any = None
     publisher = Publisher(port, Settings(), 1, finder, locations, no_points, History(10))  # type: ignore[arg-type]
     locations.learn_entry("x", Peer("host", "host:1"))

@@ -58,7 +58,7 @@ def test_the_way_through_a_tree_is_at_most_its_height_from_the_root_on() -> None
             hops, host = tree.route(tree.entry(rng), value)
             assert hops <= tree.size.bit_length()
             place = tree.map.find((1, value, 0))
-            assert tree.map.entries[place].host.id == f"n{host}"
+            assert tree.map.entries[place].hosts[0].id == f"n{host}"
             assert tree.interested(value) == [
                 s
                 for s in tree.subscriptions

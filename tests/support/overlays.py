@@ -79,8 +79,9 @@ def hosts(world: World) -> dict[str, dict[str, int]]:
         for attribute, owned in world.node(name).owner.trees.items():
             counts = found.setdefault(attribute, {})
             for entry in owned.tree.map.entries:
-                host = by_id.get(entry.host.id, entry.host.id)
-                counts[host] = counts.get(host, 0) + 1
+                for peer in entry.hosts:
+                    host = by_id.get(peer.id, peer.id)
+                    counts[host] = counts.get(host, 0) + 1
     return found
 
 

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from matching import compile_selector
 from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChanged
 from overlay.chord.keys import attribute_key
@@ -26,6 +28,11 @@ from tests.support.fake_port import FakePort
 
 T = TypeVar("T")
 KEY = "8" * 40
+
+
+def one_replica(chosen: Settings) -> Settings:
+    """The same, but each virtual node has one host."""
+    return msgspec.structs.replace(chosen, tree=msgspec.structs.replace(chosen.tree, replicas=1))
 
 
 def peer(name: str) -> Peer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from matching import place
 from overlay.client import Event
 from overlay.settings import Settings
@@ -24,7 +26,8 @@ SMALL = settings(tree={"split_at": 4})
 class Rig:
     """The owner p, match brokers that host, and the subscriber s."""
 
-    def __init__(self, *brokers: str, chosen: Settings = SMALL) -> None:
+    def __init__(self, *brokers: str, chosen: Settings = SMALL, replicas: int = 1) -> None:
+        chosen = replace(chosen, tree=replace(chosen.tree, replicas=replicas))
         self.net = TreeNet()
         self.settings = chosen
         self.subscriber = self.net.node("s")
@@ -60,7 +63,7 @@ class Rig:
     @property
     def spread(self) -> list[str]:
         """Hosts of the map's virtual nodes, in order."""
-        return [entry.host.id for entry in self.owner.owner.trees["x"].tree.map.entries]
+        return [entry.hosts[0].id for entry in self.owner.owner.trees["x"].tree.map.entries]
 
     def serving(self, value: int, name: str = "") -> list[str]:
         """Hosts (or only `name`) that match this value now."""

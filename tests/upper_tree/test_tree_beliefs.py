@@ -206,7 +206,7 @@ def test_an_answer_names_all_virtual_nodes_of_a_small_tree(count: int, named: in
     (entry,) = owned.tree.map.entries
     bounds = [entry.interval.lo, *(place(n) for n in range(count - 1)), entry.interval.hi]
     owned.tree.map = PartitionMap(
-        (1, 9), tuple(Entry(Interval(bounds[n], bounds[n + 1]), H) for n in range(count))
+        (1, 9), tuple(Entry(Interval(bounds[n], bounds[n + 1]), (H,)) for n in range(count))
     )
     rig.port.hear(AskTree(("x",)), P)
     assert sum(len(m.entries) for m in rig.port.take(TreeAnswer)) == named

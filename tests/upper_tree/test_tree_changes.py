@@ -169,17 +169,28 @@ class Model:
         assert sorted(self.promised) == sorted(live), "everything is acknowledged"
         assert not owned.changing, "a change does not end"
         for value in VALUES:
-            ((host, matched),) = self.servers(value)
             (entry,) = [e for e in owned.tree.map.entries if e.interval.contains(value)]
-            assert host == entry.host.id, "the map is wrong"
+            named = sorted(host.id for host in entry.hosts)
+            assert sorted(host for host, _ in self.servers(value)) == named, "the map is wrong"
+            fit = min(self.chosen.tree.replicas, max(1, len(self.serving_members)))
+            assert len(named) >= fit, "there are hosts for another replica"
             expected = [i for i, r in live.items() if r.interval.contains(value)]
-            assert sorted(matched) == sorted(expected), "hosts hold something else"
+            for _, matched in self.servers(value):
+                assert sorted(matched) == sorted(expected), "hosts hold something else"
 
 
 def run(seed: int, faults: list[str], covered: bool) -> Model:
     """Many steps of one seed, in bursts, so that changes meet each other."""
     rng = Random(f"changes {seed}")
-    model = Model(numbers(tree={"split_at": rng.choice([1, 2, 4]), "lease": 10_000.0}))
+    model = Model(
+        numbers(
+            tree={
+                "split_at": rng.choice([1, 2, 4]),
+                "lease": 10_000.0,
+                "replicas": rng.choice([1, 2, 3]),
+            }
+        )
+    )
     kinds = [*QUIET, *faults]
     for _ in range(300):
         model.step(rng.choice(kinds), rng.randrange(1_000))

@@ -34,8 +34,9 @@ from overlay.upper_tree.messages import RenewRefused
 from overlay.upper_tree.publisher import Publisher
 from overlay.upper_tree.receiver import Receiver
 from overlay.upper_tree.registrar import Registrar
+from overlay.upper_tree.replicas import Replicas
 from tests.support.overlays import settings
-from tests.support.tree_net import HostNode, OwnerNode, TreeNet, TreePort, cluster_of
+from tests.support.tree_net import HostNode, OwnerNode, TreeNet, TreePort, cluster_of, one_replica
 
 
 class Walks:
@@ -52,7 +53,7 @@ class Rig:
     """A whole node; the trees are hosted by the broker h, which answers when `settle` is called."""
 
     def __init__(self, chosen: Settings | None = None) -> None:
-        chosen = chosen or Settings()
+        chosen = one_replica(chosen or Settings())
         self.net = TreeNet()
         self.port = self.net.node("me")
         self.host = HostNode(self.net.node("h"), chosen)
@@ -60,7 +61,7 @@ class Rig:
         self.owner = OwnerNode(self.port, chosen, cluster)
         ring = self.owner.ring
         ring.learn(cluster)
-        locations, self.history = Locations(100), History(100)
+        locations, self.history = Locations(100, Replicas("me", 3.0)), History(100)
         finder = Finder(self.port, chosen, Walks(self.port), ring, locations)
         access_points = self.host.access_points
         self.publisher = Publisher(

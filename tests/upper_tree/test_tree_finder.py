@@ -26,6 +26,7 @@ from overlay.upper_tree.messages import (
     TreeAnswer,
     TreeSummary,
 )
+from overlay.upper_tree.replicas import Replicas
 from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
@@ -50,7 +51,7 @@ class Seeker:
         self.port = TreePort("pub")
         self.settings = chosen or settings(walk={"always": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
-        self.locations = Locations(100)
+        self.locations = Locations(100, Replicas("me", 3.0))
         self.finder = Finder(self.port, self.settings, self.walker, self.ring, self.locations)
         self.port.add(self.finder)
 
@@ -61,7 +62,7 @@ class Seeker:
         return [(to, message.attributes) for to, message in self.port.sent_to(AskTree)]
 
     def answer(self, *nobody: str, found: str = "", teller: str = "o") -> None:
-        entries = (Location(found, (1, 1), EVERYTHING, peer("h")),) if found else ()
+        entries = (Location(found, (1, 1), EVERYTHING, (peer("h"),)),) if found else ()
         self.port.hear(TreeAnswer(entries, nobody, 10.0), peer(teller))
 
     def told(self) -> list[str]:

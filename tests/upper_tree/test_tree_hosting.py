@@ -48,7 +48,7 @@ def assign(
     """Serve these; all other virtual nodes of the map are at the host `other`."""
     bounds = sorted({BOTTOM, TOP, *(c for i in intervals for c in (i.lo, i.hi))})
     entries = tuple(
-        Entry(Interval(lo, hi), node.port.me if Interval(lo, hi) in intervals else peer("other"))
+        Entry(Interval(lo, hi), (node.port.me if Interval(lo, hi) in intervals else peer("other"),))
         for lo, hi in itertools.pairwise(bounds)
     )
     map_ = PartitionMap(version, entries)
@@ -205,7 +205,7 @@ def test_the_publisher_learns_the_place_of_what_was_taken() -> None:
     assert to == "pub"
     (location,) = accepted.locations
     assert (location.attribute, location.version, location.interval) == ("x", (3, 4), LOW)
-    assert location.host == node.port.me
+    assert location.hosts == (node.port.me,)
 
 
 def test_a_host_that_is_not_in_the_tree_gives_all_back() -> None:
@@ -300,7 +300,7 @@ def test_from_any_host_an_event_reaches_the_matching_virtual_node_in_the_trees_h
     bounds = [BOTTOM, *(place(cut) for cut in sorted(cuts)), TOP]
     owners = [data.draw(st.integers(0, count - 1)) for _ in bounds[1:]]
     entries = tuple(
-        Entry(Interval(lo, hi), peer(f"h{owner}"))
+        Entry(Interval(lo, hi), (peer(f"h{owner}"),))
         for (lo, hi), owner in zip(itertools.pairwise(bounds), owners, strict=True)
     )
     map_ = PartitionMap((1, 1), entries)

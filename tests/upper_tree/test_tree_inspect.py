@@ -153,7 +153,7 @@ def test_a_cluster_that_was_not_asked_is_not_believed() -> None:
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(OTHER)
-    stranger = Trees(1, KEY, ("x",), (1, 1), ((Entry(EVERYTHING, peer("m")), 1),))
+    stranger = Trees(1, KEY, ("x",), (1, 1), ((Entry(EVERYTHING, (peer("m"),)), 1),))
     rig.port.hear(stranger, peer("m"))
     rig.port.hear(Trees(99, OTHER.key, ("x",), (1, 1), ()), peer("m"))
     assert rig.port.replies == []

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.upper_tree.locations import ENTRIES, Locations
 from overlay.upper_tree.messages import Location
+from overlay.upper_tree.replicas import Replicas
 from tests.support.tree_net import peer
 
 
 def located(host: str, low: int, high: int, version: int = 1, attribute: str = "x") -> Location:
-    return Location(attribute, (1, version), Interval(place(low), place(high)), peer(host))
+    return Location(attribute, (1, version), Interval(place(low), place(high)), (peer(host),))
 
 
 def host(known: Locations, value: int, attribute: str = "x") -> str | None:
@@ -21,7 +22,7 @@ def host(known: Locations, value: int, attribute: str = "x") -> str | None:
 
 
 def test_the_virtual_node_that_holds_the_value_comes_before_any_other_way_in() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     assert host(known, 5) is None
     known.learn_entry("x", peer("entry"))
     assert host(known, 5) == "entry"
@@ -33,13 +34,13 @@ def test_the_virtual_node_that_holds_the_value_comes_before_any_other_way_in() -
 
 
 def test_without_an_entry_any_virtual_node_is_a_way_in() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.learn(located("h", 0, 10))
     assert host(known, 99) == "h"
 
 
 def test_the_newest_entries_are_kept_and_used_first() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     for number in range(ENTRIES + 2):
         known.learn_entry("x", peer(f"e{number}"))
     used = []
@@ -50,7 +51,7 @@ def test_the_newest_entries_are_kept_and_used_first() -> None:
 
 
 def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.learn(located("old", 0, 10, version=1))
     known.learn(located("far", 20, 30, version=1))
     known.learn(located("new", 5, 15, version=2))
@@ -62,7 +63,7 @@ def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 5)), max_size=30))
 def test_located_virtual_nodes_never_overlap(learnt: list[tuple[int, int, int]]) -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     for low, width, version in learnt:
         known.learn(located("h", low, low + width, version))
     intervals = [location.interval for location in known._trees["x"].located] if learnt else []
@@ -71,7 +72,7 @@ def test_located_virtual_nodes_never_overlap(learnt: list[tuple[int, int, int]])
 
 
 def test_a_node_that_is_gone_is_forgotten_everywhere() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.learn(located("h", 0, 10))
     known.learn(located("h", 0, 10, attribute="y"))
     known.learn_entry("y", peer("h"))
@@ -82,7 +83,7 @@ def test_a_node_that_is_gone_is_forgotten_everywhere() -> None:
 
 
 def test_the_tree_that_was_not_used_for_longest_goes_first() -> None:
-    known = Locations(2)
+    known = Locations(2, Replicas("me", 3.0))
     known.learn_entry("a", peer("h"))
     known.learn_entry("b", peer("h"))
     assert host(known, 1, "a") == "h"  # used
@@ -91,7 +92,7 @@ def test_the_tree_that_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_virtual_nodes_per_tree_are_bounded() -> None:
-    known = Locations(10, per_tree=4)
+    known = Locations(10, Replicas("me", 3.0), per_tree=4)
     for number in range(8):
         known.learn(located(f"h{number}", number, number + 1))
     assert [host(known, n) for n in range(4, 8)] == ["h4", "h5", "h6", "h7"]
@@ -102,8 +103,8 @@ def test_virtual_nodes_per_tree_are_bounded() -> None:
 
 
 def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
-    known = Locations(10)
-    known.learn(Location("x", (1, 1), EVERYTHING, peer("h")))
+    known = Locations(10, Replicas("me", 3.0))
+    known.learn(Location("x", (1, 1), EVERYTHING, (peer("h"),)))
     assert known.absent("x", until=20.0, teller="o", now=10.0)
     assert host(known, 5) is None, "there is no tree"
     assert known.is_absent("x", 19.9)
@@ -112,7 +113,7 @@ def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
 
 
 def test_a_tree_that_is_met_ends_nobody() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.absent("x", until=20.0, teller="o", now=10.0)
     known.learn_entry("x", peer("h"))
     assert not known.is_absent("x", 11.0)
@@ -120,7 +121,7 @@ def test_a_tree_that_is_met_ends_nobody() -> None:
 
 
 def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.absent("x", until=20.0, teller="old", now=10.0)
     known.recall("x", "new", doubt_until=21.0)
     assert not known.is_absent("x", 11.0)
@@ -131,21 +132,21 @@ def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
 
 
 def test_the_doubt_ends() -> None:
-    known = Locations(10)
+    known = Locations(10, Replicas("me", 3.0))
     known.recall("x", "new", doubt_until=21.0)
     assert known.absent("x", until=31.0, teller="old", now=21.0)
 
 
 def test_absent_attributes_are_bounded() -> None:
-    known = Locations(2)
+    known = Locations(2, Replicas("me", 3.0))
     for name in "abc":
         known.absent(name, until=20.0, teller="o", now=10.0)
     assert [known.was_absent(name) for name in "abc"] == [False, True, True]
 
 
 def test_the_whole_space_has_a_place_at_both_ends() -> None:
-    known = Locations(10)
-    known.learn(Location("x", (1, 1), Interval(BOTTOM, place(5)), peer("low")))
-    known.learn(Location("x", (1, 1), Interval(place(5), TOP), peer("high")))
+    known = Locations(10, Replicas("me", 3.0))
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, place(5)), (peer("low"),)))
+    known.learn(Location("x", (1, 1), Interval(place(5), TOP), (peer("high"),)))
     assert known.host_for("x", place(False)) == peer("low")
     assert known.host_for("x", place("zzz")) == peer("high")

@@ -36,7 +36,7 @@ def map_of(cuts: list[Cut], hosts: int) -> PartitionMap:
     inner = sorted({cut for cut in cuts if BOTTOM < cut < TOP})
     bounds = [BOTTOM, *inner, TOP]
     entries = tuple(
-        Entry(Interval(lo, hi), peer(number % hosts))
+        Entry(Interval(lo, hi), (peer(number % hosts),))
         for number, (lo, hi) in enumerate(itertools.pairwise(bounds))
     )
     return PartitionMap((1, 1), entries)
@@ -81,25 +81,25 @@ def test_an_event_reaches_its_virtual_node_within_the_height_of_the_tree(
         assert entry is not None
         if entry.interval.contains(value):
             break
-        assert entry.host.id != at.id, "a host must know the way on from its own virtual nodes"
-        at = entry.host
+        assert entry.hosts[0].id != at.id, "a host must know the way on from its own virtual nodes"
+        at = entry.hosts[0]
     else:
         pytest.fail("more hops than the tree is high")
 
 
 @given(st.lists(CUTS, min_size=1, max_size=20), st.data())
 def test_changes_keep_the_map_total_and_disjoint(cuts: list[Cut], data: st.DataObject) -> None:
-    map_ = PartitionMap.single((1, 1), peer(0))
+    map_ = PartitionMap.single((1, 1), (peer(0),))
     for number, cut in enumerate(cuts):
         version = (1, number + 2)
         index = map_.find(cut)
         interval = map_.entries[index].interval
         if interval.lo < cut < interval.hi:
-            map_ = map_.split(version, index, cut, peer(number % 3))
+            map_ = map_.split(version, index, cut, (peer(number % 3), peer(8)))
         elif len(map_.entries) > 1 and data.draw(st.booleans()):
             map_ = map_.merged(version, data.draw(st.integers(0, len(map_.entries) - 2)))
         else:
-            map_ = map_.moved(version, index, peer(7))
+            map_ = map_.moved(version, [(peer(7),)] * len(map_.entries))
         assert map_.version == version
         assert map_.entries[0].interval.lo == BOTTOM
         assert map_.entries[-1].interval.hi == TOP  # adjacency is asserted by the map itself

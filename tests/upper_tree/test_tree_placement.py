@@ -21,7 +21,7 @@ HOSTS = [peer(name) for name in "abc"]
 
 def parts(*sizes: int, host: str = "a") -> list[Part]:
     """Trees t0, t1 … of so many registrations, all at one host."""
-    return [Part(f"t{n}", EVERYTHING, host, size) for n, size in enumerate(sizes)]
+    return [Part(f"t{n}", EVERYTHING, (host,), size) for n, size in enumerate(sizes)]
 
 
 def popular(count: int) -> dict[str, int]:
@@ -29,8 +29,8 @@ def popular(count: int) -> dict[str, int]:
     return {f"t{n}": 100 - n for n in range(count)}
 
 
-def hosts_of(found: dict[tuple[str, object], Peer]) -> dict[str, NodeId]:
-    return {attribute: host.id for (attribute, _), host in found.items()}
+def hosts_of(found: dict[tuple[str, object], tuple[Peer, ...]]) -> dict[str, NodeId]:
+    return {attribute: hosts[0].id for (attribute, _), hosts in found.items()}
 
 
 def test_few_registrations_share_one_host() -> None:
@@ -46,7 +46,7 @@ def test_trees_that_are_popular_together_are_on_one_host() -> None:
 
 
 def test_a_run_goes_where_most_of_it_is() -> None:
-    there = [*parts(30, 30, host="a"), *(p._replace(attribute=f"u{n}", host="c")
+    there = [*parts(30, 30, host="a"), *(p._replace(attribute=f"u{n}", hosts=("c",))
              for n, p in enumerate(parts(30, 30)))]  # fmt: skip
     known = {"u0": 9, "u1": 8, "t0": 2, "t1": 1}
     found = hosts_of(make_plan(there, known, HOSTS, 100).hosts)
@@ -80,10 +80,38 @@ def test_a_plan_stands_until_a_host_is_overfull_or_another() -> None:
 
 def test_hosts_that_are_nearly_empty_are_given_up() -> None:
     placement = Placement(100)
-    spread = [part._replace(host=host) for part, host in zip(parts(5, 5, 5), "abc", strict=True)]
+    spread = [
+        part._replace(hosts=(host,)) for part, host in zip(parts(5, 5, 5), "abc", strict=True)
+    ]
     placement.look(spread, popular(3), HOSTS, 0.0)
     found = placement.look(spread, popular(3), HOSTS, PLAN_EVERY)
     assert len(set(hosts_of(found.hosts).values())) == 1
+
+
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 7), st.integers(1, 3))
+def test_replicas_are_on_different_hosts_within_their_rooms(
+    sizes: list[int], count: int, replicas: int
+) -> None:
+    hosts = [peer(name) for name in "abcdefg"[:count]]
+    found = make_plan(parts(*sizes), popular(len(sizes)), hosts, 100, replicas).hosts
+    assert len(found) == len(sizes)
+    load: dict[NodeId, int] = {}
+    for (attribute, _), chosen in found.items():
+        assert 1 <= len(chosen) == len({host.id for host in chosen}) <= replicas
+        for host in chosen:
+            load[host.id] = load.get(host.id, 0) + sizes[int(attribute[1:])]
+    overfull = {host for host, many in load.items() if many > 100}
+    for chosen in found.values():
+        assert len(chosen) == 1 or not any(host.id in overfull for host in chosen)
+
+
+def test_each_run_has_its_own_hosts_where_there_are_enough() -> None:
+    hosts = [peer(name) for name in "abcdef"]
+    found = make_plan(parts(60, 60), popular(2), hosts, 100, 3)
+    groups = [{host.id for host in chosen} for chosen in found.hosts.values()]
+    assert [len(group) for group in groups] == [3, 3]
+    assert not groups[0] & groups[1]
+    assert found.wanted == 6
 
 
 # --- in the machines ---
@@ -101,7 +129,8 @@ def register(rig: Rig, tree: str, count: int) -> None:
 def load(rig: Rig) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in rig.owner.owner.parts():
-        found[part.host] = found.get(part.host, 0) + part.registrations
+        for host in part.hosts:
+            found[host] = found.get(host, 0) + part.registrations
     return found
 
 
@@ -116,6 +145,17 @@ def test_trees_share_a_host_and_move_when_it_is_full() -> None:
     rig.settle(10)
     assert sum(load(rig).values()) == 12
     assert max(load(rig).values()) <= 8
+
+
+def test_every_tree_has_as_many_replicas_as_hosts_and_rooms_allow() -> None:
+    rig = Rig("h1", "h2", "h3", chosen=TIGHT, replicas=2)
+    register(rig, "u", 6)
+    rig.settle()
+    assert sorted(load(rig).values()) == [6, 6]
+    for tree in ("v", "w"):
+        register(rig, tree, 6)
+    rig.settle(10)
+    assert load(rig) == {"h1": 6, "h2": 6, "h3": 6}, "there is room for one replica of each"
 
 
 def test_a_cluster_asks_for_the_members_that_its_load_needs() -> None:

@@ -9,6 +9,7 @@ from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.plan import plan
+from overlay.upper_tree.replicas import Replicas
 from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import peer
 
@@ -29,11 +30,11 @@ steps = st.lists(
 def test_what_a_plan_says_is_what_host_for_says(
     steps: list[tuple[str, int, int, str]], value: int
 ) -> None:
-    known = Locations(100)
+    known = Locations(100, Replicas("me", 3.0))
     for version, (step, low, width, name) in enumerate(steps):
         if step == "learn":
             where = Interval(BOUNDS[low], BOUNDS[min(low + width, len(BOUNDS) - 1)])
-            known.learn(Location("x", (1, version), where, peer(name)))
+            known.learn(Location("x", (1, version), where, (peer(name),)))
         elif step == "enter":
             known.learn_entry("x", peer(name))
         else:
@@ -54,8 +55,8 @@ def test_what_a_plan_says_is_what_host_for_says(
 
 
 def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> None:
-    known = Locations(100)
-    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), peer("b")))
+    known = Locations(100, Replicas("me", 3.0))
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("b"),)))
     assert plan(["x"], known, "a", NOW) is None, "its summary has not been asked for"
     assert known.summaries.is_due("x", NOW)
     found = plan(["x"], known, "a", NOW)
@@ -64,8 +65,8 @@ def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> N
 
 
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
-    known = Locations(100)
-    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), peer("a")))
+    known = Locations(100, Replicas("me", 3.0))
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("a"),)))
     assert plan(["x", "y"], known, "a", NOW) is None
     known.absent("y", NOW + 5, "owner", NOW)
     found = plan(["x", "y"], known, "a", NOW)
@@ -76,7 +77,7 @@ def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned
 
 def at(known: Locations, attribute: str, host: str, selector: str = "") -> None:
     """A tree that one host serves, with a summary of one selector."""
-    known.learn(Location(attribute, (1, 1), Interval(BOTTOM, TOP), peer(host)))
+    known.learn(Location(attribute, (1, 1), Interval(BOTTOM, TOP), (peer(host),)))
     known.summaries.is_due(attribute, NOW)
     if selector:
         found = summarise(compile_selector(selector).conjunctions, 8)
@@ -84,7 +85,7 @@ def at(known: Locations, attribute: str, host: str, selector: str = "") -> None:
 
 
 def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
-    known = Locations(100)
+    known = Locations(100, Replicas("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
     found = plan(["x", "y"], known, "a", NOW)
@@ -99,7 +100,7 @@ def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
 
 
 def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_look() -> None:
-    known = Locations(100)
+    known = Locations(100, Replicas("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b")
     at(known, "z", "c", "z > 5")
@@ -113,10 +114,10 @@ def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_loo
 def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     bound: int, value: int, least: int
 ) -> None:
-    known = Locations(100)
+    known = Locations(100, Replicas("me", 3.0))
     cut = place(bound * 5)
-    known.learn(Location("x", (1, 1), Interval(BOTTOM, cut), peer("b")))
-    known.learn(Location("x", (1, 1), Interval(cut, TOP), peer("c")))
+    known.learn(Location("x", (1, 1), Interval(BOTTOM, cut), (peer("b"),)))
+    known.learn(Location("x", (1, 1), Interval(cut, TOP), (peer("c"),)))
     known.summaries.is_due("x", NOW)
     found = summarise(compile_selector(f"x >= {least}").conjunctions, 8)
     known.learn_summary(TreeSummary("x", 7, found), NOW + 10, "owner", NOW)

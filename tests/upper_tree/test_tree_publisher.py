@@ -25,6 +25,7 @@ from overlay.upper_tree.messages import (
     Visit,
 )
 from overlay.upper_tree.publisher import MOVES, Publisher
+from overlay.upper_tree.replicas import Replicas
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, peer
 
@@ -57,7 +58,7 @@ class Rig:
     def __init__(self, chosen: Settings | None = None, event_tree: bool = False) -> None:
         chosen = chosen or Settings()
         self.port = TreePort("pub")
-        self.locations = Locations(100)
+        self.locations = Locations(100, Replicas("me", 3.0))
         self.access_points = AccessPoints(self.port, chosen.view)
         self.finder = FakeFinder(self.port, chosen, self.locations)
         self.history = History(100)
@@ -80,7 +81,7 @@ class Rig:
         return made
 
     def know(self, attribute: str, host: str, interval: Interval = EVERYTHING) -> None:
-        self.locations.learn(Location(attribute, (1, 1), interval, peer(host)))
+        self.locations.learn(Location(attribute, (1, 1), interval, (peer(host),)))
 
     def visits(self) -> list[tuple[str, tuple[str, ...], list[int]]]:
         return [
@@ -228,7 +229,7 @@ def test_where_an_event_was_accepted_the_next_one_goes() -> None:
     rig.locations.learn_entry("x", peer("entry"))
     rig.publish({"x": 5})
     assert rig.visits() == [("entry", ("x",), [1])]
-    location = Location("x", (1, 1), EVERYTHING, peer("host"))
+    location = Location("x", (1, 1), EVERYTHING, (peer("host"),))
     rig.port.hear(Accepted(7, (("x", (1,)),), (location,)), peer("host"))
     rig.publish({"x": 6})
     assert rig.visits() == [("host", ("x",), [2])]

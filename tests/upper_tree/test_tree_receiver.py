@@ -203,7 +203,7 @@ def test_registrations_that_do_not_fit_the_events_are_an_error() -> None:
 
 
 def leased() -> tuple[Tree, LeaseTable]:
-    tree = Tree("x", PartitionMap.single((1, 1), HOST))
+    tree = Tree("x", PartitionMap.single((1, 1), (HOST,)))
     for id_, name, incarnation in [("s/0", "s", 1), ("s/1", "s", 2), ("t/0", "t", 1)]:
         tree.registrations[id_] = registration(id_, "x", "x > 1", peer(name))
         tree.incarnations[id_] = incarnation

@@ -32,14 +32,14 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.state import Added, Ended, decode
 from tests.support.overlays import settings
-from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
+from tests.support.tree_net import OwnerNode, TreePort, cluster_of, one_replica, peer, registration
 
 S, P, H = peer("s"), peer("pub"), peer("h")
 
 
 def owner(chosen: Settings | None = None) -> OwnerNode:
     """A primary whose trees are hosted by the match broker h."""
-    return OwnerNode(TreePort("p"), chosen or Settings(), cluster_of("p", "h"))
+    return OwnerNode(TreePort("p"), one_replica(chosen or Settings()), cluster_of("p", "h"))
 
 
 def ask_for(node: OwnerNode, *ids: str, attribute: str = "x") -> tuple[Registration, ...]:
@@ -312,6 +312,6 @@ def test_trees_that_exist_are_named_by_their_root() -> None:
     ask_for(node, "s/0")
     node.port.hear(AskTree(("x", "y")), P)
     (answer,) = node.port.take(TreeAnswer)
-    assert [(e.attribute, e.host.id) for e in answer.entries] == [("x", "h")]
+    assert [(e.attribute, e.hosts[0].id) for e in answer.entries] == [("x", "h")]
     assert answer.nobody == ("y",)
     assert answer.term == Settings().tree.nobody_term

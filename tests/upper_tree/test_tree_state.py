@@ -36,10 +36,10 @@ from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, r
 
 ATTRIBUTES = ["x", "y", "z"]
 ENTRIES = (
-    (Entry(EVERYTHING, peer("h1")),),
+    (Entry(EVERYTHING, (peer("h1"),)),),
     (
-        Entry(Interval(EVERYTHING.lo, place(5)), peer("h1")),
-        Entry(Interval(place(5), EVERYTHING.hi), peer("h2")),
+        Entry(Interval(EVERYTHING.lo, place(5)), (peer("h1"),)),
+        Entry(Interval(place(5), EVERYTHING.hi), (peer("h2"),)),
     ),
 )
 
@@ -156,7 +156,7 @@ def test_a_standby_that_becomes_primary_answers_from_the_copy() -> None:
     node.port.hear(RoleChanged(node.clusters.cluster, "primary"))
     node.port.hear(AskTree(("x",)), peer("pub"))
     (answer,) = node.port.take(TreeAnswer)
-    assert [location.host.id for location in answer.entries] == ["p"]
+    assert [location.hosts[0].id for location in answer.entries] == ["p"]
     assert node.owner.next_version() > node.owner.state.highest()
     assert node.owner.next_version()[0] == 2, "a new primary's versions outrank all older ones"
 

@@ -31,7 +31,7 @@ def host() -> HostNode:
 def assign(node: HostNode, attribute: str, *mine: Interval) -> None:
     """Of the three virtual nodes these are ours, the rest is at `other`."""
     entries = tuple(
-        Entry(i, node.port.me if i in mine else peer("other")) for i in (LOW, MIDDLE, HIGH)
+        Entry(i, (node.port.me if i in mine else peer("other"),)) for i in (LOW, MIDDLE, HIGH)
     )
     map_ = PartitionMap((1, 1), entries)
     node.port.hear(Assign(attribute, (1, 1), mine, 3, map_.slice_for("h")), OWNER)

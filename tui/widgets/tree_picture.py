@@ -52,7 +52,8 @@ def _tree(located: Located, own: str, bar: int) -> Text:
         interval = f"[{fit(one_line(node.lo), 18)} … {fit(one_line(node.hi), 18)})"
         length = round(bar * node.registrations / most)
         text.append(f"{interval:<{width}}  ", "bold")
-        text.append(f"{'▸' if node.host == own else ' '}{short(node.host)}  ")
+        for host in (node.host, *node.others):
+            text.append(f"{'▸' if host == own else ' '}{short(host)}  ")
         text.append("█" * length, "green").append("░" * (bar - length), "dim")
         text.append(f" {node.registrations:,}\n")
     if len(nodes) > SHOWN:
