@@ -3,10 +3,11 @@
 The virtual nodes of all trees of a cluster are laid out in order of popularity and cut into runs of
 what a host has room for (packing.py). Each run has so many *replicas*, hosts that serve all of it,
 as hosts and their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with
-fewer hosts some have several, and no second replica takes more than a host's room. A plan stands
-until it has to change: a host has more than its room, a host came or went, or half the hosts would
-do. Runs go to the hosts that have most of them already, so that little moves (balance.py does the
-moving).
+fewer some have several, but no more than there is room for.
+
+A plan stands until it has to change: a host has more than its room, a host came or went, or half
+the hosts would do. Runs go to the hosts that have most of them already, so that little moves
+(balance.py does the moving).
 
 Rooms are filled to three quarters only, so that what grows does not have to move at once.
 """
@@ -74,7 +75,7 @@ def make_plan(
     while len(runs) > len(hosts):
         size += size // 4 + 1
         runs = runs_of(parts, popularity, size)
-    filling = Filling(runs, hosts, max(room, size))
+    filling = Filling(runs, hosts, room)
     for _ in range(replicas):
         filling.round()
     return Plan(
@@ -134,7 +135,7 @@ class Filling:
         if host in self.chosen[number]:
             return False
         load = self._load[host.id]
-        return load == 0 if first else load + 1 + self.sizes[number] <= self.room
+        return load == 0 or (not first and load + 1 + self.sizes[number] <= self.room)
 
     def _give(self, number: int, host: Peer) -> None:
         self.chosen[number].append(host)

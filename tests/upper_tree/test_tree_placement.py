@@ -95,14 +95,15 @@ def test_replicas_are_on_different_hosts_within_their_rooms(
     hosts = [peer(name) for name in "abcdefg"[:count]]
     found = make_plan(parts(*sizes), popular(len(sizes)), hosts, 100, replicas).hosts
     assert len(found) == len(sizes)
+    run_of = hosts_of(make_plan(parts(*sizes), popular(len(sizes)), hosts, 100).hosts)
     load: dict[NodeId, int] = {}
+    runs: dict[NodeId, dict[NodeId, None]] = {}
     for (attribute, _), chosen in found.items():
         assert 1 <= len(chosen) == len({host.id for host in chosen}) <= replicas
         for host in chosen:
             load[host.id] = load.get(host.id, 0) + sizes[int(attribute[1:])]
-    overfull = {host for host, many in load.items() if many > 100}
-    for chosen in found.values():
-        assert len(chosen) == 1 or not any(host.id in overfull for host in chosen)
+            runs.setdefault(host.id, {})[run_of[attribute]] = None
+    assert all(many <= 100 or len(runs[host]) == 1 for host, many in load.items())
 
 
 def test_each_run_has_its_own_hosts_where_there_are_enough() -> None:
