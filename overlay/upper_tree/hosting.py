@@ -13,7 +13,7 @@ from matching import Groups
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handlers, Machine, Peer, Port
+from overlay.machine import Handlers, Key, Machine, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.hosted import HostedTree, Joint
@@ -34,8 +34,8 @@ any tree's height (2^64 virtual nodes), so only a loop between stale slices meet
 
 
 EPOCHS_KEPT = 4_096
-"""Attributes whose owner's epoch a host remembers, also of trees that it serves no more; as many as
-a publisher's cached locations. Wild guess."""
+"""Attributes whose owner's epoch a host remembers, also of trees that it serves no more, and arcs;
+as many as a publisher's cached locations. Wild guess."""
 
 
 class Hosting(Machine):
@@ -49,6 +49,9 @@ class Hosting(Machine):
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
+        self._reigns: dict[
+            Key, tuple[Key, int]
+        ] = {}  # (start, epoch) of arcs that told their trees
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -101,7 +104,13 @@ class Hosting(Machine):
         return tree
 
     def on_trees_hosted(self, sender: Peer, message: TreesHosted) -> None:
-        """Drop what the owner does not know to be here: it ended while this node was not heard."""
+        """Drop what the owner does not know to be here: it ended while this node was not heard, or
+        a former primary gave it without a majority. What that one has still under way comes too
+        late."""
+        if message.epoch >= self._reigns.get(message.key, ("", 0))[1]:
+            self._reigns[message.key] = (message.start, message.epoch)
+            if len(self._reigns) > EPOCHS_KEPT:
+                del self._reigns[next(iter(self._reigns))]
         listed = dict.fromkeys(message.attributes)
         ended = [
             attribute
@@ -120,7 +129,9 @@ class Hosting(Machine):
 
     def _is_fenced(self, attribute: str, epoch: int) -> bool:
         """Whether a former primary speaks, which does not know that it is one."""
-        known = self._epochs.pop(attribute, 0)
+        key = attribute_key(attribute)
+        reigns = (e for end, (start, e) in self._reigns.items() if in_arc(key, start, end))
+        known = max(self._epochs.pop(attribute, 0), *reigns, 0)
         self._epochs[attribute] = max(known, epoch)
         if len(self._epochs) > EPOCHS_KEPT:
             del self._epochs[next(iter(self._epochs))]

@@ -177,7 +177,8 @@ class Owner(Machine):
 
     def on_elected(self, event: Elected) -> None:
         """The former primary can be asked nothing: somebody may believe what it told, and any host
-        may have been told what is not in the log, or not have been told what is."""
+        may have been told what is not in the log, or not have been told what is. A member may even
+        have begun to serve a tree in which nobody else knows it as a host."""
         if event.lost.id != self.port.me.id:
             self.dead[event.lost.id] = None
         now = self.port.now
@@ -186,6 +187,9 @@ class Owner(Machine):
             owned.unsure = True
             for host in (*owned.tree.map.hosts().values(), *owned.tree.loose.values()):
                 owned.stray(host)
+        for member in (*event.cluster.members(), event.lost):
+            if member.id != self.port.me.id:
+                self._tell_hosted(member)
         self.watch_hosts()
         self.balance_soon()
 
@@ -279,13 +283,16 @@ class Owner(Machine):
 
     def on_link_up(self, event: LinkUp) -> None:
         """It is back. If it hosted here before, it may have missed the end of a tree."""
-        peer = event.peer
-        self.dead.pop(peer.id, None)
+        self.dead.pop(event.peer.id, None)
+        if event.fresh and self.clusters.is_primary:
+            self._tell_hosted(event.peer)
+
+    def _tell_hosted(self, peer: Peer) -> None:
+        """What of this arc is at that node; it drops the rest."""
         cluster = self.clusters.cluster
-        if event.fresh and cluster is not None and self.clusters.is_primary:
+        if cluster is not None:
             hosted = tuple(a for a, owned in self.trees.items() if peer.id in owned.all_hosts())
-            told = TreesHosted(cluster.start, cluster.key, self.epoch, hosted)
-            self.port.send(peer, told)
+            self.port.send(peer, TreesHosted(cluster.start, cluster.key, self.epoch, hosted))
 
     def fit_hosts(self) -> list[Peer]:
         """Who may host: the match brokers. In a small cluster, so that a virtual node has two, the

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
+from matching import EVERYTHING
+from overlay.chord.events import Elected, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.links.messages import BODY_MOST
 from overlay.settings import Settings
@@ -138,6 +139,35 @@ def test_a_host_that_is_back_keeps_the_trees_of_other_arcs_and_epochs() -> None:
         assert rig.serving(5) == ["h1"]
     host.port.hear(TreesHosted(KEY, KEY, 1, ()), peer("p"))
     assert rig.serving(5) == []
+
+
+def test_what_a_former_primary_still_has_under_way_comes_too_late() -> None:
+    rig = Rig("h1")
+    rig.register("x > 1")
+    host = rig.hosts["h1"]
+    host.port.hear(TreesHosted(KEY, KEY, 2, ()), peer("q"))
+    assert rig.serving(5) == []
+    for attribute, epoch, serves in (("x", 1, False), ("y", 1, False), ("y", 2, True)):
+        r = registration("s/0", attribute, f"{attribute} > 1", S)
+        host.port.hear(Install(attribute, epoch, (r,)), peer("p"))
+        host.port.hear(Assign(attribute, (epoch, 9), (EVERYTHING,), 1, ()), peer("p"))
+        assert bool(host.hosting.trees.get(attribute)) == serves
+    host.port.hear(TreesHosted(attribute_key("v"), attribute_key("w"), 7, ()), peer("q"))
+    for attribute, serves in (("v", True), ("w", False)):  # an arc does not hold its start
+        host.port.hear(Assign(attribute, (3, 9), (EVERYTHING,), 1, ()), peer("p"))
+        assert (attribute in host.hosting.trees) == serves
+
+
+def test_an_elected_primary_tells_all_members_what_of_its_trees_is_there() -> None:
+    rig = Rig("h1", "h2")
+    rig.register("x > 1")
+    cluster = cluster_of("p", "h1", "h2", version=(2, 0))
+    rig.owner.clusters.cluster = cluster
+    rig.owner.port.hear(Elected(cluster, peer("q")))
+    told = rig.owner.port.sent_to(TreesHosted)
+    assert [(to, m.epoch, m.attributes) for to, m in told] == [
+        ("h1", 2, ("x",)), ("h2", 2, ()), ("q", 2, ()),
+    ]  # fmt: skip
 
 
 def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
