@@ -39,17 +39,19 @@ class LogWatch:
     def look(self) -> None:
         """Look at all nodes now."""
         nodes = {self.world.drivers[name].disk.node: name for name in self.world.names()}
-        awake = [n for n in nodes.values() if not self.world.drivers[n].is_paused]
+        members: list[str] = []  # of clusters, and awake: who belongs to none has nothing to decide
         attributes: dict[str, None] = {}
         for name in nodes.values():
             node = self.world.node(name)
             if node.clusters.is_primary:
                 self._compare(name, node)
                 self._count(name, node, nodes)
+            if node.clusters.cluster is not None and not self.world.drivers[name].is_paused:
+                members.append(name)
             attributes.update(dict.fromkeys(node.owner.trees))
         for attribute in attributes:
             key = attribute_key(attribute)
-            owners = [n for n in awake if self.world.node(n).clusters.owns(key)]
+            owners = [n for n in members if self.world.node(n).clusters.owns(key)]
             if len(owners) > 1:
                 self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
 

@@ -14,7 +14,7 @@ its id, so repeating is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from matching import EVERYTHING, Interval, Predicate
 from overlay.chord.events import OwnerFound
@@ -41,7 +41,7 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.pivots import choose_pivot
 
 PAUSE = 0.25
-"""Seconds between looks at what has not been answered; wild guess."""
+"""Seconds until what was refused, or asked of a node that is gone, is tried again; wild guess."""
 
 
 POPULARITY_MOST = 4_096
@@ -173,7 +173,7 @@ class Registrar(Machine):
 
     # --- registering ---
 
-    def _place(self, placed: Iterable[Placed]) -> None:
+    def _place(self, placed: Sequence[Placed]) -> None:
         """Send to the owners that are known; look for the others."""
         batches: dict[tuple[NodeId, bool], tuple[Peer, list[Placed]]] = {}
         for one in placed:
@@ -191,7 +191,8 @@ class Registrar(Machine):
         for (_, final), (peer, batch) in batches.items():
             for registrations in in_batches((p.registration for p in batch), weigh_registration):
                 self.port.send(peer, Register(self.incarnation, registrations, final))
-        self._again.within(PAUSE)
+        if placed:
+            self._again.within(self.settings.retry)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """Send what waited for this owner."""
@@ -257,6 +258,7 @@ class Registrar(Machine):
                 if owner is not None and owner.primary.id != placed.asked and not placed.redirected:
                     placed.redirected = True
                     at_once.append(placed)
+        self._again.within(PAUSE)
         self._place(at_once)
         for attribute in renewed:
             self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
@@ -269,6 +271,7 @@ class Registrar(Machine):
         for placed in self.placed.values():
             if not placed.acknowledged and placed.asked == event.peer.id:
                 placed.again_at = self.port.now + PAUSE
+                self._again.within(PAUSE)
         if self._leaving:
             self.ending.clear()
 
@@ -282,8 +285,9 @@ class Registrar(Machine):
             self.ring.find(attribute_key(placed.registration.attribute))
         self._place(due)
         self._end()
-        if not self.settled:
-            self._again.within(PAUSE)
+        waiting = [p.again_at for p in self.placed.values() if not p.acknowledged]
+        if waiting:
+            self._again.within(min(waiting) - now)
 
     # --- ending ---
 
@@ -305,7 +309,7 @@ class Registrar(Machine):
             for names in in_batches(ids, weigh_text):
                 self.port.send(peer, Unregister(attribute, names))
         if self.ending:
-            self._again.within(PAUSE)
+            self._again.within(min(self.ending.values()) - now)
 
     def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
         """Gone."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sim import state_checks
 from sim.chord_checks import check_chord, chord_violations
 from sim.recorder import Record
 from sim.state_checks import Watch, bounds, check_ring, check_trees
@@ -242,3 +243,14 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
     assert check_copies(delegated, 1) == []
     anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
     assert check_copies(anew, 1) == [], "a was not there"
+
+
+def test_the_bounds_of_a_large_world_are_looked_at_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_checks, "BOUNDS_AT_ONCE", 1)
+    monkeypatch.setattr(state_checks, "bounds", lambda node: [(node.name, 2, 1)])
+    watch = Watch(world)
+    for looks in range(1, len(world.names()) + 1):
+        watch.look()
+        assert len(watch.violations) == looks

@@ -8,6 +8,7 @@ from matching import EVERYTHING, compile_selector
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown
+from overlay.machine import LocalEvent
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
@@ -21,7 +22,7 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.registrar import Registrar
+from overlay.upper_tree.registrar import PAUSE, RegisterDue, Registrar
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
@@ -332,3 +333,29 @@ def test_a_renewal_at_a_former_owner_is_no_gap() -> None:
     assert rig.port.of(SubscriptionLapsed) == []
     assert rig.registered() == []
     assert rig.ring.asked == [attribute_key("x")], "the next one finds its owner"
+
+
+def test_nobody_looks_before_something_is_due() -> None:
+    rig = Rig()
+    rig.subscribe("x > 0")
+    rig.registrar.unsubscribe("a")
+    rig.subscribe("y > 0", "b")
+    retry = Settings().tree.retry
+    assert rig.port.timers[RegisterDue()] == rig.port.now + retry
+    rig.acknowledge("y", "b/0")
+    rig.port.hear(Unregistered("x", ("a/0",)), OWNER)
+    rig.port.sent.clear()
+    rig.port.advance(10 * retry)
+    assert RegisterDue() not in rig.port.timers, "everything is answered"
+    assert rig.port.sent_to(Register) == rig.port.sent_to(Unregister) == []
+
+
+@pytest.mark.parametrize("trouble", [OwnerRefused(("y",)), LinkDown(OWNER, "", left=False)])
+def test_after_trouble_the_next_look_is_soon(trouble: LocalEvent) -> None:
+    rig = Rig()
+    rig.subscribe("y > 0", "b")
+    rig.port.sent.clear()
+    rig.port.hear(trouble)
+    assert rig.port.timers[RegisterDue()] == rig.port.now + PAUSE
+    rig.port.advance(PAUSE)
+    assert [ids for _, ids in rig.registered()] == [["b/0"]]
