@@ -11,6 +11,7 @@ import click
 from cli.connect import compiled, connect_option, json_option, open_client, timeout_option
 from cli.errors import TIME_OUT
 from cli.output import delivery_object, print_json, printable
+from overlay.client import LEVELS
 
 if TYPE_CHECKING:
     from overlay.client import Delivery
@@ -30,6 +31,11 @@ FOREVER: Final = 3600.0
     type=click.FloatRange(min=0, min_open=True),
     help="End after so many seconds; exit code 5 if --count was not reached.",
 )
+@click.option(
+    "--latency-level",
+    type=click.IntRange(1, LEVELS),
+    help=f"How urgent the events are, 1 (most) to {LEVELS}, where a host is behind.",
+)
 @json_option
 @timeout_option
 @connect_option
@@ -38,6 +44,7 @@ def sub(
     name: str,
     count: int | None,
     seconds: float | None,
+    latency_level: int | None,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -58,7 +65,7 @@ def sub(
     attributes = compiled(selector).attributes
     until = None if seconds is None else time.monotonic() + seconds
     with open_client(connect) as client:
-        reply = client.ask(Subscribe(0, selector, name), Subscribed, timeout)
+        reply = client.ask(Subscribe(0, selector, name, latency_level or 0), Subscribed, timeout)
         print(f"subscribed ({reply.subscription})", file=sys.stderr, flush=True)
         left = count
         while left is None or left > 0:

@@ -8,10 +8,15 @@ it goes, `Node.client_gone(client)` ends its subscriptions.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from matching import Value
 from overlay.machine import Key, NodeId
+
+LEVELS = 5
+"""Latency levels (P6); Phoenix 3 leaves L open. Five, as in most scales that people use."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -48,10 +53,15 @@ class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Subscribe(Command, frozen=True):
-    """Answered by Subscribed once every event that is published from then on will be found."""
+    """Answered by Subscribed once every event that is published from then on will be found.
+
+    `latency_level`: how urgent the events are where a host is behind, 1 (most) to LEVELS; 0: no
+    matter (P6).
+    """
 
     selector: str
     name: str = ""
+    latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0
 
 
 class Gather(Command, frozen=True):

@@ -51,7 +51,7 @@ class Reports:
     @property
     def settled(self) -> bool:
         """Whether a node that leaves may go."""
-        return self.clusters.left and not self.pending
+        return self.clusters.left and not self.pending and not len(self.hosting.intake.queue)
 
     def status(
         self,

@@ -27,6 +27,7 @@ from overlay.machine import Key
 from overlay.upper_tree.clients import MAX_ATTRIBUTES
 from overlay.upper_tree.owned import MAX_STRAYS
 from overlay.upper_tree.owner import MAX_DEAD
+from overlay.upper_tree.visit_queue import EVENTS_MOST
 from sim.checkers import Violation
 from sim.log_checks import LogWatch
 from sim.world import World
@@ -256,6 +257,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
         ("sessions", len(node.links._sessions) - len(node.links._resting), SESSIONS_MOST),
         ("sessions at rest", len(node.links._resting), RESTING_MOST),
+        ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

@@ -128,7 +128,7 @@ class Clients(Machine):
             predicate = compile_selector(command.selector)
             self._number += 1
             id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
-            placed = self.registrar.plan(id_, predicate)
+            placed = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))

@@ -18,6 +18,7 @@ from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import Slice
+from overlay.upper_tree.urgency import LatencyMap, types_of
 
 Joint = Groups[tuple[str, str], NodeId]
 """All registrations of a host, by (attribute, id), in groups by interested node."""
@@ -37,6 +38,7 @@ class HostedTree:
         self.slice = Slice(0, {})
         self.registrations: dict[str, tuple[Registration, Predicate]] = {}
         self.index: Index[str] = Index()  # empty in pivot routing
+        self.latency = LatencyMap()
         self._joint = joint
         self._starts: list[Cut] = []
 
@@ -74,7 +76,9 @@ class HostedTree:
 
     def install(self, registration: Registration, predicate: Predicate) -> None:
         """Match this from now on."""
+        self._forget_level(registration.id)
         self.registrations[registration.id] = (registration, predicate)
+        self.latency.add(registration.latency_level, types_of(predicate))
         if self._joint is None:
             self.index.add(registration.id, predicate)
         else:
@@ -83,11 +87,16 @@ class HostedTree:
 
     def uninstall(self, id_: str) -> None:
         """Match it no more."""
+        self._forget_level(id_)
         if self.registrations.pop(id_, None) is not None:
             if self._joint is None:
                 self.index.remove(id_)
             else:
                 self._joint.remove((self.attribute, id_))
+
+    def _forget_level(self, id_: str) -> None:
+        if (known := self.registrations.get(id_)) is not None:
+            self.latency.remove(known[0].latency_level, types_of(known[1]))
 
     def forget_foreign(self) -> None:
         """Drop registrations that overlap none of the own intervals any more."""

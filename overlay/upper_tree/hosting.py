@@ -17,6 +17,7 @@ from overlay.machine import Handlers, Key, Machine, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.hosted import HostedTree, Joint
+from overlay.upper_tree.intake import Intake, MatchDue
 from overlay.upper_tree.messages import (
     Assign,
     Assigned,
@@ -26,7 +27,7 @@ from overlay.upper_tree.messages import (
     Uninstall,
     Visit,
 )
-from overlay.upper_tree.visiting import VisitInHand
+from overlay.upper_tree.visiting import VisitInHand, check_visit
 
 HOP_BOUND = 64
 """Messages on a tree path after which an event is given back to its publisher as *moved*: far over
@@ -48,6 +49,7 @@ class Hosting(Machine):
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
+        self.intake = Intake(port, settings.tree, self.trees, self._serve)
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
         self._reigns: dict[
             Key, tuple[Key, int]
@@ -61,6 +63,7 @@ class Hosting(Machine):
             Install: self.on_install,
             Uninstall: self.on_uninstall,
             Visit: self.on_visit,
+            MatchDue: self.intake.on_match_due,
         }
 
     # --- what the owner says ---
@@ -151,6 +154,11 @@ class Hosting(Machine):
     # --- events ---
 
     def on_visit(self, sender: Peer, message: Visit) -> None:
+        """Events to be matched, now or when it is their turn (intake.py)."""
+        check_visit(message)
+        self.intake.take(message)
+
+    def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""
         visit = VisitInHand(self.port, message, self.joint, self.trees, self.fan_out)
         for attribute in message.attributes:

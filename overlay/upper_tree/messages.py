@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from matching import Interval
 from overlay.chord.messages import Cluster
-from overlay.client import Event
+from overlay.client import LEVELS, Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
 from overlay.upper_tree.summary import Summary
 
@@ -23,6 +25,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     subscriber: Peer
     selector: str  # what the host matches, as canonical text
     interval: Interval  # where in the value space it lies
+    latency_level: Annotated[int, msgspec.Meta(ge=0, le=LEVELS)] = 0  # 1 is most urgent; 0: none
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

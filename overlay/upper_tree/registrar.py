@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from matching import EVERYTHING, Interval, Predicate
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import attribute_key
@@ -110,9 +112,9 @@ class Registrar(Machine):
 
     # --- asked from above ---
 
-    def plan(self, subscription: str, predicate: Predicate) -> list[Placed]:
-        """Which registrations the subscription needs."""
-        return list(self._registrations(subscription, predicate))
+    def plan(self, subscription: str, predicate: Predicate, level: int = 0) -> list[Placed]:
+        """Which registrations the subscription needs, with its latency level."""
+        return list(self._registrations(subscription, predicate, level))
 
     def subscribe(self, subscription: str, new: list[Placed]) -> None:
         """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
@@ -127,25 +129,26 @@ class Registrar(Machine):
         else:
             self.port.emit(SubscriptionReady(subscription))
 
-    def _registrations(self, subscription: str, predicate: Predicate) -> Iterable[Placed]:
+    def _registrations(
+        self, subscription: str, predicate: Predicate, level: int
+    ) -> Iterable[Placed]:
+        def placed(id_: str, attribute: str, text: str, where: Interval) -> Placed:
+            me = self.port.me
+            return Placed(subscription, Registration(id_, attribute, me, text, where, level))
+
         for number, conjunction in enumerate(predicate.conjunctions):
             id_ = f"{subscription}/{number}"
             if self.settings.routing == "counting" and conjunction.constraints:
                 for attribute, constraint in conjunction.constraints.items():
                     text = constraint.predicate().text
-                    yield self._placed(subscription, id_, attribute, text, constraint.hull)
+                    yield placed(id_, attribute, text, constraint.hull)
                 continue
             pivots = conjunction.pivots()
             attribute, interval = (
                 choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
             )
             text = conjunction.predicate().text
-            yield self._placed(subscription, id_, attribute, text, interval)
-
-    def _placed(
-        self, subscription: str, id_: str, attribute: str, text: str, where: Interval
-    ) -> Placed:
-        return Placed(subscription, Registration(id_, attribute, self.port.me, text, where))
+            yield placed(id_, attribute, text, interval)
 
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription."""
@@ -234,7 +237,7 @@ class Registrar(Machine):
             interval = dict(conjunction.pivots()).get(better)
             if interval is None:
                 raise ProtocolError("a pivot that the conjunction has not")
-            new = Registration(id_, better, self.port.me, old.selector, interval)
+            new = msgspec.structs.replace(old, attribute=better, interval=interval)
             del self.placed[attribute, id_]
             moved.append(Placed(placed.subscription, new, final=True))
             self.placed[better, id_] = moved[-1]

@@ -51,6 +51,15 @@ def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
     return True if attribute == EVENT_TREE else event.attributes.get(attribute)
 
 
+def check_visit(visit: Visit) -> None:
+    """ProtocolError if an event has not the attribute of a tree that it visits."""
+    for attribute in visit.attributes:
+        if attribute != EVENT_TREE:
+            for event in visit.events:
+                if event.attributes.get(attribute) is None:
+                    raise ProtocolError("an event visits the tree of an attribute that it has not")
+
+
 class VisitInHand:
     """Collects what leaves, so that it leaves together. `joint` is None in counting routing."""
 
@@ -72,10 +81,6 @@ class VisitInHand:
 
     def take(self, attribute: str, tree: HostedTree) -> None:
         """All events of the visit, in one tree."""
-        if attribute != EVENT_TREE:
-            for event in self.visit.events:
-                if event.attributes.get(attribute) is None:
-                    raise ProtocolError("an event visits the tree of an attribute that it has not")
         if tree.is_whole:
             self.whole[attribute] = tree
             self._locate(tree, EVERYTHING)
@@ -85,7 +90,7 @@ class VisitInHand:
 
     def _route(self, attribute: str, tree: HostedTree, event: Event) -> None:
         value = value_in(event, attribute)
-        assert value is not None, "take has looked"
+        assert value is not None, "check_visit has looked"
         spot = place(value)
         span = tree.span(spot)
         if span is not None:

@@ -51,6 +51,8 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         return st.tuples(*[values(one) for one in kind.item_types])
     if isinstance(kind, inspect.DictType):
         return st.dictionaries(values(kind.key_type), values(kind.value_type), max_size=3)
+    if isinstance(kind, inspect.IntType) and kind.ge is not None:
+        return st.integers(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):
         return st.sampled_from(kind.values)
     plain = {
@@ -69,6 +71,14 @@ def test_a_place_that_no_order_has_is_refused(cut: list[Any]) -> None:
     """Compared with a true one it would be our own fault, and end the node."""
     location = ["mag", [1, 1], [cut, [3, 0, 0]], ["id", "host:1"]]
     body = msgspec.msgpack.encode([["Accepted", 1, [], [location]]])
+    with pytest.raises(ProtocolError):
+        CODEC.decode(body)
+
+
+@pytest.mark.parametrize("level", [-1, 6, 1.5, "1"])
+def test_a_latency_level_that_there_is_not_is_refused(level: object) -> None:
+    registration = ["s/0", "x", ["id", "host:1"], "x > 1", [[1, 0, 0], [3, 0, 0]], level]
+    body = msgspec.msgpack.encode([["Register", 1, [registration]]])
     with pytest.raises(ProtocolError):
         CODEC.decode(body)
 

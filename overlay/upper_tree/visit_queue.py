@@ -1,0 +1,76 @@
+"""What a host has still to match, the most urgent first, and nothing for ever (P6).
+
+A priority queue whose order is fixed when something comes in: at time t with level l it is due at
+t + l * `ageing`, and what is due first is served first. So the more urgent of two that came
+together goes first, and an event that has waited `ageing` seconds is as good as one of the next
+lower level that comes now. Nothing that comes more than (LEVELS - 1) * `ageing` later can
+overtake it: that is what keeps the less urgent from starving, however much of the urgent there is.
+With `ageing` 0 it is first in, first out.
+
+What has the same level stays in order. The queue is bounded in events and in bytes; who fills it
+sees to `is_full` (intake.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from overlay.client import Event
+from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.messages import Visit
+
+EVENTS_MOST = 8_192
+"""Events that may wait at one host. At the 30,000 events per second that a host matches
+(docs/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
+
+BYTES_MOST = 32 * 1024 * 1024
+"""Bytes of the events that may wait at one host; wild guess."""
+
+
+class VisitQueue:
+    """Visits by when they are due. Times are the Port's; levels are 1 (most urgent) and up."""
+
+    def __init__(self, ageing: float) -> None:
+        """`ageing`: seconds by which a level may be overtaken by the next more urgent one."""
+        self.ageing = ageing
+        self.events = 0
+        """Events that wait."""
+        self.bytes = 0
+        self._heap: list[tuple[float, int, int, Visit]] = []  # due, order, bytes, what
+        self._order = 0
+
+    def __len__(self) -> int:
+        """Visits that wait."""
+        return len(self._heap)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something has to be served before anything else may come in."""
+        return self.events > EVENTS_MOST or self.bytes > BYTES_MOST
+
+    def push(self, visit: Visit, level: float, now: float) -> None:
+        """Let a visit wait, whose events are all of this level."""
+        self._order += 1
+        self._put(now + level * self.ageing, self._order, visit)
+
+    def pop(self, most: int) -> Visit:
+        """The visit that is due first, or its first `most` events (at least one): the rest keeps
+        its place. IndexError if nothing waits."""
+        due, order, size, visit = heapq.heappop(self._heap)
+        self.events -= len(visit.events)
+        self.bytes -= size
+        most = max(1, most)
+        if len(visit.events) > most:
+            self._put(due, order, _part(visit, visit.events[most:]))
+            visit = _part(visit, visit.events[:most])
+        return visit
+
+    def _put(self, due: float, order: int, visit: Visit) -> None:
+        size = sum(weigh_event(event.attributes, event.payload) for event in visit.events)
+        self.events += len(visit.events)
+        self.bytes += size
+        heapq.heappush(self._heap, (due, order, size, visit))
+
+
+def _part(visit: Visit, events: tuple[Event, ...]) -> Visit:
+    return Visit(visit.origin, visit.hop, visit.attributes, events)
