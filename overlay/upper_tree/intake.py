@@ -5,8 +5,8 @@ it lasts, more comes in: it waits in the system's buffers of each connection, fi
 where nobody can tell what is urgent. So whoever has matched something asks for a timer that is due
 at once. What comes in until it fires came while the host was busy: it is put into the queue
 (visit_queue.py), which is cheap, so that all connections are read before the next event is matched.
-Then the timer's turn serves the most urgent, for a *slice* of time, and asks for the timer again if
-something is left. So the most that an urgent event waits is a slice, and what is read before it.
+Then the timer's turn serves a *slice* of it, the most urgent first, and asks for the timer again.
+So the most that an urgent event waits is a slice, and what is read before it.
 
 Nothing is refused, and nothing lost: where the queue is full its most urgent is served in the turn
 in which more came in. The host then reads less than it gets, and the links' credit and the
@@ -28,15 +28,23 @@ from overlay.upper_tree.pace import Pace, Pacing
 from overlay.upper_tree.urgency import MIDDLE, TYPE
 from overlay.upper_tree.visit_queue import VisitQueue
 
-SLICE = 0.01
-"""Seconds of matching in one turn, and so the time for which something urgent may go unseen: about
-ten times a turn's own cost (docs/performance.md), so that slices cost little."""
+SLICE_SHARE = 4
+"""A slice is this part of what waits: something urgent that comes overtakes the rest."""
 
-SLICE_LEAST, SLICE_MOST = 1, 1_024
-"""Events in a slice, whatever the service rate is."""
+SLICE_LEAST, SLICE_MOST = 4, 1_024
+"""Events in a slice. A turn costs about what matching four events does: a frame for each interested
+node, which it takes in a turn of its own. So small slices cost much; but the further behind a host
+is, the larger they are, and the less they cost. (Slices of so many milliseconds were tried: on a
+machine that had too much to do the host seemed slow, so slices became small, which made it slower.)
+Where nobody names a level nothing is urgent, and slices are the largest."""
 
-SLICE_FIRST = 256
-"""Events in a slice while the service rate is not known: one full visit (batches.py)."""
+GRADED_FOR = 1.0
+"""Seconds for which slices are small after the last event came whose subscribers name a level: a
+few times as long as what is urgent may be apart. Wild guess."""
+
+AT_ONCE = 256
+"""Events that a host which has nothing to do yet matches in the turn in which they come: one full
+visit (batches.py)."""
 
 
 class MatchDue(Timer, frozen=True):
@@ -62,13 +70,14 @@ class Intake:
         self._alarm = Alarm(port, MatchDue())
         self._began: float | None = None  # when the work began that the alarm follows
         self._served = 0  # events since then
+        self._graded_at = -GRADED_FOR  # when an event last came that somebody names a level for
 
     def take(self, visit: Visit) -> None:
         """A visit comes in: serve it now or later."""
         now = self.port.now
         self.pacing.arrived(len(visit.events), now)
         if self._began is None or (
-            self._began == now and not len(self.queue) and self._served < self._slice
+            self._began == now and not len(self.queue) and self._served < AT_ONCE
         ):
             self._serve(visit)
             return
@@ -100,8 +109,10 @@ class Intake:
 
     @property
     def _slice(self) -> int:
-        rate = self.pacing.service
-        return min(max(round(rate * SLICE), SLICE_LEAST), SLICE_MOST) if rate else SLICE_FIRST
+        """Events to be served in a turn."""
+        if self.port.now - self._graded_at > GRADED_FOR:
+            return SLICE_MOST
+        return min(max(self.queue.events // SLICE_SHARE, SLICE_LEAST), SLICE_MOST)
 
     def _serve(self, visit: Visit) -> None:
         if self._began is None:
@@ -112,9 +123,7 @@ class Intake:
 
     def _by_level(self, visit: Visit) -> dict[float, tuple[Event, ...]]:
         """The visit's events by how urgent they are in the trees that they visit."""
-        if not self.by_level:
-            return {MIDDLE: visit.events}
-        maps = [self.trees[a].latency for a in visit.attributes if a in self.trees]
+        maps = [tree.latency for a in visit.attributes if (tree := self.trees.get(a)) is not None]
         levels: dict[object, float] = {}
         found: dict[float, list[Event]] = {}
         for event in visit.events:
@@ -123,5 +132,9 @@ class Intake:
             if level is None:
                 named = [each for m in maps if (each := m.priority(kind)) is not None]
                 level = levels[kind] = min(named, default=MIDDLE)
+                if named:
+                    self._graded_at = self.port.now
             found.setdefault(level, []).append(event)
+        if not self.by_level or len(found) == 1:
+            return {next(iter(found), MIDDLE): visit.events}
         return {level: tuple(events) for level, events in found.items()}

@@ -7,7 +7,7 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.intake import SLICE_FIRST, MatchDue
+from overlay.upper_tree.intake import AT_ONCE, MatchDue
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
 from overlay.upper_tree.pace import PERIOD, Pacing
 from overlay.upper_tree.visit_queue import EVENTS_MOST
@@ -69,12 +69,12 @@ def test_a_host_that_keeps_up_matches_at_once() -> None:
 def test_the_urgent_overtake_where_a_host_is_behind() -> None:
     node = host()
     busy(node)
-    visit(node, 1, "cold", "none", "cold")
-    visit(node, 4, "none", "hot")
+    visit(node, 1, "cold", "none")
+    visit(node, 3, "none", "hot")
     assert served(node) == []
     tick(node)
-    assert served(node) == [5, 2, 4, 1, 3]  # who names no level is in the middle
-    assert node.port.counts["visits_queued"] == 5
+    assert served(node) == [4, 2, 3, 1]  # who names no level is in the middle
+    assert node.port.counts["visits_queued"] == 4
 
 
 def test_without_priority_it_is_first_in_first_out() -> None:
@@ -106,25 +106,33 @@ def test_what_waits_ages() -> None:
     assert served(node) == [1, 2]
 
 
-def test_a_slice_is_what_the_host_can_do_in_its_time() -> None:
+def test_a_slice_is_a_part_of_what_waits_so_that_the_urgent_overtake_the_rest() -> None:
     node = host()
-    node.hosting.intake.pacing.worked(450, 0.9)  # 5 in a slice of 10 ms
     busy(node)
-    visit(node, 1, *["cold"] * 20)
+    visit(node, 1, *["cold"] * 100)
     tick(node)
-    first = len(served(node))
-    assert 1 <= first <= 8
-    node.port.now += first / 500
-    visit(node, 50, "hot")
+    assert served(node) == list(range(1, 26))
+    visit(node, 500, "hot")
     tick(node)
-    assert served(node)[0] == 50
+    assert served(node)[0] == 500
 
 
-def test_a_turn_serves_a_slice_and_lets_the_rest_wait() -> None:
+def test_where_nobody_names_a_level_all_that_waits_is_served_in_one_turn() -> None:
     node = host()
-    visit(node, 0, *["cold"] * SLICE_FIRST)
+    node.hosting.trees["type"].uninstall("s/0")
+    node.hosting.trees["type"].uninstall("s/1")
+    visit(node, 0, "none")
+    node.port.now += 0.001
+    visit(node, 1, *["none"] * 100)
+    tick(node)
+    assert served(node) == list(range(101))
+
+
+def test_a_turn_serves_a_full_visit_at_once_and_lets_the_rest_wait() -> None:
+    node = host()
+    visit(node, 0, *["cold"] * AT_ONCE)
     visit(node, 1_000, "hot")
-    assert len(served(node)) == SLICE_FIRST
+    assert len(served(node)) == AT_ONCE
     tick(node)
     assert served(node) == [1_000]
 
