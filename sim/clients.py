@@ -35,6 +35,7 @@ class Subscription:
     selector: str
     name: str
     asked: float
+    level: int = 0  # its latency level
     identity: str = ""
     acknowledged: float | None = None
     ending: float | None = None  # unsubscribe was sent, or the client or its node went
@@ -92,7 +93,7 @@ class Clients:
         request = self.request()
         self.subscriptions.append(subscription)
         self._waiting[request] = subscription
-        return Subscribe(request, subscription.selector, subscription.name)
+        return Subscribe(request, subscription.selector, subscription.name, subscription.level)
 
     def unsubscribe(self, subscription: Subscription, now: float) -> Unsubscribe:
         """Note it; the command to send."""

@@ -20,6 +20,7 @@ from overlay.machine import Named, Peer
 from overlay.settings import Settings
 from sim.disk import Disk, DiskError
 from sim.network import Network
+from sim.processor import Processor
 from sim.recorder import Recorder
 from sim.traffic import Traffic
 
@@ -125,6 +126,8 @@ class SimDriver:
         self.name = name
         self.disk = disk
         self.alive = True
+        self.processor: Processor | None = None
+        """What its work costs; None: nothing."""
         self.sent = world.traffic.sent
         self._began = world.now
         self._ended = 0.0  # once it is not alive
@@ -134,11 +137,13 @@ class SimDriver:
         self._offset = clock - world.now
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
         self._paused = False
-        self._syncing = False
+        self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
+        self._stored = False  # in this turn
+        self._work = 0.0  # seconds that this turn costs
         self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
         self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
-        # what it does after it has stored something, until that is durable
+        # what it does after it has stored something, until that is durable; or all of its turn
         self._doomed: str | None = None  # how it dies at its next sync
 
     def run(self, node: Any) -> None:
@@ -185,6 +190,7 @@ class SimDriver:
         if self._paused or self._syncing:
             self._inputs.append(("on_frame", (connection, frame)))
             return
+        self._begin()
         self.node.on_frame(connection, frame)
         self._after()
 
@@ -237,8 +243,16 @@ class SimDriver:
         if self._stands:
             self._inputs.append((name, arguments))
             return
+        self._begin()
         getattr(self.node, name)(*arguments)
         self._after()
+
+    def _begin(self) -> None:
+        """A turn begins. Where it takes time, what it says leaves when that is over."""
+        if self.processor is not None:
+            self._work = self.processor.per_input
+            if self._held is None:
+                self._held = []
 
     def _catch_up(self) -> None:
         while self._inputs and self.alive and not self._stands:
@@ -252,9 +266,9 @@ class SimDriver:
             return
         if self._held is not None:
             self._syncing = True
-            if self._doomed is not None:
+            if self._stored and self._doomed is not None:
                 self._fall()
-            elif delay := self.disk.sync_time():
+            elif delay := self._work + (self.disk.sync_time() if self._stored else 0.0):
                 self._world.at(self._world.now + delay, self._synced)
             else:
                 self._synced()
@@ -276,12 +290,15 @@ class SimDriver:
             self._world.at(at, self._tick, at)
 
     def _synced(self) -> None:
-        """The disk has answered: what waited for it may leave, and come in."""
+        """The work is done and the disk has answered: what waited for it may leave, and come in."""
         if not self.alive:
             return
         self._syncing = False
+        self._work = 0.0
         try:
-            self.disk.sync()
+            if self._stored:
+                self._stored = False
+                self.disk.sync()
         except DiskError as error:
             self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
             self._world.crash(self.name)
@@ -308,6 +325,7 @@ class SimDriver:
         self._tick_at = -1.0
         deadline = self.node.deadline()
         if deadline is not None and deadline <= self.clock():  # else it has moved away meanwhile
+            self._begin()
             self.node.on_tick()
         self._after()
 
@@ -340,7 +358,9 @@ class SimDriver:
         self._replies.append((client, reply))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        """One trace record."""
+        """One trace record; what it tells of work is charged."""
+        if self.processor is not None:
+            self._work += self.processor.cost(kind, fields)
         self._world.recorder.write(self.disk.node, kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
@@ -350,6 +370,7 @@ class SimDriver:
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Durable at the end of the turn; what the node says from now on waits for it."""
         self.disk.store(*records, anew=anew)
+        self._stored = True
         if self._held is None:
             self._held = []
 

@@ -88,6 +88,7 @@ class Run:
         self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
         self.world.network.conditions = scenario.network
         self.world.disk_conditions = scenario.disk
+        self.world.processor = scenario.processor
         self.violations: list[Violation] = []
         self.grown_at = 0.0
         """When all first nodes were ready: a timeline begins."""

@@ -9,6 +9,7 @@
     settings: {tree: {routing: counting, split_at: 16}}
     network: {loss: 0.02, latency_high: 0.2, node_bandwidth: 1000000}   # bytes per second
     disk: {sync_low: 0.001, sync_high: 0.02}                            # sim/disk.py
+    processor: {per_match: 0.0005}                                      # sim/processor.py
     faults:                      # times are seconds after the first event
       - {at: 2, do: crash, nodes: [5]}
       - {at: 3, do: drain, role: broker}
@@ -43,6 +44,7 @@ from overlay.settings import Settings
 from sim.disk import DiskConditions
 from sim.lean.load import LoadShape
 from sim.network import Conditions
+from sim.processor import Processor
 from sim.workload import Shape
 
 Count = Annotated[int, Meta(ge=0, le=10_000_000)]
@@ -131,6 +133,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: Settings = Settings()
     network: Conditions = Conditions()
     disk: DiskConditions = DiskConditions()
+    processor: Processor | None = None  # absent: work takes no time
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
     # absent: see `gap`

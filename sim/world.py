@@ -30,6 +30,7 @@ from sim.clients import Clients, Publication, Subscription
 from sim.disk import Disk, DiskConditions, DiskDamagedError, DiskError
 from sim.driver import CLOCKS, NodeBuilder, SimDriver
 from sim.network import Network
+from sim.processor import Processor
 from sim.recorder import EPOCH, Recorder
 from sim.traffic import Traffic
 from traces.writer import OpenFile
@@ -71,6 +72,8 @@ class World:
         """What was done to the world, and when, in words."""
         self.disk_conditions = DiskConditions()
         """Of disks that begin from now on."""
+        self.processor: Processor | None = None
+        """Of processes that begin from now on; None: their work takes no time."""
         self.directory: dict[str, tuple[str, ...]] = {}
         """The phone book: what nodes told of addresses."""
         self._peer_lists: dict[str, tuple[str, ...]] = {}
@@ -186,10 +189,10 @@ class World:
     # --- clients ---
 
     def subscribe(
-        self, node: str, selector: str, name: str = "", client: int = CLIENT
+        self, node: str, selector: str, name: str = "", client: int = CLIENT, level: int = 0
     ) -> Subscription:
         """Subscribe at `node`; the acknowledgement comes later."""
-        subscription = Subscription(node, client, selector, name, self.now)
+        subscription = Subscription(node, client, selector, name, self.now, level)
         self.drivers[node].command(client, self.clients.subscribe(subscription))
         return subscription
 
@@ -297,6 +300,7 @@ class World:
         whose = disk.node if disk.node in self._wiped else name
         rng = self.generator(f"{whose}/{disk.incarnation}")
         driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
+        driver.processor = self.processor
         if name in self.drivers:
             self._lived += self.drivers[name].lived
         self.drivers[name] = driver
