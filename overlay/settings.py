@@ -67,7 +67,8 @@ class RingSettings(Group, frozen=True):
     successors: Count = 4  # Zave: longer than the number of simultaneous failures; wild guess
     stabilise: Seconds = 1.0  # wild guess
     fix_fingers: Seconds = 5.0  # wild guess
-    lookup_timeout: Seconds = 2.0  # then asked again another way
+    lookup_timeout: Seconds = 1.0  # then asked again another way: by then a cluster whose primary
+    # fell silent looks for another (election.suspect_after)
     found_after: Seconds = 5.0  # no peer answered for so long: found a ring (DESIGN.md, Found)
     known_clusters: Count = 256  # cached descriptions; wild guess
 

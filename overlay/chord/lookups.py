@@ -5,6 +5,9 @@ key are coalesced: however many ask, one is under way. One that is not answered 
 first step turns out to be dead, is tried again along another way, and after some tries given up
 with OwnerUnknown: the ring is being repaired, and the caller decides whether to ask again.
 
+A member of the owner's cluster keeps what it should pass on to a primary that does not answer,
+until there is another one (*bufferMessageList*, P4).
+
 Only the owner's own word is an answer. Descriptions on the way are hints, old ones cost hops: the
 former owner of an arc knows to whom it gave it, so that stale knowledge leads forward.
 """
@@ -27,6 +30,11 @@ TRIES = 4
 
 MOST_LOOKUPS = 4_096
 """Lookups under way at a time; wild guess. (A publisher waits for them anyway.)"""
+
+
+MOST_KEPT = 1_024
+"""Lookups that wait at a member for another primary; then the oldest is dropped (its origin tries
+again). Wild guess."""
 
 
 class LookupTimeout(Timer, frozen=True):
@@ -56,6 +64,7 @@ class Lookups:
         self._by_key: dict[Key, Lookup] = {}
         self._by_number: dict[int, Lookup] = {}
         self._count = 0
+        self._kept: dict[tuple[NodeId, int], Find] = {}  # by origin and number
 
     def find(self, key: Key, wanted: bool = True) -> None:
         """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
@@ -103,6 +112,13 @@ class Lookups:
                 self._finish(lookup)
                 if lookup.wanted:
                     self.port.emit(OwnerFound(lookup.key, self.place.own, 0))
+        self.led()
+
+    def led(self) -> None:
+        """The own cluster has a primary, perhaps another one: what waited for it goes on."""
+        kept, self._kept = self._kept, {}
+        for message in kept.values():
+            self.on_find(self.port.me, message)
 
     def on_timeout(self, timer: LookupTimeout) -> None:
         """Another way, or none."""
@@ -116,12 +132,21 @@ class Lookups:
         if own is not None and self.place.owns(message.key):
             self.port.send(message.origin, FindReply(message.number, own, message.hop))
             return
+        if self.place.waits(message.key):
+            self._keep(message)
+            return
         peer = self.place.route(message.key, avoid=(sender.id, message.origin.id))
         peer = peer or self.place.route(message.key, avoid=(message.origin.id,))
         if peer is None or message.hop >= MOST_HOPS:
             self.port.count("lookups_dropped")
             return
         self.port.send(peer, Find(message.key, message.origin, message.number, message.hop + 1))
+
+    def _keep(self, message: Find) -> None:
+        self._kept[message.origin.id, message.number] = message
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+            self.port.count("lookups_dropped")
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
         """The owner's word."""

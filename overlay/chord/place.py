@@ -88,7 +88,7 @@ class Place:
         Nodes that lately did not answer are taken only when there is no other way.
         """
         spare: Peer | None = None
-        for peer in self._ways(key):
+        for peer in self._ways(key, avoid):
             if peer.id == self.port.me.id or peer.id in avoid:
                 continue
             if self.known.reachable(peer, self.port.now):
@@ -101,7 +101,14 @@ class Place:
         yield from self.pointers.successors
         yield from self.known.after(self.pointers.own)
 
-    def _ways(self, key: Key) -> Iterator[Peer]:
+    def waits(self, key: Key) -> bool:
+        """Whether the key is our own cluster's, whose primary does not answer: another one will."""
+        own = self.own
+        if own is None or self.serving or not own.owns(key):
+            return False
+        return not self.known.reachable(own.primary, self.port.now)
+
+    def _ways(self, key: Key, avoid: Container[NodeId]) -> Iterator[Peer]:
         """Ways towards `key`, the best first."""
         if self.own is not None and not self.serving:
             yield self.own.primary
@@ -110,7 +117,10 @@ class Place:
             yield predecessor.primary
         owner = self.known.owner(key)
         if owner is not None:
-            yield owner.primary
+            primary = owner.primary
+            yield primary
+            if primary.id in avoid or not self.known.reachable(primary, self.port.now):
+                yield from owner.members()[1:]  # who will know the next one, or be it
         for cluster in self.known.before(key):
             if self.serving and not between(cluster.key, self.pointers.own, key):
                 break  # going backwards around the ring, past ourselves: no progress

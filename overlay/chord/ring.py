@@ -82,11 +82,14 @@ class Ring(Machine):
         self.lookups.find(key)
 
     def owner(self, key: Key) -> Cluster | None:
-        """Who owned `key` when it was last heard of; costs no message and may be out of date."""
+        """Who owned `key` when it was last heard of; costs no message and may be out of date. None
+        as well while its primary does not answer: to be looked up, there may be another."""
         own = self.place.own
         found = own if own is not None and own.owns(key) else self.place.known.owner(key)
         if found is not None and found.primary.id == self.port.me.id and not self.place.serving:
             return None  # this node led before it was started again
+        if found is not None and not self.place.known.reachable(found.primary, self.port.now):
+            return None
         return found
 
     def learn(self, cluster: Cluster) -> None:
@@ -143,6 +146,7 @@ class Ring(Machine):
         place.serving, place.own = False, cluster
         if cluster is not None:
             place.learn(cluster)
+        self.lookups.led()
 
     def outside(self) -> None:
         """This node has given its ring up, and knows no other yet."""

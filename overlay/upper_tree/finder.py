@@ -17,8 +17,9 @@ from typing import Protocol
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.keys import attribute_key
+from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFound, WalkLost
-from overlay.machine import Alarm, Handlers, Machine, Peer, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.cluster_view import RingView
@@ -53,12 +54,13 @@ ASKED_MOST = 1_024
 class Search:
     """One attribute that is looked for."""
 
-    __slots__ = ("again_at", "asked_at", "hops", "redirects", "stage")
+    __slots__ = ("again_at", "asked", "asked_at", "hops", "redirects", "stage")
 
     def __init__(self, stage: str) -> None:
         self.stage = stage  # walk, find (the owner), ask (the owner)
         self.hops = 0  # messages so far
         self.again_at = 0.0  # when to try once more (find, ask)
+        self.asked: NodeId = ""  # the owner that was asked last
         self.asked_at: float | None = None  # when an owner was first asked
         self.redirects = 0  # owners that named another one
 
@@ -90,6 +92,7 @@ class Finder(Machine):
             TreeAnswer: self.on_tree_answer,
             NotOwner: self.on_not_owner,
             Recall: self.on_recall,
+            LinkDown: self.on_link_down,
             AskAgain: self.on_ask_again,
         }
 
@@ -120,14 +123,14 @@ class Finder(Machine):
         questions: dict[str, tuple[Peer, list[str]]] = {}
         for attribute in attributes:
             search = self.searches.setdefault(attribute, Search("find"))
-            search.again_at = self.port.now + self.settings.tree.retry
             key = attribute_key(attribute)
             owner = self.ring.owner(key)
             if owner is None:
-                search.stage = "find"
-                self.ring.find(key)
+                self._find(attribute, search)
             else:
                 search.stage = "ask"
+                search.asked = owner.primary.id
+                search.again_at = self.port.now + self.settings.ring.lookup_timeout
                 search.hops += 1
                 if search.asked_at is None:
                     search.asked_at = self.port.now
@@ -143,6 +146,11 @@ class Finder(Machine):
         for attribute in attributes:
             self.searches.setdefault(attribute, Search("find")).again_at = self.port.now + PAUSE
         self._again.within(PAUSE)
+
+    def _find(self, attribute: str, search: Search) -> None:
+        search.stage = "find"
+        search.again_at = self.port.now + self.settings.tree.retry
+        self.ring.find(attribute_key(attribute))
 
     def ask_summaries(self, attributes: Iterable[str]) -> None:
         """Ask the owners what is in these trees. Nothing waits for the answer."""
@@ -253,6 +261,12 @@ class Finder(Machine):
         self.locations.recall(message.attribute, sender.id, doubt_until)
         self.port.send(sender, Recalled(message.attribute, message.number))
 
+    def on_link_down(self, event: LinkDown) -> None:
+        """An owner that was asked is lost: its cluster will have another primary."""
+        for attribute, search in self.searches.items():
+            if search.stage == "ask" and search.asked == event.peer.id:
+                self._find(attribute, search)
+
     def on_ask_again(self, timer: AskAgain) -> None:
         """What was not answered in time is asked once more, through a fresh lookup."""
         self._again.rang()
@@ -264,9 +278,7 @@ class Finder(Machine):
         for attribute in due:
             search = self.searches[attribute]
             if search.stage == "ask":
-                search.stage = "find"
-                search.again_at = self.port.now + self.settings.tree.retry
-                self.ring.find(attribute_key(attribute))
+                self._find(attribute, search)
         self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
         if self.searches:
             self._again.within(PAUSE)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingKnown
 from overlay.chord.keys import key_of
-from overlay.chord.lookups import MOST_HOPS, MOST_LOOKUPS
+from overlay.chord.lookups import MOST_HOPS, MOST_KEPT, MOST_LOOKUPS
 from overlay.chord.messages import (
     Find,
     FindReply,
@@ -206,6 +206,7 @@ def test_hops_grow_with_the_logarithm_of_the_clusters() -> None:
 def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
     world = grown(2, nodes=24, clusters=4)
     asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    asker.ring.place.settings = RingSettings(lookup_timeout=2.0)
     key = KEYS[3]
     (owner,) = world.owners(key)
     for node in world.primaries():
@@ -222,8 +223,43 @@ def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
     )
     find(world, asker, key)
     world.run(world.DEAD_AFTER + 0.3)  # well before the time-out of the lookup
-    assert asker.ring.settings.lookup_timeout > world.DEAD_AFTER + 0.3
+    assert asker.ring.place.settings.lookup_timeout > world.DEAD_AFTER + 0.3
     assert len(asker.answers(key)) == 1
+
+
+def test_a_lookup_waits_at_a_member_for_the_next_primary() -> None:
+    world = grown(4, nodes=12, clusters=1)
+    (old,) = world.primaries()
+    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    key = KEYS[0]
+    find(world, asker, key)
+    world.run(2)
+    assert asker.ring.owner(key) == old.clusters.cluster
+    world.crash(old)
+    world.run(world.DEAD_AFTER + 0.05)  # everybody knows, nobody is elected
+    assert asker.ring.owner(key) is None
+    assert not world.primaries()
+    world.sent.clear()
+    find(world, asker, key)
+    world.run(0.9)  # less than the time-out of a lookup
+    (new,) = world.primaries()
+    answer = asker.answers(key)[1]
+    assert isinstance(answer, OwnerFound)
+    assert answer.cluster.primary == new.peer
+    assert len(messages(world, Find)) <= 2  # to a member, and from there to the new primary
+    assert asker.ring.owner(key) == new.clusters.cluster
+
+
+def test_what_waits_for_a_primary_is_bounded() -> None:
+    world = grown(4, nodes=12, clusters=1)
+    (old,) = world.primaries()
+    member = next(n for n in world.nodes.values() if n.clusters.role == "broker")
+    world.cut_link(member, old)  # from this one alone: nobody else is elected
+    world.run(world.DEAD_AFTER + 0.05)
+    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    for number in range(MOST_KEPT + 3):
+        member.ring.lookups.on_find(asker.peer, Find(KEYS[0], asker.peer, number, 1))
+    assert member.port.counters["lookups_dropped"] == 3
 
 
 def test_a_lookup_that_was_passed_to_a_dead_node_takes_another_way() -> None:

@@ -10,6 +10,7 @@ import pytest
 from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
+from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFound, WalkLost
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
@@ -196,9 +197,9 @@ def test_a_question_without_an_answer_is_asked_again_after_a_fresh_lookup() -> N
     node.ring.learn(cluster_of("o"))
     node.finder.ask_ring(["x"])
     assert node.asked() == [("o", ("x",))]
-    node.port.advance(2.9)
-    assert node.asked() == []
-    node.port.advance(0.4)
+    node.port.advance(0.7)
+    assert node.asked() == node.ring.asked == []
+    node.port.advance(0.6)
     assert node.ring.asked == [attribute_key("x")]
     node.ring.answer("x", cluster_of("o2", version=(2, 1)))
     assert node.asked() == [("o2", ("x",))]
@@ -228,6 +229,16 @@ def test_an_owner_that_refuses_names_a_better_one() -> None:
     node.port.advance(0.6)
     node.ring.answer("x", better)
     assert ("o2", ("x",)) in node.asked()
+
+
+def test_an_owner_that_is_lost_is_looked_up_at_once() -> None:
+    s = Seeker()
+    s.ring.clusters = [part("o", "a"), part("p", "b")]
+    s.finder.ask_ring(["a", "b"])
+    s.port.hear(LinkDown(peer("o"), "gone", False))
+    assert s.ring.asked == [attribute_key("a")]
+    s.ring.answer("a", part("q", "a"))
+    assert s.asked()[-1] == ("q", ("a",))
 
 
 def test_a_ring_that_does_not_answer_is_asked_again() -> None:
