@@ -6,7 +6,7 @@ that hosts trees, or a whole cluster of three beside another one) and tells, for
 and rate, the median and the longest of
 
 * `first_s`: seconds from the kill to the first correct delivery of an event that was published
-  after it and needed the killed node (recovery_trial.py says which do);
+  after it and needed the killed node (sim/recovery/plan.py says which do);
 * `all_s`: … until that holds for everything that needed it;
 * `subscribe_s`: … to the delivery to a subscription that was asked for right after the kill;
 * `gap_s`: the longest time in which any flow of events was silent;
@@ -22,21 +22,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.recovery_trial import KILLS, Trial, TrialError
+from bench.recovery_trial import Trial
 from cli.demo.errors import DemoError
+from sim.recovery.plan import KILLS, TrialError
+from sim.recovery.verdict import TIMES, Row, is_good, summary
 from wire.client import ControlError
-
-Row = dict[str, Any]
-
-TIMES = ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s", "held_back_s")
-SUMS = ("published", "lost_before", "lost_after", "duplicates", "spurious")
 
 
 class Progress:
@@ -59,25 +54,6 @@ class Progress:
         print(f"{end}{text}", file=sys.stderr, flush=True)
 
 
-def summary(kill: str, rate: float, trials: Sequence[Row]) -> Row:
-    """One row of the table from the repetitions that could be measured."""
-    row: Row = {"kill": kill, "rate": rate, "times": len(trials)}
-    for name in TIMES:
-        seen = [trial[name] for trial in trials if trial[name] is not None]
-        row[name] = {
-            "median": round(statistics.median(seen), 3) if seen else None,
-            "most": max(seen) if seen else None,
-        }
-    row.update((name, sum(trial[name] for trial in trials)) for name in SUMS)
-    row["failed"] = sum(not trial["recovered"] for trial in trials)
-    row["trials"] = list(trials)
-    return row
-
-
-def is_good(row: Row) -> bool:
-    return row["times"] > 0 and not row["failed"] + row["duplicates"] + row["spurious"]
-
-
 def table(rows: Sequence[Row]) -> None:
     print(
         "kill      rate  times   first_s         all_s           subscribe_s     gap_s"
@@ -85,7 +61,7 @@ def table(rows: Sequence[Row]) -> None:
     )
     for row in rows:
         shown = ""
-        for name in TIMES[:-1]:
+        for name in TIMES:
             each = row[name]
             pair = "-" if each["median"] is None else f"{each['median']:.2f} <= {each['most']:.2f}"
             shown += f"{pair:<16}"

@@ -1,13 +1,7 @@
 """One kill in an overlay of real processes on loopback (bench/recovery.py).
 
-Publisher and subscribers are clients of nodes that are in no cluster, so what is measured is the
-recovery of the overlay and not the loss of a client's own node. All flows belong to the cluster of
-which somebody is killed; hosts are told to have little room, so that the trees are spread over the
-match brokers. What needs the killed are the flows whose trees they host. A primary or a standby of
-a full cluster hosts nothing; there, and where a whole cluster is killed, it is two probes as well,
-which begin at the kill. *lookup* is an event of a tree that has a subscription and that its
-publisher does not know yet, so the tree's owner has to be asked; *subscribe* is a new subscription
-of a new tree, and after its SUBACK an event for it.
+Whom it hits and what needs them is told in sim/recovery/plan.py, which the simulated trial follows
+as well.
 """
 
 from __future__ import annotations
@@ -20,11 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from bench.recovery_flows import FLOWS, Publisher, Subscriber, Verdict, judge, selector, wait_until
+from bench.recovery_flows import Publisher, Subscriber, wait_until
 from cli.demo.overlay import NodeProcess, Overlay
-from overlay.chord.keys import attribute_key, in_arc
 from overlay.client import (
     ClusterInfo,
     GetRing,
@@ -36,75 +29,32 @@ from overlay.client import (
     Subscribed,
     Where,
 )
+from sim.recovery.plan import (
+    AFTER,
+    FLOWS,
+    GIVE_UP,
+    OUTSIDE,
+    PROBED,
+    QUIET,
+    WARM,
+    TrialError,
+    members,
+    names,
+    plan,
+    selector,
+    settings,
+    shape,
+)
+from sim.recovery.verdict import Verdict, judge
 from wire.client import ControlClient, ControlError
 
 SETTLE: Final = 60.0
 """Seconds for clusters to fill, and for trees to find their hosts. Wild guess."""
 
-WARM: Final = 2.0
-"""Seconds of publishing before the kill."""
-
-AFTER: Final = 4.0
-"""Seconds of publishing after the kill at least, so that what goes wrong late is seen, too."""
-
-GIVE_UP: Final = 45.0
-"""Seconds after which what has not come back counts as gone."""
-
-QUIET: Final = 1.5
-"""Seconds without a delivery, and with nothing pending, after which nothing more is expected."""
-
-OUTSIDE: Final = 3
-"""Nodes in no cluster: the publisher's and two subscribers'."""
-
-CLUSTERS: Final = {"cluster": (2, 3)}
-"""Kill -> number of clusters and their size; else one of the usual size."""
-
-ROOM: Final = 4
-"""Registrations that a host is to have: three flows, so all three match brokers are needed."""
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 """So that the nodes run the code beside this file, wherever Canopy is installed."""
 
-KILLS: Final = ("primary", "standby", "broker", "cluster")
-
 Say = Callable[[str], None]
-
-
-class TrialError(Exception):
-    """The overlay did not come into the state that the trial needs."""
-
-
-class Plan(NamedTuple):
-    """Whom to kill, and what they are needed for."""
-
-    victims: tuple[str, ...]
-    needing: tuple[str, ...]
-    """Flows whose trees they host."""
-
-
-def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> Plan:
-    """Whom to kill in `cluster`; `hosts`: flow -> host of its tree."""
-    if kill == "cluster":
-        victims = members(cluster)
-    elif kill == "broker":
-        served = list(hosts.values())
-        victims = tuple(sorted(cluster.brokers, key=served.count)[-1:])
-    else:
-        victims = (cluster.primary if kill == "primary" else cluster.standby,)
-    if not victims or not all(victims):
-        raise TrialError(f"there is no {kill} to kill")
-    return Plan(victims, tuple(flow for flow, host in hosts.items() if host in victims))
-
-
-def members(cluster: ClusterInfo) -> tuple[str, ...]:
-    found = (cluster.primary, cluster.standby, *cluster.brokers)
-    return tuple(node for node in found if node)
-
-
-def names(cluster: ClusterInfo, kind: str) -> Iterator[str]:
-    """Attributes that `cluster` owns."""
-    every = (f"{kind}{number}" for number in itertools.count())
-    return (name for name in every if in_arc(attribute_key(name), cluster.start, cluster.key))
 
 
 @contextlib.contextmanager
@@ -127,7 +77,7 @@ class Trial:
         self.rate = rate
         self.out = out
         self.say = say
-        self.clusters, self.size = CLUSTERS.get(kill, (1, 5))
+        self.clusters, self.size = shape(kill)
         self.subscribers: list[Subscriber] = []
         self.stack = ExitStack()
 
@@ -137,14 +87,15 @@ class Trial:
             (self.out / name).mkdir(parents=True)
         count = self.clusters * self.size + OUTSIDE
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        settings = {
+        wanted = settings(self.kill)
+        environment = {
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-            "CANOPY_TREE__HOST_ENTRIES": str(ROOM),
-            "CANOPY_CLUSTER__SIZE": str(self.size),
-            "CANOPY_CLUSTER__SPLIT_TREES": str(FLOWS + 4),
+            "CANOPY_TREE__HOST_ENTRIES": str(wanted.tree.host_entries),
+            "CANOPY_CLUSTER__SIZE": str(wanted.cluster.size),
+            "CANOPY_CLUSTER__SPLIT_TREES": str(wanted.cluster.split_trees),
         }
         with self.stack:
-            with variables(settings):
+            with variables(environment):
                 overlay = Overlay(count, self.out, ["--no-trace"], None)
                 self.nodes = self.stack.enter_context(overlay).nodes
                 overlay.start(lambda n: self.say(f"{n} of {count} nodes started"))
@@ -173,7 +124,7 @@ class Trial:
         killed_at = self._kill(found.victims)
         probe.start()
         publisher.one(once, lookup)
-        probes = () if self.kill == "broker" else (lookup, late)
+        probes = (lookup, late) if self.kill in PROBED else ()
 
         def verdict() -> Verdict:
             arrivals = [one for each in self.subscribers for one in list(each.arrivals)]

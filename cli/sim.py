@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.sim_figure import figure
+from cli.sim_recovery import recovery
 from cli.sim_replay import replay
 from cli.sim_routing import routing
 from cli.sim_shrink import save_option, shrink_option, tell_bad
@@ -35,6 +36,7 @@ def sim() -> None:
 sim.add_command(soak)
 sim.add_command(figure)
 sim.add_command(replay)
+sim.add_command(recovery)
 sim.add_command(routing)
 
 

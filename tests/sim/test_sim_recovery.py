@@ -1,14 +1,22 @@
-"""The recovery bench: its verdict sees what it is to see; victims are those that are meant."""
+"""Recovery: the verdict sees what it is to see; victims are those that are meant."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
 
-from bench.recovery import is_good, summary
-from bench.recovery_flows import Arrival, Sent, Verdict, judge
-from bench.recovery_trial import TrialError, names, plan
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from cli.sim_recovery import recovery
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.client import ClusterInfo
+from sim.recovery.picture import draw
+from sim.recovery.plan import TrialError, names, plan
+from sim.recovery.report import Plan, Report, measure
+from sim.recovery.verdict import Arrival, Sent, Verdict, is_good, judge, summary
+from wire.codec import WireCodec
 
 KILL = 100.0
 
@@ -64,13 +72,13 @@ def test_duplicates_and_spurious_deliveries_are_seen(
 ) -> None:
     found = judged(*ALL, more)
     assert (found.duplicates, found.spurious) == wanted
-    row = {"recovered": True, "held_back_s": 0.0, **found.as_row()}
+    row = {"recovered": True, **found.as_row()}
     assert not is_good(summary("primary", 500.0, [row]))
 
 
 def test_a_repetition_that_did_not_recover_is_no_success() -> None:
     def row(recovered: bool) -> dict[str, object]:
-        return {"recovered": recovered, "held_back_s": 0.0, **judged(*ALL).as_row()}
+        return {"recovered": recovered, **judged(*ALL).as_row()}
 
     assert is_good(summary("primary", 500.0, [row(True), row(True)]))
     assert not is_good(summary("primary", 500.0, [row(True), row(False)]))
@@ -98,3 +106,43 @@ def test_flows_are_the_clusters_own() -> None:
     found = names(cluster, "flow")
     for name in (next(found), next(found)):
         assert in_arc(attribute_key(name), cluster.start, cluster.key)
+
+
+def simulated(kill: str, rate: float = 200.0) -> Report:
+    return measure(Plan((kill,), (rate,), 8, 1, 3), WireCodec())
+
+
+def test_flows_through_a_broker_that_dies_in_the_simulator_come_back() -> None:
+    (row,) = simulated("broker").rows
+    assert is_good(row)
+    (trial,) = row["trials"]
+    assert trial["published"] > 1_000
+    assert 0.0 < trial["first_s"] <= trial["all_s"] < 1.5
+    assert trial["lost_after"] == 0
+
+
+def test_a_simulated_recovery_is_a_function_of_its_seed() -> None:
+    one, other = (msgspec.json.encode(simulated("standby")) for _ in range(2))
+    assert one == other
+
+
+def test_what_does_not_come_back_is_told_and_drawn(tmp_path: Path) -> None:
+    report = simulated("standby")
+    first = report.rows[0]
+    gone = {"median": None, "most": None}
+    report.rows.append({**first, "rate": 400.0, "all_s": gone, "failed": 1})
+    assert not is_good(report.rows[1])
+    with (tmp_path / "picture.svg").open("wb") as file:
+        draw(report, file)
+    assert "the paper" in (tmp_path / "picture.svg").read_text()
+
+
+def test_the_command_tells_rows_and_writes_both_files(tmp_path: Path) -> None:
+    arguments = ["--kill", "standby", "--rate", "100", "--nodes", "8", "--times", "1", "--quiet"]
+    done = CliRunner().invoke(recovery, [*arguments, "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "recovery.json").read_text())
+    assert found["rows"][0]["first_s"]["median"] is not None
+    assert (tmp_path / "recovery.svg").exists()
+    assert CliRunner().invoke(recovery, ["--rate", "fast"]).exit_code == 2

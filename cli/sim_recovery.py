@@ -1,0 +1,139 @@
+"""`canopy sim recovery`: how long the simulated overlay takes to recover from a loss.
+
+The computation is sim/recovery's; here are its options, its table and its picture.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sim.recovery.report import Report
+
+KILLS = ("primary", "standby", "broker", "cluster", "link")
+
+
+def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> tuple[float, ...]:
+    """Numbers with commas in between. Raises click.BadParameter."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of numbers such as 500,1000") from None
+    if not all(1 <= rate <= 100_000 for rate in found):
+        raise click.BadParameter("rates are 1 to 100000 events per second")
+    return found
+
+
+@click.command()
+@click.option(
+    "--kill",
+    "kills",
+    multiple=True,
+    type=click.Choice(KILLS),
+    help="What is lost (repeatable; without it all of them).",
+)
+@click.option(
+    "--rate",
+    "rates",
+    callback=rates_of,
+    default="500,1000,2000,4000",
+    show_default=True,
+    help="Events per second.",
+)
+@click.option("--nodes", type=click.IntRange(8, 10_000), default=12, show_default=True)
+@click.option("--times", type=click.IntRange(1, 1_000), default=3, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="The first of `times` seeds.")
+@click.option("--silent", is_flag=True, help="Machines die, too: nobody is told (a power cut).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for recovery.json and recovery.svg.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+def recovery(
+    kills: tuple[str, ...],
+    rates: tuple[float, ...],
+    as_json: bool,
+    out: Path | None,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Lose a primary, a standby, a match broker, a whole cluster or a link while events flow: how
+    long until what needed it is delivered again, and what is lost?
+
+    docs/recovery.md says what is measured; `python -m bench.recovery` does it to real processes.
+    The exit code is 1 if something did not recover, or was delivered twice or wrongly.
+
+    \b
+    canopy sim recovery
+    canopy sim recovery --kill primary --rate 2000 --times 30 --json
+    canopy sim recovery --silent --out build/recovery
+    """
+    import msgspec
+
+    from sim.recovery.report import Plan, measure
+    from sim.recovery.verdict import is_good
+    from wire.codec import WireCodec
+
+    plan = Plan(kills or KILLS, rates, **options)
+    report = measure(plan, WireCodec(), show_nothing if quiet else show)
+    text = msgspec.json.format(msgspec.json.encode(report), indent=2)
+    if out is not None:
+        from sim.recovery.picture import draw
+
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "recovery.json").write_bytes(text + b"\n")
+        with (out / "recovery.svg").open("wb") as file:
+            draw(report, file)
+    if as_json:
+        click.echo(text.decode())
+    else:
+        print_report(report)
+        if out is not None:
+            click.echo(f"written to {out / 'recovery.json'} and .svg")
+    return 0 if all(map(is_good, report.rows)) else 1
+
+
+def show(what: str, share: float) -> None:
+    """Progress."""
+    click.echo(f"{share:4.0%}  {what}", err=True)
+
+
+def show_nothing(what: str, share: float) -> None:
+    """No progress."""
+
+
+def print_report(report: Report) -> None:
+    """A table for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    def pair(each: dict[str, float | None]) -> str:
+        if each["median"] is None:
+            return "-"
+        return f"{each['median']:.2f} ≤ {each['most']:.2f}"
+
+    table = Table(title="Seconds, median ≤ longest; events", title_justify="left")
+    for name in ("lost", "rate", "first", "all", "new subscription", "longest gap", "late until"):
+        table.add_column(name, justify="left" if name == "lost" else "right")
+    for name in ("events lost before, after", "twice", "spurious", "recovered"):
+        table.add_column(name, justify="right")
+    for row in report.rows:
+        times = [row[n] for n in ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")]
+        table.add_row(
+            row["kill"],
+            f"{row['rate']:g}",
+            *map(pair, times),
+            f"{row['lost_before']}, {row['lost_after']}",
+            str(row["duplicates"]),
+            str(row["spurious"]),
+            f"{row['times'] - row['failed']} of {row['times']}",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    for line in report.not_measured:
+        console.print(f"not measured: {line}", markup=False)
