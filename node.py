@@ -133,7 +133,7 @@ class Node:
         self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
         self.hosting = Hosting(self, settings, self.access_points)
-        replicas = Replicas(self.me.id, settings.tree.retry)
+        replicas = Replicas(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = Locations(settings.tree.locations, replicas)
         history = History(settings.tree.history)
         self.finder = Finder(self, settings, self.crawl, self.ring, locations)

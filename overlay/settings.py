@@ -117,6 +117,8 @@ class TreeSettings(Group, frozen=True):
     # publishing clients wait
     dedupe: Count = 65_536  # identities of events seen, for duplicates; wild guess
     count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; wild guess
+    choice: Literal["time", "hash"] = "time"  # of replicas: who will be done first (P7), or always
+    # the same one
     priority: bool = True  # a host that is behind matches the most urgent first (P6)
     ageing: Seconds = 0.25  # a waiting event is worth one latency level more after so long; four
     # of these are the most that it is overtaken by, a third of `retry`; wild guess

@@ -160,7 +160,8 @@ class Hosting(Machine):
 
     def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""
-        visit = VisitInHand(self.port, message, self.joint, self.trees, self.fan_out)
+        pace = self.intake.pace
+        visit = VisitInHand(self.port, message, self.joint, self.trees, self.fan_out, pace)
         for attribute in message.attributes:
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:

@@ -10,6 +10,7 @@ from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
+from overlay.upper_tree.pace import Pace
 from overlay.upper_tree.summary import Summary
 
 EVENT_TREE = "$event"
@@ -229,11 +230,13 @@ class Visit(Message, frozen=True):
 
 
 class Accepted(Message, frozen=True):
-    """To the publisher: the trees have taken these events. Sequences are the publisher's."""
+    """To the publisher: the trees have taken these events. Sequences are the publisher's. `pace`:
+    how much this host has to do (P7); None: nothing waits."""
 
     incarnation: int
     taken: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]  # attributes, sequences
     locations: tuple[Location, ...]
+    pace: Pace | None = None
 
 
 class TreeMoved(Message, frozen=True):

@@ -10,6 +10,8 @@ once (intake.py sees to that).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 KEEP = 0.9
@@ -25,12 +27,16 @@ PAUSE = 1.0
 still, which says nothing of its pace."""
 
 
-class Pace(msgspec.Struct, frozen=True, array_like=True):
-    """What a host says of its work; rates in events per second. 0: not known yet."""
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""Events per second. NaN is none: a prediction by it would choose nobody."""
 
-    arrival: float
-    service: float
-    queue: int  # events that wait
+
+class Pace(msgspec.Struct, frozen=True, array_like=True):
+    """What a host says of its work. A service rate of 0 is not known yet."""
+
+    arrival: Rate
+    service: Rate
+    queue: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # events that wait
 
 
 class Pacing:

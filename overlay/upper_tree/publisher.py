@@ -245,7 +245,7 @@ class Publisher(Machine):
     def _send(self, host: Peer, groups: dict[tuple[str, ...], list[Event]]) -> None:
         """One message per set of trees (pivot) or per tree (counting)."""
         remote = host.id != self.port.me.id
-        self._retry.within(self.replicas.patience)
+        self._retry.within(self.replicas.sent(host.id, groups.values(), self.port.now))
         for names, events in groups.items():
             if not remote:
                 self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
@@ -266,7 +266,7 @@ class Publisher(Machine):
         for location in message.locations:
             self.locations.learn(location)
         since, now = took(self.outgoing, sender.id, message), self.port.now
-        self.replicas.heard(sender.id, None if since is None else now - since, now)
+        self.replicas.heard(sender.id, None if since is None else now - since, now, message.pace)
         ended: list[tuple[Outgoing, str]] = []
         whole: list[Outgoing] = []
         for attributes, sequences in message.taken:

@@ -5,6 +5,8 @@ hosts by a hash of itself and the host and takes the first: it visits the same o
 that its link stays open, it visits one host for all trees that share their hosts, and publishers
 spread. If it is a host itself it comes first, since that costs no message.
 
+A host that is behind is passed over for one that will be done sooner (choice.py).
+
 A host that does not accept is *doubted*, and comes last. Silence is doubted of a host that has not
 accepted anything for the patience below while something waits for it; a host that says *moved* is
 doubted for that tree only. Doubt ends with a word from the host or after a while, so that a host
@@ -13,10 +15,12 @@ that was only slow, or is given back its trees, is used again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from hashlib import blake2b
 
 from overlay.machine import NodeId, Peer
+from overlay.upper_tree.choice import Choice
+from overlay.upper_tree.pace import Pace
 
 PATIENCE_LEAST = 0.5
 """Seconds that a host may take to accept, at least: more than a busy host's longest turn, and a cut
@@ -56,9 +60,13 @@ def _weight(me: NodeId, host: NodeId) -> bytes:
 class Replicas:
     """One publisher's choice. Times are the Port's seconds."""
 
-    def __init__(self, me: NodeId, patience_most: float) -> None:
-        """`patience_most`: seconds after which silence is one however slow hosts were before."""
+    def __init__(self, me: NodeId, patience_most: float, by_time: bool = True) -> None:
+        """`patience_most`: seconds after which silence is one however slow hosts were before.
+        `by_time`: whether a host that is behind is passed over (P7)."""
         self.me = me
+        self.by_time = by_time
+        self.choice = Choice()
+        self._now = 0.0  # of the last look
         self.patience_most = patience_most
         self.changes = 0
         """Grows when a choice may be another one."""
@@ -73,7 +81,8 @@ class Replicas:
         if len(hosts) == 1:
             return hosts[0]
         order = ranked(self.me, hosts)
-        return next((host for host in order if not self.doubts(attribute, host.id)), order[0])
+        sound = [host for host in order if not self.doubts(attribute, host.id)]
+        return self.choice.best(sound or order, self._now) if self.by_time else (sound or order)[0]
 
     def doubts(self, attribute: str, node: NodeId) -> bool:
         """Whether this host of the tree is to come last."""
@@ -88,8 +97,15 @@ class Replicas:
             return min(PATIENCE_FIRST, self.patience_most)
         return min(max(PATIENCE_LEAST, PATIENCE_SHARE * self._usual), self.patience_most)
 
-    def heard(self, node: NodeId, took: float | None, now: float) -> None:
-        """A host has accepted, `took` seconds after it was sent (None: not known)."""
+    def sent(self, node: NodeId, visits: Iterable[Sized], now: float) -> float:
+        """Visits, each of so many events, are on their way to a host. The patience with it."""
+        self.choice.sent(node, sum(map(len, visits)), now)
+        return self.patience
+
+    def heard(self, node: NodeId, took: float | None, now: float, pace: Pace | None = None) -> None:
+        """A host has accepted, `took` seconds after it was sent (None: not known), and says how
+        much it has to do (None: nothing waits)."""
+        self.choice.heard(node, pace, now)
         self._heard.pop(node, None)
         self._heard[node] = now
         if len(self._heard) > DOUBTS_MOST:
@@ -120,7 +136,9 @@ class Replicas:
             del self._doubts[next(iter(self._doubts))]
 
     def expire(self, now: float) -> None:
-        """End the doubts that are over."""
+        """End the doubts that are over, and see who is behind now."""
+        self._now = now
+        self.changes += self.choice.look(now)
         if self._doubts and min(self._doubts.values()) <= now:
             self._doubts = {what: until for what, until in self._doubts.items() if until > now}
             self.changes += 1

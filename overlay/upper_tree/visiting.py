@@ -18,6 +18,7 @@ from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delegation import Deliveries, Recipient
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
+from overlay.upper_tree.pace import Pace
 from overlay.upper_tree.partition import describe, serves
 from overlay.upper_tree.replicas import ranked
 
@@ -65,10 +66,12 @@ class VisitInHand:
 
     def __init__(
         self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
-        fan_out: int,
+        fan_out: int, pace: Pace | None = None,
     ) -> None:  # fmt: skip
+        """`pace`: what to tell the publisher of this host's work."""
         self.port = port
         self.visit = visit
+        self.pace = pace
         self.joint = joint
         self.trees = trees
         self.whole: dict[str, HostedTree] = {}  # take all events of the visit
@@ -231,4 +234,5 @@ class VisitInHand:
         if taken:
             incarnation = self.visit.events[0].incarnation
             locations = tuple(self.locations.values())
-            self.port.send(self.visit.origin, Accepted(incarnation, tuple(taken), locations))
+            accepted = Accepted(incarnation, tuple(taken), locations, self.pace)
+            self.port.send(self.visit.origin, accepted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import mean
 
-from overlay.settings import Settings
 from sim.processor import Processor
 from tests.support.overlays import acknowledged, assert_exact, grown, settings
 
@@ -12,9 +11,10 @@ EVENTS = 150
 SLOW = Processor(per_match=0.01)
 
 
-def delays(chosen: Settings) -> dict[str, list[float]]:
-    """Seconds to delivery by type of event, where events come twice as fast as they are matched."""
-    world = grown(4, chosen=chosen)
+def delays(**tree: float) -> dict[str, list[float]]:
+    """Seconds to delivery by type of event, where events come twice as fast as they are matched, by
+    one host."""
+    world = grown(4, chosen=settings(tree={"choice": "hash", **tree}))
     world.subscribe("n1", "type = 'hot'", level=1)
     world.subscribe("n2", "type = 'cold'", level=5)
     acknowledged(world)
@@ -34,16 +34,16 @@ def delays(chosen: Settings) -> dict[str, list[float]]:
 
 
 def test_the_urgent_overtake_and_all_arrive() -> None:
-    found = delays(Settings())
+    found = delays()
     assert [len(each) for each in found.values()] == [EVENTS // 2, EVENTS // 2]
     assert mean(found["hot"]) < 0.5 * mean(found["cold"])
 
 
 def test_without_priority_they_wait_alike() -> None:
-    found = delays(settings(tree={"priority": False}))
+    found = delays(priority=False)
     assert 0.8 < mean(found["hot"]) / mean(found["cold"]) < 1.25
 
 
 def test_ageing_bounds_by_how_much_the_urgent_overtake() -> None:
-    aged = delays(settings(tree={"ageing": 0.001}))
+    aged = delays(ageing=0.001)
     assert 0.8 < mean(aged["hot"]) / mean(aged["cold"]) < 1.25

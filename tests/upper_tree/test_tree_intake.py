@@ -217,3 +217,19 @@ def test_a_host_says_how_much_waits_only_while_something_does() -> None:
     found = node.hosting.intake.pace
     assert found is not None
     assert found.queue == 2
+
+
+def test_publishers_are_told_while_something_waits_behind_what_they_hear_of() -> None:
+    node = host()
+    busy(node)
+    assert [m.pace for m in node.port.take(Accepted)] == [None]
+    visit(node, 1, *["cold"] * 12)
+    node.port.now += 0.1
+    tick(node)
+    (told,) = [m.pace for m in node.port.take(Accepted)]
+    assert told is not None
+    assert told.queue == 8
+    assert told.service > 0
+    tick(node)
+    tick(node)
+    assert [m.pace for m in node.port.take(Accepted)][-1] is None

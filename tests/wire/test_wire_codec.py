@@ -53,6 +53,8 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         return st.dictionaries(values(kind.key_type), values(kind.value_type), max_size=3)
     if isinstance(kind, inspect.IntType) and kind.ge is not None:
         return st.integers(kind.ge, kind.le)
+    if isinstance(kind, inspect.FloatType) and kind.ge is not None:
+        return st.floats(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):
         return st.sampled_from(kind.values)
     plain = {
@@ -79,6 +81,15 @@ def test_a_place_that_no_order_has_is_refused(cut: list[Any]) -> None:
 def test_a_latency_level_that_there_is_not_is_refused(level: object) -> None:
     registration = ["s/0", "x", ["id", "host:1"], "x > 1", [[1, 0, 0], [3, 0, 0]], level]
     body = msgspec.msgpack.encode([["Register", 1, [registration]]])
+    with pytest.raises(ProtocolError):
+        CODEC.decode(body)
+
+
+@pytest.mark.parametrize(
+    "pace", [[-1.0, 1.0, 1], [1.0, float("nan"), 1], [1.0, float("inf"), 1], [1.0, 1.0, -1]]
+)
+def test_a_pace_that_nobody_can_have_is_refused(pace: list[Any]) -> None:
+    body = msgspec.msgpack.encode([["Accepted", 1, [], [], pace]])
     with pytest.raises(ProtocolError):
         CODEC.decode(body)
 
