@@ -20,6 +20,7 @@ from cli.sim_replay import replay
 from cli.sim_routing import routing
 from cli.sim_shrink import save_option, shrink_option, tell_bad
 from cli.sim_soak import soak
+from cli.sim_timeliness import timeliness
 
 if TYPE_CHECKING:
     from sim.cost import Cost
@@ -38,6 +39,7 @@ sim.add_command(figure)
 sim.add_command(replay)
 sim.add_command(recovery)
 sim.add_command(routing)
+sim.add_command(timeliness)
 
 
 @sim.command()

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from sim.figures.model import Broadcaster, Figure, Neighbours, Plan, Wanderer
+    from msgspec import Struct
+
+    from sim.figures.model import Broadcaster, Figure, Neighbours, Wanderer
+
+AnyPlan = TypeVar("AnyPlan", bound="Struct")
+"""What an experiment depends on: a struct of values and groups of values."""
 
 NUMBERS = ("5", "6", "7", "8", "9")
 
@@ -85,7 +90,7 @@ def figure(
         click.echo(f"written to {out / f'figure-{number}.json'} and .svg")
 
 
-def changed(plan: Plan, changes: tuple[str, ...]) -> Plan:
+def changed(plan: AnyPlan, changes: tuple[str, ...]) -> AnyPlan:
     """The plan with `name=value` changes. UsageError for what it has not, or of another type."""
     import msgspec
     import yaml
@@ -96,7 +101,8 @@ def changed(plan: Plan, changes: tuple[str, ...]) -> Plan:
         group, _, leaf = name.rpartition(".")
         place = facts.get(group) if group else facts
         if not isinstance(place, dict) or leaf not in place:
-            names = [*facts, *(f"load.{name}" for name in facts["load"])]
+            groups = [(name, inner) for name, inner in facts.items() if isinstance(inner, dict)]
+            names = [*facts, *(f"{name}.{leaf}" for name, inner in groups for leaf in inner)]
             raise click.UsageError(f"--set {change}: there is no {name!r}; there are {names}")
         place[leaf] = yaml.safe_load(value)
     try:
