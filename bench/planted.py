@@ -123,14 +123,8 @@ PLANTED = (
     one(
         "a host that sends all copies itself", "C11",
         TREE + "delegation.py",
-        "for delegate, share in spread(remote, room, whose):",
+        "for delegate, share in spread(remote, self.fan_out, whose):",
         "for delegate, share in spread(remote, len(remote) or 1, whose):",
-    ),
-    one(
-        "a limit of copies for each handling alone", "C11",
-        TREE + "copies.py",
-        "sent[key] = sent.get(key, 0) + copies",
-        "sent[key] = 0",
     ),
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",
@@ -141,7 +135,7 @@ PLANTED = (
     one(
         "a SUBACK before the hosts have the registration", "C6",
         TREE + "registry.py",
-        "            and owned.installed_everywhere(waiting)\n",
+        "            and owned.installed_everywhere(waiting, self.owner.leases.is_over)\n",
         "",
     ),
     one(
@@ -204,6 +198,18 @@ PLANTED = (
         TREE + "publisher.py",
         "            if host == lost\n        ]\n        self._route(again, stale=True)",
         "            if host == lost\n        ]\n        self._end(again)",
+    ),
+    one(
+        "a host that serves without a lease", "C6",
+        TREE + "hosting.py",
+        "return self.leases.covers(tree.key, epoch, self.port.now)",
+        "return self.leases.covers(tree.key, epoch, self.port.now) or epoch >= 0",
+    ),
+    one(
+        "a SUBACK that waits for no host's lease to end", "C6",
+        TREE + "owner.py",
+        "return any(n not in self.dead or self.leases.may_serve(n) for n in owned.strays)",
+        "return any(n not in self.dead for n in owned.strays)",
     ),
     one(
         "virtual nodes that stay with the dead", "P4",

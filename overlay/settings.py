@@ -105,6 +105,9 @@ class TreeSettings(Group, frozen=True):
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
     # all three (issue's figure), and each costs an install per registration
     split_at: Count = 1_000  # registrations in one virtual node before it is cut: a host's worth
+    serving_lease: Seconds = 4.0  # how long a host may serve without a word from its owner (C6):
+    # longer than an election takes (ElectionSettings), less than links.dead_after, after which a
+    # silent host is replaced
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess
     summary_boxes: Count = 64  # of one tree's summary for publishers (C9); wild guess

@@ -57,7 +57,16 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "NotOwner",
     ),
     "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
-    "hosts": ("Assign", "Assigned", "Install", "Installed", "Uninstall", "TreesHosted"),
+    "hosts": (
+        "Assign",
+        "Assigned",
+        "Install",
+        "Installed",
+        "Uninstall",
+        "TreesHosted",
+        "ServingBeat",
+        "ServingReply",
+    ),
     "acceptances": ("Accepted", "TreeMoved"),
     "inspection": ("AskTrees", "Trees", "AskEvent", "EventFacts"),
     LINKS: (),

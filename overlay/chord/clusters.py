@@ -167,6 +167,11 @@ class Clusters(Machine):
         """All who serve in the own cluster, this node included; primary first."""
         return () if self.seat.cluster is None else self.seat.cluster.members()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether this node is the primary of its cluster and a majority of the voters follows."""
+        return self.seat.is_primary and self.pulse.serving()
+
     def owns(self, key: Key) -> bool:
         """Whether this node alone decides about `key` now, as the primary of the arc; False while
         that part of the arc is being given away."""

@@ -80,7 +80,7 @@ class Balance(Machine):
             return
         owner = self.owner
         self.plan = self.placement.look(
-            owner.parts(), owner.popularity, owner.fit_hosts(), self.port.now
+            owner.homes.parts(), owner.popularity, owner.homes.fit_hosts(), self.port.now
         )
         owner.clusters.want(self._wanted() + LEADERS)
         for attribute, owned in list(owner.trees.items()):
@@ -157,7 +157,7 @@ class Balance(Machine):
 
     def _without_dead(self, entry: Entry) -> tuple[Peer, ...]:
         alive = tuple(host for host in entry.hosts if host.id not in self.owner.dead)
-        return alive or self.owner.emptiest_hosts()
+        return alive or self.owner.homes.emptiest_hosts()
 
     def _restore(self, owned: OwnedTree) -> None:
         """The same map once more, for the strays' sake."""
@@ -186,13 +186,13 @@ class Balance(Machine):
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:
         """Every virtual node to where it belongs: as planned; or where it is, without those who may
         not host any more."""
-        fit = {peer.id for peer in self.owner.fit_hosts()}
+        fit = {peer.id for peer in self.owner.homes.fit_hosts()}
         found: list[tuple[Peer, ...]] = []
         for entry in owned.tree.map.entries:
             planned = self.plan.hosts.get((owned.tree.attribute, entry.interval), ())
             hosts = tuple(host for host in planned if host.id in fit)
             hosts = hosts or tuple(host for host in entry.hosts if host.id in fit)
-            hosts = hosts or self.owner.home()
+            hosts = hosts or self.owner.homes.home()
             same = {host.id for host in hosts} == {host.id for host in entry.hosts}
             found.append(entry.hosts if same else hosts)
         if found == [entry.hosts for entry in owned.tree.map.entries]:
@@ -207,7 +207,7 @@ class Balance(Machine):
         for index, entry in enumerate(owned.tree.map.entries):
             here = [i for i in intervals if i.overlaps(entry.interval)]
             if len(here) > limit and (cut := best_cut(entry.interval, here)) is not None:
-                hosts = self.owner.emptiest_hosts()
+                hosts = self.owner.homes.emptiest_hosts()
                 self.port.count("virtual_nodes_split")
                 return owned.tree.map.split(self.owner.next_version(), index, cut, hosts)
         return None
@@ -283,6 +283,7 @@ class Balance(Machine):
             if event.peer.id not in owned.all_hosts():
                 continue
             owned.stray(event.peer)
+            owned.prepared.pop(event.peer.id, None)
             if owned.next is not None:
                 self._give_up(owned)
             elif owned.awaited.pop(event.peer.id, None) is not None:

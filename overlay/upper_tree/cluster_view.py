@@ -20,6 +20,10 @@ class ClusterView(Protocol):
     def is_primary(self) -> bool:
         """Whether this node leads it."""
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether it leads it, and a majority of the voters follows."""
+
     def owns(self, key: Key) -> bool:
         """Whether this node decides about `key` now."""
 

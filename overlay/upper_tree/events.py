@@ -59,6 +59,10 @@ class MapSettled(LocalEvent, frozen=True):
     attribute: str
 
 
+class LeasesOver(LocalEvent, frozen=True):
+    """At the owner: some host may not serve any more (serving.py)."""
+
+
 class BeliefEnded(LocalEvent, frozen=True):
     """At the owner: somebody who believed something of this tree does so no more."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from matching import EVERYTHING, Cut, Groups, Index, Interval, Predicate
+from overlay.chord.keys import attribute_key
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Assign, Registration
@@ -29,6 +30,7 @@ class HostedTree:
 
     def __init__(self, attribute: str, joint: Joint | None) -> None:
         self.attribute = attribute
+        self.key = attribute_key(attribute)
         self.version: Version = (0, 0)
         self.intervals: tuple[Interval, ...] = ()
         """The virtual nodes that this host serves, in order."""

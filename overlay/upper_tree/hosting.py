@@ -3,8 +3,8 @@
 An event enters at any host of the tree. If one of the host's own virtual nodes holds the value it
 is matched there (visiting.py), and sent to the interested nodes; else it goes on towards the
 virtual node that holds it (partition.py). Either way the publisher hears who has taken the event,
-and where, so that the next one goes there directly. A host that does not serve the tree answers
-*moved*.
+and where, so that the next one goes there directly. A host that does not serve the tree, or has no
+serving lease from its owner (serving.py), answers *moved*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handlers, Key, Machine, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
-from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.intake import Intake, MatchDue
 from overlay.upper_tree.messages import (
@@ -24,10 +23,13 @@ from overlay.upper_tree.messages import (
     Assigned,
     Install,
     Installed,
+    ServingBeat,
+    ServingReply,
     TreesHosted,
     Uninstall,
     Visit,
 )
+from overlay.upper_tree.serving import LeasesHeld
 from overlay.upper_tree.visiting import VisitInHand, check_visit
 
 HOP_BOUND = 64
@@ -46,11 +48,12 @@ class Hosting(Machine):
     def __init__(self, port: Port, settings: Settings, access_points: AccessPoints) -> None:
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
-        self.copies = Copies(settings.tree.fan_out)  # of this node, also as publisher and delegate
+        self.fan_out = settings.tree.fan_out
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
+        self.leases = LeasesHeld(settings.tree.serving_lease)
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
         self._reigns: dict[
             Key, tuple[Key, int]
@@ -63,6 +66,7 @@ class Hosting(Machine):
             TreesHosted: self.on_trees_hosted,
             Install: self.on_install,
             Uninstall: self.on_uninstall,
+            ServingBeat: self.on_serving_beat,
             Visit: self.on_visit,
             MatchDue: self.intake.on_match_due,
         }
@@ -131,11 +135,25 @@ class Hosting(Machine):
             self.port.count("trees_dropped", len(ended))
             self._publish_access_points()
 
+    def on_serving_beat(self, sender: Peer, message: ServingBeat) -> None:
+        """The owner counts on us."""
+        self.leases.take(sender.id, message, self.port.now)
+        self.port.send(sender, ServingReply(message.key, message.number))
+
+    def _has_lease(self, tree: HostedTree) -> bool:
+        """Whether the tree's owner lets us serve, the latest that we heard of."""
+        known = max(tree.version[0], self._epochs.get(tree.attribute, 0))
+        epoch = max(known, self._reign(tree.key))
+        return self.leases.covers(tree.key, epoch, self.port.now)
+
+    def _reign(self, key: Key) -> int:
+        """The epoch of the last owner who told what of its arc is here."""
+        reigns = (e for end, (start, e) in self._reigns.items() if in_arc(key, start, end))
+        return max(reigns, default=0)
+
     def _is_fenced(self, attribute: str, epoch: int) -> bool:
         """Whether a former primary speaks, which does not know that it is one."""
-        key = attribute_key(attribute)
-        reigns = (e for end, (start, e) in self._reigns.items() if in_arc(key, start, end))
-        known = max(self._epochs.pop(attribute, 0), *reigns, 0)
+        known = max(self._epochs.pop(attribute, 0), self._reign(attribute_key(attribute)))
         self._epochs[attribute] = max(known, epoch)
         if len(self._epochs) > EPOCHS_KEPT:
             del self._epochs[next(iter(self._epochs))]
@@ -162,10 +180,13 @@ class Hosting(Machine):
     def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""
         pace = self.intake.pace
-        visit = VisitInHand(self.port, message, self.joint, self.trees, self.copies, pace)
+        visit = VisitInHand(self.port, message, self.joint, self.trees, self.fan_out, pace)
         for attribute in message.attributes:
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:
+                visit.give_back(attribute)
+            elif not self._has_lease(tree):
+                self.port.count("visits_without_lease", len(message.events))
                 visit.give_back(attribute)
             else:
                 visit.take(attribute, tree)

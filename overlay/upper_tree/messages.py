@@ -213,6 +213,24 @@ class Uninstall(Message, frozen=True):
     ids: tuple[str, ...]
 
 
+class ServingBeat(Message, frozen=True):
+    """From the owner of the arc (start, key]: you may serve what you host of it, for the term of a
+    serving lease from when you answered beat number `heard` (0: none yet). See serving.py."""
+
+    start: Key
+    key: Key
+    epoch: int
+    number: int
+    heard: int
+
+
+class ServingReply(Message, frozen=True):
+    """The beat with this number has come."""
+
+    key: Key
+    number: int
+
+
 # --- events ---
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from matching import Interval
 from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Registration
@@ -95,11 +97,11 @@ class OwnedTree:
             for host in entry.hosts
         }
 
-    def ceding(self, interval: Interval) -> bool:
+    def ceding(self, interval: Interval, over: Callable[[NodeId], bool]) -> bool:
         """Whether some host may still match an event in `interval` by the map before. (It is given
         no registrations any more, so it must have stopped before one of them is acknowledged.)"""
         return self.previous is not None and any(
-            host.id in self.awaited
+            host.id in self.awaited and not over(host.id)
             for entry in self.previous.overlapping(interval)
             for host in entry.hosts
         )
@@ -120,8 +122,10 @@ class OwnedTree:
         for waiting in self.waiting.values():
             waiting.installed.pop(host.id, None)
 
-    def installed_everywhere(self, waiting: Waiting) -> bool:
-        """Whether every host that may serve it has the registration."""
+    def installed_everywhere(self, waiting: Waiting, over: Callable[[NodeId], bool]) -> bool:
+        """Whether every host that may serve it has the registration. `over`: is the serving lease
+        of this host over for certain?"""
         interval = waiting.registration.interval
-        hosts = self.hosts_overlapping(interval)
-        return all(host in waiting.installed for host in hosts) and not self.ceding(interval)
+        return all(
+            host in waiting.installed or over(host) for host in self.hosts_overlapping(interval)
+        ) and not self.ceding(interval, over)

@@ -7,7 +7,7 @@ work on what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from overlay.chord.events import (
     ArcGone,
@@ -27,20 +27,18 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.cluster_view import ClusterView, RingView
-from overlay.upper_tree.messages import Assign, NotOwner, TreesHosted
+from overlay.upper_tree.events import LeasesOver
+from overlay.upper_tree.homes import Homes
+from overlay.upper_tree.messages import Assign, NotOwner, ServingReply, TreesHosted
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.pivots import Popularity
-from overlay.upper_tree.placement import Part
+from overlay.upper_tree.serving import LeasesGranted, ServingBeatDue
 from overlay.upper_tree.state import ClusterState, Operation, Told, decode, encode
 from overlay.upper_tree.told import ToldTable
 
 BALANCE_DELAY = 0.2
 """Seconds between a change of load and a look at it, so that a burst is looked at once. Wild
 guess."""
-
-FEWEST_HOSTS = 2
-"""Where there are fewer match brokers, standby and primary host as well: with one host more, losing
-one costs no event."""
 
 MAX_DEAD = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. Wild guess."""
@@ -64,9 +62,11 @@ class Owner(Machine):
         self.state = ClusterState()
         self.told = ToldTable(settings.tree.nobody_term)
         self.popularity = Popularity()
+        self.leases = LeasesGranted(port, settings.tree.serving_lease)
         self.trees: dict[str, OwnedTree] = {}  # only at the primary
         self.dead: dict[NodeId, None] = {}  # hosts whose link is down
         self.leaving: dict[NodeId, Peer] = {}  # members that want to be released
+        self.homes = Homes(port.me, settings, clusters, self.trees, (self.dead, self.leaving))
         self.committed = 0
         self._number = 0
         self._departing: Cluster | None = None
@@ -87,6 +87,8 @@ class Owner(Machine):
             ArcGone: self.on_arc_gone,
             LinkDown: self.on_link_down,
             LinkUp: self.on_link_up,
+            ServingReply: self.on_serving_reply,
+            ServingBeatDue: self.on_serving_beat_due,
         }
 
     # --- ownership ---
@@ -167,6 +169,7 @@ class Owner(Machine):
             self._key = event.cluster.key
             self.committed = 0
             self.leaving.clear()
+            self.leases.begin()
             for attribute in self.state.trees:
                 self.adopt(attribute)
         if event.role == "none":
@@ -181,6 +184,7 @@ class Owner(Machine):
         have begun to serve a tree in which nobody else knows it as a host."""
         if event.lost.id != self.port.me.id:
             self.dead[event.lost.id] = None
+        self.leases.begin()
         now = self.port.now
         self.told.blind_until = max(self.told.blind_until, now + self.told.term)
         for owned in self.trees.values():
@@ -206,6 +210,7 @@ class Owner(Machine):
         self._departing = None
         self.trees.clear()
         self.popularity.clear()
+        self.leases.end()
         self.port.watch("hosts", ())
         self.balance_alarm.cancel()
 
@@ -248,7 +253,7 @@ class Owner(Machine):
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
         if arc is None or any(
-            (owned.waiting or owned.changing or self.live_strays(owned))
+            (owned.waiting or owned.changing or self.wild_strays(owned))
             and arc.owns(attribute_key(attribute))
             for attribute, owned in self.trees.items()
         ):
@@ -278,6 +283,8 @@ class Owner(Machine):
         if len(self.dead) > MAX_DEAD:
             del self.dead[next(iter(self.dead))]
         self.leaving.pop(event.peer.id, None)
+        if event.left:
+            self.leases.left(event.peer)
         if self.clusters.is_primary:
             self.balance_soon()
 
@@ -294,74 +301,60 @@ class Owner(Machine):
             hosted = tuple(a for a, owned in self.trees.items() if peer.id in owned.all_hosts())
             self.port.send(peer, TreesHosted(cluster.start, cluster.key, self.epoch, hosted))
 
-    def fit_hosts(self) -> list[Peer]:
-        """Who may host: the match brokers. In a small cluster, so that a virtual node has two, the
-        standby and the primary as well."""
-        cluster = self.clusters.cluster
-        if cluster is None:
-            return [self.port.me]
-        standby = () if cluster.standby is None else (cluster.standby,)
-        fit: list[Peer] = []
-        for group in (cluster.brokers, standby, (cluster.primary,)):
-            if len(fit) < min(FEWEST_HOSTS, self.settings.tree.replicas):
-                fit += [p for p in group if p.id not in self.dead and p.id not in self.leaving]
-        return fit or [cluster.primary]
-
-    def emptiest_hosts(self) -> tuple[Peer, ...]:
-        """As many fit hosts as a virtual node has, those with the least to match."""
-        load = self._load()
-        fit = sorted(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
-        return self._replicas(fit, load)
-
-    def home(self) -> tuple[Peer, ...]:
-        """Who serves a new tree: the fullest fit hosts with room, so that trees share hosts."""
-        load, room = self._load(), self.settings.tree.host_entries
-        with_room = [peer for peer in self.fit_hosts() if load.get(peer.id, 0) < room]
-        if not with_room:
-            return self.emptiest_hosts()
-        return self._replicas(sorted(with_room, key=lambda peer: -load.get(peer.id, 0)), load)
-
-    def _replicas(self, hosts: Sequence[Peer], load: Mapping[NodeId, int]) -> tuple[Peer, ...]:
-        """The first, and further ones only while they have room."""
-        room = self.settings.tree.host_entries
-        others = [peer for peer in hosts[1:] if load.get(peer.id, 0) < room]
-        return (hosts[0], *others[: self.settings.tree.replicas - 1])
-
-    def _load(self) -> dict[NodeId, int]:
-        """Per host the registrations in its virtual nodes, and these."""
-        load: dict[NodeId, int] = {}
-        for part in self.parts():
-            for host in part.hosts:
-                load[host] = load.get(host, 0) + 1 + part.registrations
-        return load
-
-    def parts(self) -> list[Part]:
-        """All virtual nodes, where they are or are going to be."""
-        return [
-            Part(attribute, entry.interval, tuple(host.id for host in entry.hosts), count)
-            for attribute, owned in self.trees.items()
-            for entry, count in zip(
-                (owned.next or owned.tree.map).entries, owned.counts(), strict=True
-            )
-        ]
-
     def live_strays(self, owned: OwnedTree) -> bool:
         """Whether a host that can be reached has to be given all anew."""
         return any(node not in self.dead for node in owned.strays)
+
+    def wild_strays(self, owned: OwnedTree) -> bool:
+        """Whether some host may serve by what nobody knows: one that can be reached, or a lost one
+        whose lease is not over."""
+        return any(n not in self.dead or self.leases.may_serve(n) for n in owned.strays)
 
     def reachable_hosts(self, owned: OwnedTree) -> dict[NodeId, Peer]:
         """Every host that may hold registrations of this tree and can be told something."""
         return {n: peer for n, peer in owned.all_hosts().items() if n not in self.dead}
 
     def watch_hosts(self) -> None:
-        """Notice the silence of every host."""
+        """Notice the silence of every host, and let it serve."""
         hosts: dict[NodeId, Peer] = {}
         for owned in self.trees.values():
             for map_ in owned.maps():
                 hosts.update(map_.hosts())
             hosts.update(self.reachable_hosts(owned))
+        self.leases.attend(hosts.values())
+        self._grant()
         hosts.pop(self.port.me.id, None)
         self.port.watch("hosts", tuple(hosts.values()))
+
+    # --- serving leases ---
+
+    def _grant(self) -> None:
+        """Beats to those whose turn it is, while nobody else can decide about any tree."""
+        cluster = self.clusters.cluster
+        if cluster is None or not self.clusters.is_followed:
+            return
+        due = [node for node in self.leases.due() if self._is_trusted(node)]
+        if due and all(self.owns(name) or self.is_departing(name) for name in self.trees):
+            for node in due:
+                self.leases.send(node, cluster.start, cluster.key, self.epoch)
+
+    def _is_trusted(self, node: NodeId) -> bool:
+        """Whether what the host has will do, or it has been told to forget it."""
+        return node not in self.dead and not any(
+            node in owned.strays and node not in owned.prepared for owned in self.trees.values()
+        )
+
+    def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
+        """A host may serve on."""
+        self.leases.on_reply(sender, message)
+        self._grant()
+
+    def on_serving_beat_due(self, timer: ServingBeatDue) -> None:
+        """Renew all leases; tell who waits for the end of one."""
+        if self.leases.rang():
+            self.port.emit(LeasesOver())
+            self.settled()
+        self._grant()
 
     def balance_soon(self) -> None:
         """Look at the load in a moment."""

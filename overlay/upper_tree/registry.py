@@ -3,7 +3,8 @@
 A registration is acknowledged (SUBACK) when three things are so:
 
 1. the cluster's log has it (`Committed`: a majority of the voters holds it),
-2. every host that may serve a virtual node it overlaps has installed it; while a change is prepared
+2. every host that may serve a virtual node it overlaps has installed it, or has lost its serving
+   lease for certain (serving.py); while a change is prepared
    these are the hosts of the old *and* of the new map, and once it is committed those of the old
    one must have stopped; while there are strays nobody knows,
 3. no publisher believes any more what it contradicts: that the attribute has no subscriber, or only
@@ -31,7 +32,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.compiled import boxes_of
-from overlay.upper_tree.events import BeliefEnded, MapSettled
+from overlay.upper_tree.events import BeliefEnded, LeasesOver, MapSettled
 from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
 from overlay.upper_tree.messages import (
     Assign,
@@ -87,6 +88,7 @@ class Registry(Machine):
             Committed: self.on_committed,
             MapSettled: self.on_tree_eased,
             BeliefEnded: self.on_tree_eased,
+            LeasesOver: self.on_leases_over,
         }
 
     # --- registering ---
@@ -165,7 +167,7 @@ class Registry(Machine):
         self.owner.balance_soon()
 
     def _plant(self, attribute: str) -> OwnedTree:
-        map_ = PartitionMap.single(self.owner.next_version(), self.owner.home())
+        map_ = PartitionMap.single(self.owner.next_version(), self.owner.homes.home())
         self.owner.append(MapChanged(attribute, map_.version, map_.entries))
         owned = self.owner.adopt(attribute)
         self.owner.watch_hosts()
@@ -205,9 +207,15 @@ class Registry(Machine):
         if owned is not None and owned.waiting:
             self._check(owned)
 
+    def on_leases_over(self, event: LeasesOver) -> None:
+        """Silent replicas need not be waited for."""
+        for owned in list(self.owner.trees.values()):
+            if owned.waiting:
+                self._check(owned)
+
     def _check(self, owned: OwnedTree) -> None:
         """Give the SUBACKs that are due."""
-        if self.owner.live_strays(owned):  # one may serve what it prepared in vain (balance.py)
+        if self.owner.wild_strays(owned):  # one may serve what it prepared in vain (balance.py)
             return
         owned.unsure = False
         committed = self.owner.committed
@@ -216,7 +224,7 @@ class Registry(Machine):
             for waiting in owned.waiting.values()
             if waiting.index < committed
             and waiting.is_believed(self.port.now)
-            and owned.installed_everywhere(waiting)
+            and owned.installed_everywhere(waiting, self.owner.leases.is_over)
         ]
         for registration in done:
             del owned.waiting[registration.id]

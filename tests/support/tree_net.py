@@ -21,7 +21,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.hosting import Hosting
-from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.messages import Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.registry import Registry
 from tests.support.fake_port import FakePort
@@ -117,6 +117,8 @@ class TreeNet:
     def __init__(self) -> None:
         self.nodes: dict[str, TreePort] = {}
         self.links: dict[tuple[str, str], deque[Message]] = {}
+        self.held: dict[str, None] = {}
+        """Nodes whose links hold everything back: they are paused, or slow to reach."""
 
     def node(self, name: str) -> TreePort:
         port = self.nodes[name] = TreePort(name, self)
@@ -127,7 +129,11 @@ class TreeNet:
 
     def busy(self) -> list[tuple[str, str]]:
         """Links with something under way."""
-        return [link for link, messages in self.links.items() if messages]
+        return [
+            link
+            for link, messages in self.links.items()
+            if messages and not any(name in self.held for name in link)
+        ]
 
     def deliver(self, link: tuple[str, str]) -> None:
         """The oldest message of one link."""
@@ -174,10 +180,15 @@ class FakeClusters:
         self.split_at: list[Key] = []
         self.giving_away: Cluster | None = None
         self.wanted = 0
+        self.followed = True
 
     @property
     def is_primary(self) -> bool:
         return self.cluster is not None and self.cluster.primary.id == self.port.me.id
+
+    @property
+    def is_followed(self) -> bool:
+        return self.is_primary and self.followed
 
     def owns(self, key: Key) -> bool:
         cluster = self.cluster
@@ -285,3 +296,11 @@ class HostNode:
         self.access_points = AccessPoints(port, settings.view)
         self.hosting = Hosting(port, settings, self.access_points)
         port.add(self.hosting)
+
+    def lease(self) -> HostNode:
+        """An owner of everything counts on it: it may serve for its whole term."""
+        owner, key = peer("owner"), "0" * 40
+        for number in (1, 2):
+            self.port.hear(ServingBeat(key, key, 1_000_000, number, number - 1), owner)
+        self.port.take(ServingReply)
+        return self

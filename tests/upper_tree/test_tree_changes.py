@@ -118,6 +118,14 @@ class Model:
             self.hosts[name] = HostNode(self.net.node(name), self.chosen)
             self.gain(name)
 
+    def hold(self, number: int) -> None:
+        """It neither hears nor is heard, for however long."""
+        self.net.held[BROKERS[number % len(BROKERS)]] = None
+
+    def wake(self, number: int) -> None:
+        if self.net.held:
+            del self.net.held[list(self.net.held)[number % len(self.net.held)]]
+
     def leave(self, number: int) -> None:
         name = BROKERS[number % len(BROKERS)]
         if name in self.serving_members and len(self.serving_members) > 1:
@@ -127,15 +135,18 @@ class Model:
 
     # --- what must hold ---
 
-    def servers(self, value: int) -> list[tuple[str, list[str]]]:
-        """(host, registrations that it matches) for every host that serves the value."""
+    def servers(self, value: int, leased: bool = True) -> list[tuple[str, list[str]]]:
+        """(host, registrations that it matches) for every host that serves the value; `leased`: by
+        a valid lease only."""
         found = []
         spot = event(1, x=value)
         hosting = {name: node.hosting for name, node in self.hosts.items()}
         hosting["p"] = self.owner.hosting  # the owner hosts if it has to
         for name, machine in hosting.items():
             tree = machine.trees.get("x")
-            if tree is not None and tree.span(place(value)) is not None:
+            if tree is None or tree.span(place(value)) is None:
+                continue
+            if machine._has_lease(tree) or not leased:
                 found.append((name, tree.match(spot)))
         return found
 
@@ -149,9 +160,10 @@ class Model:
     def check_covered(self) -> None:
         if self.promised:
             for value in VALUES:
-                assert self.servers(value), f"nobody serves {value}"
+                assert self.servers(value, leased=False), f"nobody serves {value}"
 
     def rest(self) -> None:
+        self.net.held.clear()
         for _ in range(60):
             self.net.flush()
             self.owner.clusters.commit()
@@ -206,6 +218,12 @@ def run(seed: int, faults: list[str], covered: bool) -> Model:
 def test_a_change_leaves_no_value_alone_and_no_registration_behind(seed: int) -> None:
     model = run(seed, ["leave"], covered=True)
     assert model.owner.owner.state.highest()[1] >= 5, "the map has changed often"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_hosts_that_wake_up_serve_nothing_that_they_have_missed(seed: int) -> None:
+    """By their serving leases, for nothing else tells them that they were away."""
+    run(seed, ["hold", "wake", "time", "time", "time", "leave"], covered=False)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -65,14 +65,7 @@ class Rig:
         finder = Finder(self.port, chosen, Walks(self.port), ring, locations)
         access_points = self.host.access_points
         self.publisher = Publisher(
-            self.port,
-            chosen,
-            1,
-            finder,
-            locations,
-            access_points,
-            self.history,
-            self.host.hosting.copies,
+            self.port, chosen, 1, finder, locations, access_points, self.history
         )
         self.registrar = Registrar(self.port, chosen, 1, ring)
         self.receiver = Receiver(self.port, chosen, self.history)

@@ -39,7 +39,7 @@ COUNTING = settings(tree={"routing": "counting"})
 
 
 def host(chosen: Settings | None = None, name: str = "h") -> HostNode:
-    return HostNode(TreePort(name), chosen or Settings())
+    return HostNode(TreePort(name), chosen or Settings()).lease()
 
 
 def assign(
@@ -296,7 +296,7 @@ def test_from_any_host_an_event_reaches_the_matching_virtual_node_in_the_trees_h
 ) -> None:
     """C7, with real hosts that know only their slices."""
     net = TreeNet()
-    hosts = [HostNode(net.node(f"h{n}"), Settings()) for n in range(count)]
+    hosts = [HostNode(net.node(f"h{n}"), Settings()).lease() for n in range(count)]
     bounds = [BOTTOM, *(place(cut) for cut in sorted(cuts)), TOP]
     owners = [data.draw(st.integers(0, count - 1)) for _ in bounds[1:]]
     entries = tuple(

@@ -20,7 +20,7 @@ FIFO = settings(tree={"priority": False})
 
 def host(chosen: Settings | None = None) -> HostNode:
     """A host of the whole tree `type`, with a subscriber of `hot` (level 1) and `cold` (5)."""
-    node = HostNode(TreePort("h"), chosen or Settings())
+    node = HostNode(TreePort("h"), chosen or Settings()).lease()
     wishes = [("hot", 1), ("cold", 5), ("none", 0)]
     made = tuple(
         Registration(f"s/{n}", "type", S, f"type = '{name}'", EVERYTHING, level)

@@ -129,7 +129,7 @@ def register(rig: Rig, tree: str, count: int) -> None:
 
 def load(rig: Rig) -> dict[str, int]:
     found: dict[str, int] = {}
-    for part in rig.owner.owner.parts():
+    for part in rig.owner.owner.homes.parts():
         for host in part.hosts:
             found[host] = found.get(host, 0) + part.registrations
     return found

@@ -25,7 +25,7 @@ LOW, MIDDLE, HIGH = (
 
 
 def host() -> HostNode:
-    return HostNode(TreePort("h"), Settings())
+    return HostNode(TreePort("h"), Settings()).lease()
 
 
 def assign(node: HostNode, attribute: str, *mine: Interval) -> None:
