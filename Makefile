@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test check bench soak mutations lock clean
+.PHONY: setup demo test faults check bench soak mutations lock clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest $(TESTS)
+
+# Faults from outside on real processes, too long for the suite: some two minutes.
+faults: setup
+	$(BIN)/python -m pytest -m faults tests/wire $(FAULTS)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from overlay.client import GetStatus, Status
@@ -51,15 +53,22 @@ class Overlay:
         return self.clients[number]
 
     def _process(
-        self, number: int, address: str, peers: tuple[str, ...]
+        self,
+        number: int,
+        address: str,
+        peers: tuple[str, ...],
+        advertise: str = "",
+        before: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
         data = self.folder / str(number)
         arguments = ["--listen", address, "--data", str(data), "--log", "debug"]
         arguments += ["--config", str(self.config)]
         for peer in peers:
             arguments += ["--peer", peer]
+        environment = {**os.environ, "CANOPY_ADVERTISE": advertise} if advertise else None
+        command = [*before, sys.executable, "node.py", *arguments]
         with (self.folder / f"{number}.log").open("ab") as log:
-            return subprocess.Popen([sys.executable, "node.py", *arguments], cwd=ROOT, stderr=log)
+            return subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
 
     def _client(self, number: int) -> ControlClient:
         until = time.monotonic() + PATIENCE
