@@ -127,6 +127,12 @@ class Clients:
                 subscription.ending = subscription.ending or now
                 subscription.ended = now
 
+    def leaving(self, node: str, now: float) -> None:
+        """The node is asked to leave: its clients can expect nothing more."""
+        for subscription in self.subscriptions:
+            if subscription.node == node:
+                subscription.ending = subscription.ending or now
+
     def client_gone(self, node: str, client: int, now: float) -> None:
         """A client closed its connection: its subscriptions end."""
         for subscription in self.subscriptions:

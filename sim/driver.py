@@ -115,6 +115,9 @@ class Host(Protocol):
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
         """A node answers a client, or has news for it."""
 
+    def draining(self, name: str) -> None:
+        """A process has heard that it is to leave."""
+
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
         """The phone book."""
 
@@ -243,6 +246,8 @@ class SimDriver:
         if self._stands:
             self._inputs.append((name, arguments))
             return
+        if name == "drain":
+            self._world.draining(self.name)
         self._begin()
         getattr(self.node, name)(*arguments)
         self._after()

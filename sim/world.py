@@ -166,7 +166,11 @@ class World:
 
     def drain(self, name: str) -> None:
         """Ask the node to leave in order (SIGTERM)."""
+        self.clients.leaving(name, self.now)
         self.drivers[name].drain()
+
+    def draining(self, name: str) -> None:
+        """It has heard it: one that stood still meanwhile may have had something to show."""
         self.clients.crashed(name, self.now, orderly=True)
 
     def node(self, name: str) -> Any:

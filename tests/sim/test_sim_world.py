@@ -323,6 +323,20 @@ def test_a_drained_node_ends() -> None:
     assert world.node(names[0]).closed == ["left"]
 
 
+def test_a_node_that_stands_still_shows_until_it_hears_that_it_is_to_leave() -> None:
+    world, names = grown(2)
+    subscription = world.subscribe(names[1], "x > 1")
+    world.run(1)
+    world.drivers[names[1]].pause()
+    asked = world.now
+    world.drain(names[1])
+    world.run(1)
+    assert (subscription.ending, subscription.ended) == (asked, None)
+    world.drivers[names[1]].resume()
+    assert subscription.ended == world.now
+    assert world.names() == [names[0]]
+
+
 HISTORY = """
 from tests.sim.test_sim_world import history
 print(history(%d))
