@@ -21,6 +21,7 @@ from sim.log_checks import check_voters
 from sim.paper_load import PaperWorkload
 from sim.population import Population
 from sim.result import Result, summarise
+from sim.route_checks import check_routes
 from sim.scenario import Moment, Scenario
 from sim.state_checks import Watch, check_ring, check_trees, led
 from sim.trace_checks import check_copies, check_counting, check_paths, check_walks
@@ -238,7 +239,7 @@ class Run:
         records = list(world.recorder.records)
         calm_since = 0.0 if self._watch is None else self._watch.calm_since
         found = [*check_arcs(world), *check_maps(world), *check_ring(world), *check_chord(world)]
-        found += [*check_trees(world, calm_since), *check_voters(world)]
+        found += [*check_trees(world, calm_since), *check_routes(world), *check_voters(world)]
         found += check_walks(records, world.settings.walk.trace)
         if world.settings.tree.routing == "counting":
             found += check_counting(world)

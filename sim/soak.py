@@ -56,6 +56,10 @@ KINDS = (
 )
 """What may go wrong, the more frequent ones twice."""
 
+MANY_HOSTS = 0.25
+"""Share of the scenarios whose trees are spread as far as they can be. Small overlays have no trees
+of several hosts otherwise: one host has room for all, or each serves everything."""
+
 FAST = 0.2
 """Most seconds of latency where members die: on slower networks an election may take several rounds
 and the next deaths would come before the lost ones are replaced. Wild guess."""
@@ -107,7 +111,7 @@ def draw_scenario(seed: int) -> Scenario:
         # Whoever hears of no ring in time founds one; rings that meet with members are not united
         # yet (overlay/chord/place.py), so a slow start must not be taken for nobody's presence.
         settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=60.0))
-    return Scenario(
+    scenario = Scenario(
         nodes=nodes,
         seed=seed,
         subscriptions=rng.choice((5, 20, 60)),
@@ -128,6 +132,22 @@ def draw_scenario(seed: int) -> Scenario:
         eager=rng.random() < 0.5,
         probes=40,
     )
+    return _spread(Random(f"{seed}/soak/hosts"), scenario)
+
+
+def _spread(rng: Random, scenario: Scenario) -> Scenario:
+    """Some replicas of each virtual node, and in some scenarios as many hosts as there can be: few
+    attributes with many small virtual nodes each, and little that publishers remember of them."""
+    settings, shape = scenario.settings, scenario.shape
+    tree = msgspec.structs.replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
+    if scenario.nodes > 3 and rng.random() < MANY_HOSTS:
+        host_entries, split_at = rng.choice((1, 2, 3)), rng.choice((2, 3))
+        tree = msgspec.structs.replace(
+            tree, host_entries=host_entries, split_at=split_at, locations=2, replicas=1
+        )
+        shape = msgspec.structs.replace(shape, attributes=3)
+    settings = msgspec.structs.replace(settings, tree=tree)
+    return msgspec.structs.replace(scenario, settings=settings, shape=shape)
 
 
 def _settings(rng: Random) -> Settings:

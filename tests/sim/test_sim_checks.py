@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from sim import state_checks
+from overlay.machine import Peer
+from sim import route_checks, state_checks
 from sim.chord_checks import check_chord, chord_violations
 from sim.recorder import Record
+from sim.route_checks import check_routes
 from sim.state_checks import Watch, bounds, check_ring, check_trees
 from sim.trace_checks import check_copies, check_paths, check_walks
 from sim.world import World
@@ -33,7 +36,7 @@ def world() -> World:
 
 
 def broken(world: World) -> list[str]:
-    return [v.kind for v in (*check_trees(world), *check_ring(world))]
+    return [v.kind for v in (*check_trees(world), *check_routes(world), *check_ring(world))]
 
 
 def some_host(world: World) -> Any:
@@ -72,6 +75,40 @@ def test_a_host_with_another_map_is_found(world: World) -> None:
     version, tree.version = tree.version, (9, 9)
     assert broken(world) == ["host"]
     tree.version = version
+
+
+def test_a_host_that_does_not_know_the_way_is_found(world: World) -> None:
+    tree, known = next(
+        (tree, tree.slice.known)
+        for name in world.names()
+        for tree in world.node(name).hosting.trees.values()
+        if tree.intervals and tree.slice.size > len(tree.intervals)
+    )
+    own = {index: entry for index, entry in known.items() if entry.interval in tree.intervals}
+    tree.slice.known = own
+    kinds = [violation.kind for violation in check_routes(world)]
+    assert set(kinds) == {"route"}
+    tree.slice.known = known
+    assert check_routes(world) == []
+
+
+def test_a_way_that_leads_astray_or_in_circles_is_found() -> None:
+    def tree(serves: bool, on: str) -> Any:
+        entry = SimpleNamespace(hosts=[Peer(on, "")])
+        return SimpleNamespace(
+            span=lambda spot: serves or None, slice=SimpleNamespace(route=lambda spot: entry)
+        )
+
+    trees = {
+        "a": tree(False, "b"),
+        "b": tree(False, "a"),
+        "c": tree(True, ""),
+        "d": tree(False, "c"),
+    }
+    assert route_checks._way(trees, "a", (), 7) == "not in 3 steps"
+    assert route_checks._way(trees, "c", (), 1) == route_checks._way(trees, "d", (), 2) == ""
+    trees["d"] = tree(False, "e")
+    assert route_checks._way(trees, "d", (), 2) == "leads to e, who does not serve it"
 
 
 def test_a_short_successor_list_is_found(world: World) -> None:
