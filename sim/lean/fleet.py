@@ -4,21 +4,36 @@ Each run has some hosts at least, each with all of the run's registrations, on d
 most events visit would burn one host. So runs get more replicas in proportion to what they
 have to send and receive, until a host has no more to do than a wanted load. The registrations of
 all replicas together stay within a bound; where that is not enough, all hosts do a little more.
+What a run has to do is learnt from some events, with caution (`likely_work`).
 
 A publisher picks a replica by a hash of itself and the run: it visits the same one each time, so
-that its link stays open, and publishers spread. Where that one does not acknowledge it takes the
-next. When none does, the owner plants the run anew on another node.
+that its link stays open, and publishers spread. Where that one does not acknowledge it takes
+another one by another hash, so that the work of the dead is spread too and does not fall to one
+neighbour. When none does, the owner plants the run anew on another node.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from zlib import crc32
 
 STEPS = 60
 """Halvings when the load that fits the bound is looked for."""
+
+
+def likely_work(handled: Sequence[int], most: int) -> float:
+    """Messages that a run may have to handle in as many events again.
+
+    `handled`: by each visit of the sample; `most`: what one visit can cost. It is the sum with one
+    standard deviation of it more (visits come one by one, as a Poisson process; so its variance is
+    the sum of the squares), counting one more visit of the costliest kind. Without that a run that
+    the sample has hardly met would look as if it had nothing to do, and get the least replicas: at
+    100,000 nodes with 150 kinds of events, of which 500 events show three of each, its hosts had 22
+    times the mean load. Two deviations would take the replicas that the busiest runs need.
+    """
+    return sum(handled) + math.sqrt(sum(each * each for each in handled) + most * most)
 
 
 def replicas_for(
@@ -69,11 +84,16 @@ class Fleet:
         self._taken += 1
         return self._free[(self._taken - 1) % len(self._free)]
 
-    def choices(self, run: int, publisher: int, most: int) -> list[int]:
-        """At most `most` hosts of a run, in the order in which this publisher tries them."""
+    def choices(self, run: int, publisher: int, most: int) -> Iterator[int]:
+        """At most `most` hosts of a run, in the order in which this publisher tries them: the
+        beginning of a shuffle, in which each step is a hash."""
         hosts = self.hosts[run]
-        first = crc32(b"%d %d" % (publisher, run)) % len(hosts)
-        return [hosts[(first + n) % len(hosts)] for n in range(min(most, len(hosts)))]
+        moved: dict[int, int] = {}
+        for number in range(min(most, len(hosts))):
+            last = len(hosts) - number - 1
+            place = crc32(b"%d %d %d" % (publisher, run, number)) % (last + 1)
+            yield hosts[moved.get(place, place)]
+            moved[place] = moved.get(last, last)
 
     def plant(self, run: int, alive: Sequence[bool]) -> int:
         """Another host for a run of which no replica answers, and answers itself."""

@@ -10,7 +10,9 @@ publisher with that many visits hands shares of those to hosts (`overlay/upper_t
 
 **Failure.** Some nodes are dead at once and nobody has learnt it, also not from the event before.
 Each hop is acknowledged or taken for lost: a publisher tries up to `tries` replicas of a run, a
-share of a dead delegate goes to others of its share. What no replica answers to goes to the
+share of a dead delegate goes to others of its share. Copies to the dead are copies too, so a node
+that has none left hands what remains to one that did answer, which costs a message more but can not
+fail. What no replica answers to goes to the
 *fallback*: the owner's cluster, or else its ring successor, which has a copy of the registry (P5).
 Each of its members is asked until one answers; it plants the run on a live node and hands the event
 on. Its answer names the new host, but for the count here each event starts without knowledge.
@@ -27,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching import place
-from overlay.upper_tree.fanout import spread
+from overlay.upper_tree.fanout import spread, turn
 from sim.lean.fleet import Fleet
 from sim.lean.load import LeanSubscription, attribute_name
 from sim.lean.placing import Placing
@@ -35,8 +37,9 @@ from sim.lean.placing import Placing
 KEEPERS = 10
 """Nodes that know a registry: five of the cluster, five of its ring successor (ClusterSettings)."""
 
-RESERVED = 1
-"""Copies that a node keeps back, in case it is made a delegate after it was a host already."""
+RESERVED = 2
+"""Copies that a node keeps back: one to hand over what dead delegates left, and one in case it is
+made a delegate after it was a host already."""
 
 
 @dataclass
@@ -50,7 +53,7 @@ class Tally:
     rescued: int = 0  # … of these, only thanks to the fallback
     visits: int = 0  # messages: from publishers to hosts
     copies: int = 0  # messages: from hosts and delegates to interested nodes
-    retries: int = 0  # messages: at dead nodes, of both kinds, beside those above
+    retries: int = 0  # messages: at dead nodes, of both kinds, and to hand over what they left
     fallback: int = 0  # messages: asking keepers of the registry, and from them to the new host
     most_copies: int = 0
     hops: Counter[int] = field(default_factory=Counter)  # of deliveries, from the publisher on
@@ -97,13 +100,18 @@ class Course:
         self.tries = tries
         self.rng = rng
         self.tally = Tally(len(alive))
+        self._published: Counter[int] = Counter()  # events, by publisher
+        self._event = (0, 0)  # the publisher of the present event, and its how-manieth it is
         self._sent: Counter[int] = Counter()  # copies of the present event, by node
+        self._heard: dict[int, int] = {}  # node -> a recipient that answered it, as above
         self._reached: dict[int, int] = {}  # node -> hops, for the present event
         self._rescued: dict[int, None] = {}
 
     def publish(self, publisher: int, event: dict[int, int], matching: Sequence[int]) -> None:
         """One event, which interests these subscriptions."""
-        self._sent, self._reached, self._rescued = Counter(), {}, {}
+        self._event = (publisher, self._published[publisher])
+        self._published[publisher] += 1
+        self._sent, self._heard, self._reached, self._rescued = Counter(), {}, {}, {}
         audience = recipients(self.placing, event, matching, self.subscriptions)
         runs = wanted(self.placing, event)
         self._visit(publisher, publisher, [(run, audience.get(run, [])) for run in runs], 0)
@@ -123,23 +131,36 @@ class Course:
         self, sender: int, publisher: int, visits: list[tuple[int, list[int]]], hops: int
     ) -> None:
         entered: list[tuple[int, list[int]]] = []
-        for (run, nodes), onward in spread(visits, self._left(sender)):
-            found = self._enter(sender, publisher, run)
+        left_over: list[tuple[int, list[int]]] = []
+        helper: int | None = None  # another host that has answered
+        for (run, nodes), onward in spread(visits, self._left(sender), self._turn(sender)):
+            found = self._enter(sender, publisher, run, hurried=helper is not None)
+            if found is None and helper is not None and self._used(sender):
+                left_over += [(run, nodes), *onward]
+                continue
             if found is None:
                 host, late = self._fall_back(sender, run), True
             else:
                 host, late = found, False
+            helper = host if host != sender else helper
             if onward:
                 self._visit(host, publisher, list(onward), hops + 1)
             if late:
                 nodes = [node for node in nodes if node not in self._reached]
                 self._rescued.update((node, None) for node in nodes if self.alive[node])
             entered.append((host, nodes))
+        if helper is not None and left_over:  # too many hosts were dead
+            self._send(sender, helper, serves=sender != publisher)
+            self.tally.retries += 1
+            self._visit(helper, publisher, left_over, hops + 1)
         for host, nodes in entered:  # after all visits, which may have begun at one of the hosts
             self._deliver(host, nodes, hops + (host != sender))
 
-    def _enter(self, sender: int, publisher: int, run: int) -> int | None:
+    def _enter(self, sender: int, publisher: int, run: int, hurried: bool) -> int | None:
+        """The replica that takes the event. `hurried`: tries no more than there are copies left."""
         for host in self.fleet.choices(run, publisher, self.tries):
+            if hurried and self._used(sender):
+                return None
             self._send(sender, host, serves=sender != publisher)
             if self.alive[host]:
                 self.tally.visits += host != sender
@@ -163,17 +184,38 @@ class Course:
         return host
 
     def _deliver(self, sender: int, nodes: Sequence[int], hops: int) -> None:
-        for node, share in spread(nodes, self._left(sender)):
-            self._send(sender, node, serves=True)
-            if not self.alive[node]:
+        if sender in nodes:  # which needs no message for it
+            self._reached.setdefault(sender, hops)
+            nodes = [node for node in nodes if node != sender]
+        while nodes:
+            heard = self._heard.get(sender)
+            if heard is not None and self._used(sender):
+                self._send(sender, heard, serves=True)
                 self.tally.retries += 1
-                if share:
-                    self._deliver(sender, share, hops)
-                continue
-            self.tally.copies += node != sender
-            self._reached.setdefault(node, hops + (node != sender))
-            if share:
+                self._deliver(heard, nodes, hops + 1)
+                return
+            shares: list[tuple[int, tuple[int, ...]]] = []
+            orphans: list[int] = []
+            for node, share in spread(nodes, self._left(sender), self._turn(sender)):
+                self._send(sender, node, serves=True)
+                if not self.alive[node]:
+                    self.tally.retries += 1
+                    orphans += share
+                    continue
+                self._heard[sender] = node
+                self.tally.copies += 1
+                self._reached.setdefault(node, hops + 1)
+                shares.append((node, share))
+            for node, share in shares:
                 self._deliver(node, share, hops + 1)
+            nodes = orphans
+
+    def _turn(self, sender: int) -> int:
+        publisher, sequence = self._event
+        return turn(str(publisher), 0, sequence, str(sender))
+
+    def _used(self, sender: int) -> bool:
+        return self._sent[sender] >= self.fan_out - RESERVED
 
     def _left(self, sender: int) -> int:
         """How many copies of this event a node may still send: it may be publisher and host."""
