@@ -262,7 +262,7 @@ class Recorded:
         except SelectorError as error:
             raise TracesError(f"{record['where']}: {selector!r}: {error}") from None
         found = Subscription(
-            record["node"], 0, selector, record.get("name", ""), record["time"], identity
+            record["node"], 0, selector, record.get("name", ""), record["time"], identity=identity
         )
         self._subscriptions[identity] = found
         self.clients.subscriptions.append(found)
