@@ -81,7 +81,8 @@ def test_where_all_are_behind_the_smallest_time_wins_not_the_smallest_queue() ->
 
 
 def test_the_first_at_which_nothing_waits_is_taken_even_if_another_is_faster() -> None:
-    found = choice(b=Pace(0.0, 1e6, 2))
+    found = choice(a=Pace(0.0, 100.0, 2), b=Pace(0.0, 1e6, 2), c=Pace(0.0, 1e6, 10**6))
+    assert found.best((A, B, C), NOW) == B
     assert found.best((A, B, C), NOW + 0.1) == A
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from matching import EVERYTHING
 from overlay.machine import ProtocolError
+from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.upper_tree.intake import AT_ONCE, MatchDue
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
@@ -75,6 +79,19 @@ def test_the_urgent_overtake_where_a_host_is_behind() -> None:
     tick(node)
     assert served(node) == [4, 2, 3, 1]  # who names no level is in the middle
     assert node.port.counts["visits_queued"] == 4
+
+
+def test_an_event_has_the_most_urgent_level_of_the_trees_that_it_visits() -> None:
+    node = host()
+    urgent = Registration("s/9", "x", S, "x > 0 AND type = 'cold'", EVERYTHING, 1)
+    node.port.hear(Install("x", 1, (urgent,)), OWNER)
+    node.port.hear(Assign("x", (1, 1), (EVERYTHING,), 1, ()), OWNER)
+    busy(node)
+    visit(node, 1, "none")
+    both = Visit(PUB, 1, ("type", "x"), (event(2, type="cold", x=1),))
+    node.port.hear(both, PUB)
+    tick(node)
+    assert served(node) == [2, 1]
 
 
 def test_without_priority_it_is_first_in_first_out() -> None:
@@ -171,6 +188,23 @@ def test_a_visit_that_lies_is_refused_when_it_comes() -> None:
     with pytest.raises(ProtocolError):
         node.port.hear(Visit(PUB, 1, ("type",), (event(1, x=1),)), PUB)
     assert not len(node.hosting.intake.queue)
+
+
+def test_a_host_that_leaves_matches_first_what_waits() -> None:
+    node = host()
+    quiet: Any = SimpleNamespace(
+        left=True,
+        waiting=0,
+        publisher=SimpleNamespace(outgoing={}),
+        registrar=SimpleNamespace(settled=True),
+        idle=lambda: True,
+    )
+    reports = Reports(quiet, quiet, quiet, node.hosting, quiet)
+    busy(node)
+    visit(node, 1, "cold")
+    assert not reports.settled
+    tick(node)
+    assert reports.settled
 
 
 def test_levels_end_with_their_registrations() -> None:

@@ -35,6 +35,8 @@ def test_a_types_priority_is_the_mean_of_its_subscribers_levels() -> None:
     assert found.priority("cpu") == 2.5
     assert found.priority("disk") == 4
     assert found.priority("net") is None
+    found.remove(1, ("cpu",))
+    assert found.priority("cpu") == 4
 
 
 def test_who_names_no_type_counts_for_all_and_who_names_no_level_for_none() -> None:
