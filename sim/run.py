@@ -11,6 +11,7 @@ from itertools import groupby
 from random import Random
 
 from matching import Value, compile_selector
+from overlay.client import LEVELS
 from overlay.links.events import Codec
 from sim.checkers import Violation, check_arcs, check_maps
 from sim.chord_checks import check_chord
@@ -286,7 +287,9 @@ class Run:
         living = self.population.serving()
         selector = self._workload.selector()
         if living:
-            self.world.subscribe(living[number % len(living)], selector, f"s{number}")
+            level = number % (LEVELS + 1)  # all of them, and none
+            node = living[number % len(living)]
+            self.world.subscribe(node, selector, f"s{number}", level=level)
 
     def _plan_late(self, begin: float, length: float) -> None:
         """Subscriptions that come and go while events flow, spread over the time."""

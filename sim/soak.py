@@ -33,6 +33,7 @@ from sim.deaths import ENOUGH, blackout, deaths
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
+from sim.processor import Processor
 from sim.run import Progress
 from sim.scenario import Fault, Scenario
 from sim.workload import Shape
@@ -127,6 +128,7 @@ def draw_scenario(seed: int) -> Scenario:
         settings=settings,
         network=_narrow(later, network),
         disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
+        processor=_slow(Random(f"{seed}/soak/work")),
         faults=faults,
         rest=rest,
         eager=rng.random() < 0.5,
@@ -189,6 +191,13 @@ def _one_cluster(rng: Random, settings: Settings) -> Settings:
     up and serve until it is fenced.)"""
     cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=100_000)
     return msgspec.structs.replace(settings, cluster=cluster)
+
+
+def _slow(rng: Random) -> Processor | None:
+    """Sometimes work takes time, up to where hosts of the fastest events are behind (P6, P7)."""
+    if rng.random() < 0.7:
+        return None
+    return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
 
 
 def _bad(rng: Random) -> Conditions:
