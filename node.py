@@ -20,6 +20,7 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
+from overlay.incidents import Watcher
 from overlay.links.events import Codec, Connection, LinkDown, SeedFailed, SeedReached
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
@@ -148,12 +149,13 @@ class Node:
         )
         self.reports = Reports(self.links, self.view, self.clusters, self.hosting, self.clients)
         self.inspection = Inspection(self, self.owner, self.ring)
+        self.watcher = Watcher(self)
         self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.beliefs, self.registry, self.balance, self.hosting, self.finder, self.publisher,
             self.registrar, self.receiver, self.delegation, self.clients, self.inspection,
-            self.explaining,
+            self.explaining, self.watcher,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -164,6 +166,7 @@ class Node:
         self._commands: dict[type, Callable[..., None]] = {
             **self.clients.commands(),
             **self.inspection.commands(),
+            **self.watcher.commands(),
             **self.explaining.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
@@ -262,9 +265,7 @@ class Node:
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """One frame."""
-        self.turns.begin()
-        self.links.on_frame(connection, frame)
-        self._finish_turn()
+        self.on_frames(connection, (frame,))
 
     def on_frames(self, connection: Connection, frames: Sequence[Frame]) -> None:
         """Frames that were read together."""
@@ -379,15 +380,9 @@ class Node:
 
     def _get_status(self, client: int, command: GetStatus) -> None:
         status = self.reports.status(
-            command,
-            self.me,
-            self.name,
-            self.incarnation,
-            self.ready,
-            self.draining,
-            self._seeds,
+            command, self.me, self.name, self.incarnation, self.ready, self.draining, self._seeds,
             self.counters,
-        )
+        )  # fmt: skip
         self.reply(client, status)
 
     def _get_peers(self, client: int, command: GetPeers) -> None:

@@ -124,7 +124,7 @@ class Trial:
         killed_at = self._kill(found.victims)
         probe.start()
         publisher.one(once, lookup)
-        probes = (lookup, late) if self.kill in PROBED else ()
+        probes = (lookup,) if self.kill in PROBED else ()
 
         def verdict() -> Verdict:
             arrivals = [one for each in self.subscribers for one in list(each.arrivals)]

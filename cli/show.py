@@ -102,7 +102,8 @@ def cluster_object(cluster: ClusterInfo) -> dict[str, Any]:
 @timeout_option
 @connect_option
 def ring(as_json: bool, timeout: float, connect: str | None) -> None:
-    """List the clusters of the ring: who leads them, who serves, which attributes they own.
+    """List the clusters of the ring: who leads them and since when, who serves and who of them is
+    silent, which attributes they own.
 
     \b
     canopy ring
@@ -121,7 +122,18 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
     for cluster in found.clusters:
         rows.add_row(*_cluster_row(cluster))
-    console().print(rows)
+    out = console()
+    out.print(rows)
+    for cluster in found.clusters:
+        out.print(f"{cluster.key[:SHORT]}…  {_leading(cluster)}")
+
+
+def _leading(cluster: ClusterInfo) -> str:
+    """Since when its primary leads, and whom it does not hear."""
+    if cluster.led_for < 0:
+        return "its primary does not answer"
+    silent = f"; silent: {' '.join(cluster.silent)}" if cluster.silent else "; nobody is silent"
+    return f"its primary leads since {duration(cluster.led_for)}{silent}"
 
 
 def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:

@@ -95,6 +95,10 @@ class GetRing(Command, frozen=True):
     """Answered by Ring: all clusters, collected by a walk around the ring."""
 
 
+class GetIncidents(Command, frozen=True):
+    """Answered by Incidents: what happened around this node lately."""
+
+
 class GetAttributes(Command, frozen=True):
     """Answered by Attributes: names seen lately, for completion."""
 
@@ -242,6 +246,10 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     brokers: tuple[NodeId, ...]
     attributes: tuple[str, ...]
     addresses: dict[NodeId, str]
+    led_for: float = -1.0
+    """Seconds that its primary has led it; -1: not told."""
+    silent: tuple[NodeId, ...] = ()
+    """Members that its primary does not hear."""
 
 
 class Ring(Reply, frozen=True):
@@ -249,6 +257,24 @@ class Ring(Reply, frozen=True):
 
     clusters: tuple[ClusterInfo, ...]
     complete: bool
+
+
+class Incident(msgspec.Struct, frozen=True, array_like=True):
+    """Something that happened. `what`: lost, back (a peer); silent (a primary), elected, fenced;
+    joined, member lost (at the primary); role (of this node)."""
+
+    ago: float  # seconds
+    what: str
+    node: NodeId
+    cluster: Key  # "" if it is about no cluster
+    epoch: int
+    text: str
+
+
+class Incidents(Reply, frozen=True):
+    """The newest first."""
+
+    incidents: tuple[Incident, ...]
 
 
 class VirtualNodeInfo(msgspec.Struct, frozen=True):
@@ -328,13 +354,13 @@ class Explained(Reply, frozen=True):
 
 
 COMMANDS = (
-    Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetAttributes
-    | GetSubscriptions | Where | Why | Feed | Drain
+    Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetIncidents
+    | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain
 )  # fmt: skip
 """What the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring | Located
-    | Subscriptions | Attributes | Explained
+    Failed | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring
+    | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """What it sends."""

@@ -50,6 +50,7 @@ FIELDS: Final[dict[str, str]] = {
     "address": "string",
     "routing": "string",
     "reason": "string",
+    "what": "string",  # the kind of an incident
     "sample": "double",  # the share of events that this node keeps; absent: all
 }
 """Name of every field and its Spark SQL type."""
@@ -85,6 +86,8 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
     "map": ("attribute", "epoch", "version", "size"),  # a partition map's new version
     "link": ("peer", "reason"),  # up, down
+    # losses, elections, recoveries as one node saw them (overlay/incidents.py); name: the cluster
+    "incident": ("what", "peer", "name", "epoch", "reason"),
     "stop": ("data_messages", "other_messages", "bytes", "reason"),
 }
 """The kinds of records with the fields that each has beside the common ones."""

@@ -52,7 +52,7 @@ from overlay.chord.voting_messages import (
     Nominate,
 )
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Handlers, Key, Machine, Peer, Port
+from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
 from overlay.settings import ClusterSettings, ElectionSettings
 
 
@@ -171,6 +171,20 @@ class Clusters(Machine):
     def is_followed(self) -> bool:
         """Whether this node is the primary of its cluster and a majority of the voters follows."""
         return self.seat.is_primary and self.pulse.serving()
+
+    @property
+    def led_for(self) -> float:
+        """Seconds that this node has led its cluster under the present epoch."""
+        return self.port.now - self.pulse.led_since
+
+    def is_silent(self, node: NodeId) -> bool:
+        """Whether this node leads, and does not hear this member: a voter did not answer the last
+        beats, or the link is down."""
+        if not self.seat.is_primary or node == self.port.me.id:
+            return False
+        return self.membership.misses(node) or (
+            self.log.votes(node) and not self.pulse.follows(node)
+        )
 
     def owns(self, key: Key) -> bool:
         """Whether this node alone decides about `key` now, as the primary of the arc; False while

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import msgspec
 
 from overlay.chord.copying import Log
+from overlay.chord.events import PrimarySuspected
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
@@ -73,6 +74,7 @@ class Election:
         self.port.trace(
             "cluster", epoch=cluster.version[0], name=cluster.key, reason="primary silent"
         )
+        self.port.emit(PrimarySuspected(cluster))
         rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
         wait = self.settings.rank_wait * (rank + self.port.rng.random())
         self.port.set_timer(wait, NominationDue())

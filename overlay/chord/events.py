@@ -142,6 +142,12 @@ class Fenced(LocalEvent, frozen=True):
     cluster: Cluster
 
 
+class PrimarySuspected(LocalEvent, frozen=True):
+    """At a voter: the primary of its cluster is silent, and another is looked for."""
+
+    cluster: Cluster
+
+
 class BetterRing(LocalEvent, frozen=True):
     """At a member: there is another ring, and its id is smaller: ours should join it."""
 

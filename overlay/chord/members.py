@@ -123,6 +123,10 @@ class Members:
             self.remember(peer)
         self.update(without_member(self._cluster(), peer.id), "member lost")
 
+    def misses(self, node: NodeId) -> bool:
+        """At the primary: whether this member is lost, and a member only until it is voted out."""
+        return node in self._fading
+
     def remember(self, peer: Peer) -> None:
         """Should `peer` show up, it is told that it serves no more."""
         self._lost.pop(peer.id, None)

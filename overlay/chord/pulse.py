@@ -66,6 +66,7 @@ class Pulse:
         self.port = seat.port
         self.on_silence: Callable[[], None] = lambda: None
         self.on_behind: Callable[[int], None] = lambda epoch: None
+        self.led_since = 0.0
         self._number = 0
         self.patience = Patience(settings.suspect_after, settings.suspect_most, settings.heartbeat)
         self._sent: dict[int, Sent] = {}
@@ -78,6 +79,7 @@ class Pulse:
 
     def lead(self, supporters: tuple[NodeId, ...], since: float) -> None:
         """This node leads; `supporters` were asked at `since` and agreed."""
+        self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
         self.patience.inherit(self._term, self.port.now)

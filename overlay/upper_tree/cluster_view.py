@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from overlay.chord.messages import Cluster
-from overlay.machine import Key, Peer
+from overlay.machine import Key, NodeId, Peer
 
 
 class ClusterView(Protocol):
@@ -23,6 +23,13 @@ class ClusterView(Protocol):
     @property
     def is_followed(self) -> bool:
         """Whether it leads it, and a majority of the voters follows."""
+
+    @property
+    def led_for(self) -> float:
+        """Seconds that it has led under this epoch."""
+
+    def is_silent(self, node: NodeId) -> bool:
+        """Whether it leads, and does not hear this member."""
 
     def owns(self, key: Key) -> bool:
         """Whether this node decides about `key` now."""

@@ -148,7 +148,16 @@ class Inspection(Machine):
             intervals = [r.interval for r in owned.tree.registrations.values()]
             entries = [(e, overlap_count(e.interval, intervals)) for e in owned.tree.map.entries]
         names = tuple(sorted(self.owner.trees))
-        reply = Trees(message.number, cluster.key, names, version, tuple(entries))
+        clusters = self.owner.clusters
+        reply = Trees(
+            message.number,
+            cluster.key,
+            names,
+            version,
+            tuple(entries),
+            clusters.led_for,
+            tuple(p.id for p in cluster.members() if clusters.is_silent(p.id)),
+        )
         self.port.send(sender, reply)
 
     def on_trees(self, sender: Peer, message: Trees) -> None:
@@ -194,6 +203,8 @@ def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
         tuple(peer.id for peer in cluster.brokers),
         () if trees is None else trees.attributes,
         {peer.id: peer.address for peer in cluster.members()},
+        -1.0 if trees is None else trees.led_for,
+        () if trees is None else trees.silent,
     )
 
 

@@ -326,6 +326,8 @@ class Trees(Message, frozen=True):
     attributes: tuple[str, ...]
     version: Version
     entries: tuple[tuple[Entry, int], ...]
+    led_for: float = -1.0  # seconds
+    silent: tuple[NodeId, ...] = ()  # members that the primary does not hear
 
 
 class AskEvent(Message, frozen=True):

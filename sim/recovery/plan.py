@@ -4,10 +4,10 @@ Publisher and subscribers are clients of nodes that are in no cluster, so what i
 recovery of the overlay and not the loss of a client's own node. All flows belong to the cluster
 that is hit; hosts are told to have little room, so that the trees are spread over the match
 brokers. What needs the lost are the flows whose trees they host. A primary or a standby of a full
-cluster hosts nothing; there, and where a whole cluster is lost, it is two probes as well, which
-begin at the fault. *lookup* is an event of a tree that has a subscription and that its publisher
-does not know yet, so the tree's owner has to be asked; *subscribe* is a new subscription of a new
-tree, and after its SUBACK an event for it.
+cluster hosts nothing; there, and where a whole cluster is lost, it is *lookup* as well: an event,
+published at the fault, of a tree that has a subscription and that its publisher does not know yet,
+so the tree's owner has to be asked. Told apart is *subscribe*: a new subscription of a new tree,
+asked for at the fault, and after its SUBACK an event for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sim.recovery.verdict import Sent
 KILLS: Final = ("primary", "standby", "broker", "cluster")
 
 PROBED: Final = ("primary", "standby", "cluster")
-"""What the two probes need."""
+"""What the lookup needs."""
 
 FLOWS: Final = 8
 

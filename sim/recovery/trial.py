@@ -89,7 +89,7 @@ class Trial:
         self._inflict(found, source)
         self._probe(source, lookup)
         self._late = world.subscribe(source, selector(late), late, PROBER)
-        needing = (*found.needing, *((lookup, late) if self.kill in PROBED else ()))
+        needing = (*found.needing, *((lookup,) if self.kill in PROBED else ()))
         recovered = world.run_until(
             lambda: self._done(source, late, killed_at, needing), GIVE_UP, LOOK
         )

@@ -45,7 +45,9 @@ from overlay.client import (
 )
 from tests.support.fake_control import FakeControl
 
-CLUSTER = ClusterInfo("ff" * 20, "00" * 20, 3, "a" * 16, "", ("b" * 16,), ("mag", "[x]"), {})
+CLUSTER = ClusterInfo(
+    "ff" * 20, "00" * 20, 3, "a" * 16, "", ("b" * 16,), ("mag", "[x]"), {}, 192.0, ("b" * 16,)
+)
 
 
 def event(number: int, **attributes: Any) -> Event:
@@ -123,7 +125,10 @@ class TestLooking:
         }
         assert cluster["attributes"] == ["mag", "[x]"]
         assert "not closed" in both.err
-        assert "[x]" in out_of(capsys, "ring")
+        assert (cluster["led_for"], cluster["silent"]) == (192.0, ["b" * 16])
+        shown = out_of(capsys, "ring")
+        assert "[x]" in shown
+        assert f"its primary leads since 3 min; silent: {'b' * 16}" in shown
 
     def test_where(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
         found = json.loads(out_of(capsys, "where", "mag", "--json"))

@@ -181,6 +181,11 @@ class FakeClusters:
         self.giving_away: Cluster | None = None
         self.wanted = 0
         self.followed = True
+        self.led_for = 0.0
+        self.unheard: tuple[str, ...] = ()
+
+    def is_silent(self, node: str) -> bool:
+        return node in self.unheard
 
     @property
     def is_primary(self) -> bool:

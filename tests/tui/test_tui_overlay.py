@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
-from overlay.client import GetPeers, GetRing, Where
+from overlay.client import GetPeers, GetRing, Incident, Where
 from tests.tui.tui_fake_node import NODES, cluster
 from tests.tui.tui_pilot import Seat, play
 from tui.model.ring import arc, fraction, members
@@ -58,6 +59,32 @@ def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
         await seat.press(*["down"] * 4)
         await seat.sees("✗ odd name: the ring did not answer")
         assert {command.attribute for command in seat.node.asked(Where)} >= {"depth", "odd name"}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
+def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "incidents")
+        await seat.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
+        seat.node.incidents = (
+            Incident(2.0, "lost", NODES[4], "", 0, "connection refused"),
+            *seat.node.incidents,
+        )
+        await seat.press("r")
+        await seat.sees("Incidents (3)", "✗", "lost", NODES[4][:8], "connection")
+
+    play(scenario, size=size)
+
+
+def test_a_silent_member_is_marked() -> None:
+    async def scenario(seat: Seat) -> None:
+        first, *others = seat.node.clusters
+        told = replace(first, led_for=190.0, silent=(first.standby,))
+        seat.node.clusters = (told, *others)
+        await tab(seat, "ring")
+        await seat.sees("its primary leads since 3 min", "✗ silent")
 
     play(scenario)
 

@@ -21,10 +21,13 @@ from overlay.client import (
     Failed,
     Feed,
     GetAttributes,
+    GetIncidents,
     GetPeers,
     GetRing,
     GetStatus,
     GetSubscriptions,
+    Incident,
+    Incidents,
     Located,
     PeerInfo,
     Peers,
@@ -70,6 +73,10 @@ class FakeNode:
         self.sequence = 0
         self.subscribed = 0
         self.refuse: Failed | None = None  # the next Subscribe gets this
+        self.incidents = (
+            Incident(75.0, "elected", NODES[1], key(0.2), 4, f"in place of {NODES[0]}"),
+            Incident(76.2, "silent", NODES[0], key(0.2), 3, "the primary"),
+        )
         self.clusters = (
             cluster(0.9, 0.2, NODES[:3], "magnitude", "place"),
             cluster(0.2, 0.55, NODES[3:6], "type", "tsunami"),
@@ -141,6 +148,8 @@ class FakeNode:
                     PeerInfo(node, f"127.0.0.1:40{n:02d}", "connected", n, n < 6, 1000 * n, 900 * n)
                     for n, node in enumerate(NODES) if n
                 ))  # fmt: skip
+            case GetIncidents():
+                return Incidents(0, self.incidents)
             case GetRing():
                 return Ring(0, self.clusters, True)
             case GetAttributes():

@@ -51,7 +51,10 @@ _KEYS = (
     ),
     (
         "Overlay",
-        (("← →", "tabs: node, ring, trees"), ("Enter", "a cluster's members, an attribute's tree")),
+        (
+            ("← →", "tabs: node, ring, trees, incidents"),
+            ("Enter", "a cluster's members, an attribute's tree"),
+        ),
     ),
     (
         "Marks",

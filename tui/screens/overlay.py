@@ -1,4 +1,5 @@
-"""The overlay as this node sees it (P8): itself, its neighbours, the ring, the trees."""
+"""The overlay as this node sees it (P8): itself, its neighbours, the ring, the trees, what
+happened."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from overlay.client import (
     ClusterInfo,
     Failed,
     GetAttributes,
+    GetIncidents,
     GetPeers,
     GetRing,
+    Incidents,
     Peers,
     Reply,
     Ring,
@@ -25,7 +28,7 @@ from overlay.client import (
 from tui.model.attachment import Attachment
 from tui.model.rates import Rates, show_rate
 from tui.model.ring import arc
-from tui.model.text import one_line, short
+from tui.model.text import one_line, short, show_duration
 from tui.screens.base import MainScreen
 from tui.widgets.cluster_detail import ClusterDetail
 from tui.widgets.node_panel import NodePanel
@@ -33,9 +36,11 @@ from tui.widgets.ring_picture import RingPicture
 from tui.widgets.synced_table import SyncedTable
 from tui.widgets.tree_picture import TreePicture
 
-TABS = ("node", "ring", "trees")
+TABS = ("node", "ring", "trees", "incidents")
 PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
 CLUSTER_COLUMNS = ("", "cluster", "keys", "epoch", "★", "☆", "nodes", "trees")
+INCIDENT_COLUMNS = ("", "ago", "what", "node", "cluster", "epoch", "")
+MARKS = {"lost": "✗", "silent": "✗", "member lost": "✗", "fenced": "✗", "elected": "★"}
 
 
 def words(name: str) -> str:
@@ -44,7 +49,7 @@ def words(name: str) -> str:
 
 
 class OverlayScreen(MainScreen):
-    """Three tabs; only the one in sight is asked for."""
+    """Four tabs; only the one in sight is asked for."""
 
     TITLE = "overlay"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -85,6 +90,11 @@ class OverlayScreen(MainScreen):
                     yield SyncedTable(("", "attribute", "owner"), "attributes")
                 with VerticalScroll(classes="box", id="tree-box"):
                     yield TreePicture()
+            with (
+                TabPane("Incidents", id="incidents"),
+                Vertical(classes="box", id="incidents-box"),
+            ):
+                yield SyncedTable(INCIDENT_COLUMNS, "incidents-table", (1, 5))
 
     def on_mount(self) -> None:
         """Titles."""
@@ -97,6 +107,7 @@ class OverlayScreen(MainScreen):
             ("#cluster-box", "Members"),
             ("#attributes-box", "Attributes"),
             ("#tree-box", "Tree"),
+            ("#incidents-box", "Incidents: nothing has happened"),
         ):
             self.query_one(box).border_title = title
         self.query_one("#attributes-box").border_subtitle = "● has a tree  ○ only seen"
@@ -121,6 +132,8 @@ class OverlayScreen(MainScreen):
         ask = self.attachment.ask
         if self._tab == "node":
             ask(GetPeers, self._on_peers, poll=True)
+        elif self._tab == "incidents":
+            ask(GetIncidents, self._on_incidents, poll=True)
         else:
             ask(GetRing, self._on_ring, poll=True)
         if self._tab == "trees":
@@ -170,6 +183,23 @@ class OverlayScreen(MainScreen):
             cells = (mark, short(peer.node), one_line(peer.address), peer.state, age)
             rows.append((peer.node, (*cells, f"{peer.sent:,}", f"{peer.received:,}")))
         self.query_one("#peers", SyncedTable).sync(rows)
+
+    # -- incidents --------------------------------------------------------------------------
+
+    def _on_incidents(self, reply: Reply) -> None:
+        """Losses, elections and recoveries as this node saw them, the newest first."""
+        if not isinstance(reply, Incidents) or not reply.incidents:
+            return
+        count = len(reply.incidents)
+        self.query_one("#incidents-box").border_title = f"Incidents ({count})"
+        rows = []
+        for number, one in enumerate(reply.incidents):
+            epoch = str(one.epoch) if one.cluster else ""
+            cells = (MARKS.get(one.what, "·"), show_duration(one.ago), one.what, short(one.node))
+            rows.append(
+                (str(count - number), (*cells, short(one.cluster), epoch, one_line(one.text)))
+            )
+        self.query_one("#incidents-table", SyncedTable).sync(rows)
 
     # -- ring -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from overlay.client import ClusterInfo
 from tui.model.ring import arc, members
-from tui.model.text import one_line, short
+from tui.model.text import one_line, short, show_duration
 
 MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
 ATTRIBUTES = 60  # names that are listed; wild guess
@@ -26,11 +26,14 @@ def _text(cluster: ClusterInfo, own: str) -> Text:
     text.append(f"cluster {short(cluster.key, 12)}", "bold")
     text.append(f"  epoch {cluster.epoch}, owns {arc(cluster).share:.1%} of the keys: ")
     text.append(f"({short(cluster.start)} … {short(cluster.key)}]\n", "dim")
+    if cluster.led_for >= 0:
+        text.append(f"its primary leads since {show_duration(cluster.led_for)}\n", "dim")
     for role, node in members(cluster):
         mark = "▸" if node == own else " "
         text.append(f"{mark} {MARKS[role]} ", "bold").append(f"{role:<8} ", "dim")
         text.append(node, "bold" if node == own else "")
-        text.append(f"  {one_line(cluster.addresses.get(node, ''))}\n", "dim")
+        text.append(f"  {one_line(cluster.addresses.get(node, ''))}", "dim")
+        text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
     names = [one_line(name) for name in cluster.attributes[:ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
     count = len(cluster.attributes)

@@ -1,0 +1,149 @@
+"""What happened around this node: losses, elections, recoveries, for people (P8).
+
+A machine that only listens: it turns local events of links and clusters into *incidents*, which it
+keeps for the terminal UI (`GetIncidents`), counts (`canopy status`) and traces (kind ``incident``).
+It sees what its own node sees: a member hears of the elections of its cluster, everybody of the
+peers that it loses itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from overlay.chord.events import (
+    Fenced,
+    MemberJoined,
+    MemberLost,
+    PrimarySuspected,
+    RoleChanged,
+)
+from overlay.chord.messages import Cluster
+from overlay.client import Command, GetIncidents, Incident, Incidents
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Handlers, Machine, NodeId, Port
+
+KEPT: Final = 200
+"""Incidents that a node remembers. Wild guess: an hour of trouble."""
+
+LOST_KEPT: Final = 1_000
+"""Lost peers that are remembered, to tell when they are back. Wild guess."""
+
+
+class Noted(NamedTuple):
+    """An incident with the Port's time."""
+
+    at: float
+    what: str
+    node: NodeId
+    cluster: Cluster | None
+    text: str
+
+
+class Watcher(Machine):
+    """Keeps, counts and traces incidents."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self.kept: deque[Noted] = deque(maxlen=KEPT)
+        self._lost: dict[NodeId, float] = {}  # since when
+        self._seat: tuple[Cluster | None, str] = (None, "none")  # as last heard
+        self._suspected: float | None = None  # since when the primary is silent
+
+    def handlers(self) -> Handlers:
+        """Events only."""
+        return {
+            LinkDown: self.on_link_down,
+            LinkUp: self.on_link_up,
+            RoleChanged: self.on_role_changed,
+            PrimarySuspected: self.on_primary_suspected,
+            Fenced: self.on_fenced,
+            MemberJoined: self.on_member_joined,
+            MemberLost: self.on_member_lost,
+        }
+
+    def commands(self) -> dict[type[Command], Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {GetIncidents: self.get_incidents}
+
+    def get_incidents(self, client: int, command: GetIncidents) -> None:
+        """The newest first."""
+        now = self.port.now
+        found = tuple(
+            Incident(
+                now - one.at,
+                one.what,
+                one.node,
+                "" if one.cluster is None else one.cluster.key,
+                0 if one.cluster is None else one.cluster.version[0],
+                one.text,
+            )
+            for one in reversed(self.kept)
+        )
+        self.port.reply(client, Incidents(command.request, found))
+
+    # --- what links and clusters tell ---
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A peer is gone; one that said goodbye is no incident."""
+        if event.left:
+            return
+        self._lost[event.peer.id] = self.port.now
+        if len(self._lost) > LOST_KEPT:
+            del self._lost[next(iter(self._lost))]
+        self._note("lost", event.peer.id, None, event.reason)
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """A lost one is back, or another process of its node."""
+        since = self._lost.pop(event.peer.id, None)
+        if since is not None:
+            self._note("back", event.peer.id, None, f"after {self._since(since)}")
+
+    def on_primary_suspected(self, event: PrimarySuspected) -> None:
+        """At a voter."""
+        if self._suspected is None:
+            self._suspected = self.port.now
+            self._note("silent", event.cluster.primary.id, event.cluster, "the primary")
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """Another primary, or another role of this node; the rest of a description is no news."""
+        (before, role), self._seat = self._seat, (event.cluster, event.role)
+        now = event.cluster
+        if now is not None and before is not None and now.key == before.key:
+            self._compare(before, now)
+        if event.role != role:
+            cluster = before if now is None else now
+            self._note("role", self.port.me.id, cluster, f"{event.role}, was {role}")
+
+    def _compare(self, before: Cluster, now: Cluster) -> None:
+        if now.version[0] == before.version[0]:
+            return
+        text = "again"
+        if before.primary.id != now.primary.id:
+            text = f"in place of {before.primary.id}"
+        if self._suspected is not None:
+            text += f", {self._since(self._suspected)} after it was suspected"
+            self._suspected = None
+        self._note("elected", now.primary.id, now, text)
+
+    def on_fenced(self, event: Fenced) -> None:
+        """This node led, and somebody else does."""
+        self._note("fenced", event.cluster.primary.id, event.cluster, "leads what was led here")
+
+    def on_member_joined(self, event: MemberJoined) -> None:
+        """At the primary."""
+        self._note("joined", event.peer.id, self._seat[0], "serves in the cluster")
+
+    def on_member_lost(self, event: MemberLost) -> None:
+        """At the primary."""
+        self._note("member lost", event.peer.id, self._seat[0], "serves no more")
+
+    def _note(self, what: str, node: NodeId, cluster: Cluster | None, text: str) -> None:
+        self.kept.append(Noted(self.port.now, what, node, cluster, text))
+        self.port.count(f"incidents_{what.replace(' ', '_')}")
+        key, epoch = ("", 0) if cluster is None else (cluster.key, cluster.version[0])
+        self.port.trace("incident", what=what, peer=node, name=key, epoch=epoch, reason=text)
+
+    def _since(self, at: float) -> str:
+        return f"{self.port.now - at:.1f} s"

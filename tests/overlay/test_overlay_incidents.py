@@ -1,0 +1,110 @@
+"""P8: what happens is told: losses, elections and recoveries, as each node sees them."""
+
+from __future__ import annotations
+
+from overlay.chord.events import Fenced, MemberLost, RoleChanged
+from overlay.chord.messages import Cluster
+from overlay.client import GetIncidents, GetRing, Incident, Incidents, Ring
+from overlay.incidents import KEPT, Watcher
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Peer
+from sim.world import World
+from tests.support.fake_port import FakePort
+from tests.support.overlays import grown, settings, wait, with_role
+from traces.schema import FIELDS, KINDS
+
+
+def incidents(world: World, node: str) -> list[Incident]:
+    """The oldest first."""
+    reply = world.ask(node, GetIncidents(world.clients.request()))
+    assert isinstance(reply, Incidents)
+    return list(reversed(reply.incidents))
+
+
+def ring(world: World, node: str) -> Ring:
+    reply = world.ask(node, GetRing(world.clients.request()))
+    assert isinstance(reply, Ring)
+    return reply
+
+
+def id_of(world: World, name: str) -> str:
+    return world.drivers[name].disk.node
+
+
+def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
+    world = grown(6, 1, settings(cluster={"size": 3}))
+    wait(world, lambda: len(with_role(world, "broker")) == 1, 30, "a full cluster")
+    (old,), (broker,) = with_role(world, "primary"), with_role(world, "broker")
+    world.crash(old, silent=True)
+    wait(world, lambda: len(with_role(world, "primary")) == 1, 3, "another primary")
+    world.run(10)
+    (new,) = with_role(world, "primary")
+    for name in {new: None, broker: None}:
+        told = incidents(world, name)
+        whats = [one.what for one in told if one.node in (id_of(world, old), id_of(world, new))]
+        assert whats[-4:].count("elected") == 1
+        assert whats.index("silent") < whats.index("elected") < whats.index("lost")
+        (elected,) = [one for one in told if one.what == "elected"]
+        assert (elected.node, elected.epoch) == (id_of(world, new), 2)
+        assert elected.text.startswith(f"in place of {id_of(world, old)}")
+        assert "after it was suspected" in elected.text
+        assert 7.0 < elected.ago < 14.0
+        assert world.status(name).counters["incidents_elected"] == 1
+    records = [record.fields for record in world.recorder.records if record.kind == "incident"]
+    assert {fields["what"] for fields in records} >= {"silent", "elected", "lost", "role"}
+    assert all(tuple(fields) == KINDS["incident"] for fields in records)
+    assert {*KINDS["incident"]} <= {*FIELDS}
+
+
+def test_the_ring_tells_since_when_a_primary_leads_and_who_is_silent() -> None:
+    world = grown(6, 2, settings(cluster={"size": 3}))
+    wait(world, lambda: len(with_role(world, "broker")) == 1, 30, "a full cluster")
+    world.run(20)
+    (broker,) = with_role(world, "broker")
+    (outside, *_) = with_role(world, "none")
+    (before,) = ring(world, outside).clusters
+    assert before.led_for > 20
+    assert before.silent == ()
+    world.drivers[broker].pause()
+    world.run(2)
+    (cluster,) = ring(world, outside).clusters
+    assert cluster.silent == (id_of(world, broker),)
+    world.drivers[broker].resume()
+    world.run(2)
+    assert ring(world, outside).clusters[0].silent == ()
+
+
+def watched() -> tuple[FakePort, Watcher]:
+    port = FakePort()
+    watcher = Watcher(port)
+    port.add(watcher)
+    return port, watcher
+
+
+def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> None:
+    port, watcher = watched()
+    port.hear(LinkDown(Peer("p", "p:1"), "left", True))
+    port.hear(LinkUp(Peer("p", "p:1"), True))
+    assert not watcher.kept
+    port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
+    port.now += 2.5
+    port.hear(LinkUp(Peer("p", "p:1"), True))
+    port.hear(LinkUp(Peer("p", "p:1"), False))
+    assert [(one.what, one.text) for one in watcher.kept] == [
+        ("lost", "connection refused"),
+        ("back", "after 2.5 s"),
+    ]
+
+
+def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
+    port, watcher = watched()
+    old = Cluster("ring", "8" * 40, "8" * 40, (1, 0), port.me)
+    new = Cluster("ring", "8" * 40, "8" * 40, (2, 0), Peer("q", "q:1"))
+    port.hear(RoleChanged(old, "primary"))
+    port.hear(Fenced(new))
+    port.hear(RoleChanged(new, "broker"))
+    assert [one.what for one in watcher.kept] == ["role", "fenced", "elected", "role"]
+    for number in range(KEPT + 5):
+        port.hear(MemberLost(Peer(f"m{number}", "")))
+    assert len(watcher.kept) == KEPT
+    assert port.counts["incidents_member_lost"] == KEPT + 5
