@@ -9,18 +9,23 @@ event has more recipients than `tree.fan_out`, some of them become delegates, by
 Delegation takes nothing from what a delivery can rely on. A delegate that is lost before it has
 acknowledged (the link's own acknowledgement, which follows the delegate's turn) leaves its share
 with the sender, who spreads it anew. What a delegate cannot bring to its destination it gives back
-to the host, who tries for itself, as it would have done at first. The interested node removes what
-comes twice.
+to the host, who tries for itself, as it would have done at first. What the host cannot bring it
+sends again: a link can be silent longer than links wait while both its ends live, and only a node
+that dies may cost an event. So it gives up when nothing was heard of the node for `AGAIN` seconds.
+The interested node removes what comes twice.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from matching import Interval
 from overlay.client import Event
-from overlay.links.events import LinkDown
+from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
@@ -30,6 +35,15 @@ from overlay.upper_tree.messages import Deliver, Share, Undelivered
 SHARE_MOST = 2_000
 """Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
 a larger share gets the event more than once."""
+
+
+AGAIN = 18.0
+"""Seconds that deliveries to a node are sent again since its link was lost and no other came up:
+three times as long as a silent link is waited for. Wild guess."""
+
+LOST_MOST = 4_096
+"""Nodes for which it is remembered since when their links are lost: those that were lost first are
+forgotten, and so tried somewhat longer. As many as there may be links."""
 
 
 class Delegated(LocalEvent, frozen=True):
@@ -141,6 +155,8 @@ class Delegation(Machine):
     def __init__(self, port: Port, settings: Settings) -> None:
         super().__init__(port)
         self.fan_out = settings.tree.fan_out
+        self._lost: OrderedDict[NodeId, float] = OrderedDict()
+        """Nodes whose link was lost and has not come up since, and since when."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -148,6 +164,7 @@ class Delegation(Machine):
             Delegated: self.on_delegated,
             Undelivered: self.on_undelivered,
             LinkDown: self.on_link_down,
+            LinkUp: self.on_link_up,
         }
 
     def on_delegated(self, event: Delegated) -> None:
@@ -164,19 +181,43 @@ class Delegation(Machine):
         deliveries.send()
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What others were to get through the lost node goes another way; what the lost node
-        itself was to get from us as a delegate goes back to the host."""
-        for message in event.lost:
-            if isinstance(message, Deliver):
-                if message.onward:
-                    self.port.count("deliveries_spread_anew", len(message.events))
-                    self._pass_on(message, message.hop - 1, message.host)
-                if message.host is not None and not event.left:
-                    self.port.send(
-                        message.host,
-                        Undelivered(message.attribute, message.interval, message.hop,
-                                    message.events, event.peer),
-                    )  # fmt: skip
+        """What others were to get through the lost node goes another way. What it was to get itself
+        goes back to the host, if we are a delegate, and is sent again, if we are the host."""
+        deliveries = [message for message in event.lost if isinstance(message, Deliver)]
+        if not deliveries:
+            return
+        again = not event.left and self._is_worth_trying(event.peer.id)
+        for message in deliveries:
+            if message.onward:
+                self.port.count("deliveries_spread_anew", len(message.events))
+                self._pass_on(message, message.hop - 1, message.host)
+            if event.left:
+                continue
+            if message.host is not None:
+                self.port.send(
+                    message.host,
+                    Undelivered(message.attribute, message.interval, message.hop,
+                                message.events, event.peer),
+                )  # fmt: skip
+            elif again:
+                self.port.count("deliveries_sent_again", len(message.events))
+                self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
+            else:
+                self.port.count("deliveries_given_up", len(message.events))
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """It lives."""
+        self._lost.pop(event.peer.id, None)
+
+    def _is_worth_trying(self, node: NodeId) -> bool:
+        """Whether a node whose link was lost may still be there."""
+        since = self._lost.setdefault(node, self.port.now)
+        while len(self._lost) > LOST_MOST:
+            self._lost.popitem(last=False)
+        if self.port.now - since < AGAIN:
+            return True
+        del self._lost[node]
+        return False
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
         deliveries = Deliveries(self.port, self.fan_out, hop, host)

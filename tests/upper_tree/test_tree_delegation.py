@@ -6,6 +6,7 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.client import Event
+from overlay.links.events import LinkUp
 from overlay.links.messages import BODY_MOST
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
@@ -154,7 +155,7 @@ def test_a_delegate_that_is_lost_before_it_has_the_event_costs_nobody_else_anyth
     rig.net.cut("h", lost)
     rig.net.flush()
     assert [node.events for node in rest] == [[1]] * 8
-    assert max(rig.copies()) <= 4  # the fan-out, and once more for the lost one's share
+    assert max(rig.copies()) <= 5  # the fan-out, once more to the lost one, and twice for its share
 
 
 def test_what_a_delegate_cannot_deliver_the_host_does() -> None:
@@ -175,6 +176,41 @@ def test_a_node_that_left_is_not_tried_again() -> None:
     rig.net.deliver(("h", delegate))
     rig.net.cut(delegate, other, left=True)
     assert rig.net.nodes[delegate].take(Undelivered) == []
+
+
+def test_what_a_lost_link_did_not_carry_is_sent_again() -> None:
+    rig = Rig(2)
+    rig.publish(event(1, x=5))
+    rig.net.cut("h", "s0")
+    rig.net.flush()
+    assert rig.reached() == [[1], [1]]
+    assert rig.host.port.counts["deliveries_sent_again"] == 1
+
+
+def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
+    rig = Rig(2)
+    port = rig.host.port
+    rig.publish(event(1, x=5))
+    for again in range(3):
+        rig.net.cut("h", "s0")
+        assert port.counts["deliveries_sent_again"] == again + 1
+        port.now += delegation.AGAIN / 3
+    rig.net.cut("h", "s0")
+    rig.net.flush()
+    assert port.counts["deliveries_given_up"] == 1
+    assert rig.reached() == [[], [1]]
+
+
+def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
+    rig = Rig(2)
+    port = rig.host.port
+    rig.publish(event(1, x=5))
+    rig.net.cut("h", "s0")
+    port.hear(LinkUp(peer("s0"), True))
+    port.now += delegation.AGAIN
+    rig.net.cut("h", "s0")
+    rig.net.flush()
+    assert rig.reached() == [[1], [1]]
 
 
 def test_a_delegate_passes_on_what_it_has_seen_before() -> None:
