@@ -270,6 +270,24 @@ PLANTED = (
         "        self.resting = False\n",
     ),
     one(
+        "a lost cluster that nobody takes the place of", "P5",
+        CHORD + "recovery.py",
+        "        if self.seat.cluster is not None:\n            self.on_inherit(asking.epoch)\n",
+        "        if self.seat.cluster is not None:\n",
+    ),
+    one(
+        "a fork under the next epoch", "P5",
+        CHORD + "forks.py",
+        "return (epoch // FORK + 1) * FORK + (rng.getrandbits(CHANCE) << ELECTIONS)",
+        "return epoch + 1 + 0 * rng.getrandbits(CHANCE) * ELECTIONS",
+    ),
+    one(
+        "publishers told of trees that are not there again yet", "P5",
+        TREE + "replanting.py",
+        "self._arc, self._until, self._end = arc, now + LEAST, now + MOST",
+        "self._arc, self._until, self._end = arc, now, now",
+    ),
+    one(
         "a compaction that forgets the promises", "P4",
         CHORD + "journal.py",
         "records = (*self.promises.values(), Patient",

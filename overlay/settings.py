@@ -93,6 +93,9 @@ class ElectionSettings(Group, frozen=True):
     suspect_most: Seconds = 8.0  # patience where round trips are measured to be long; wild guess
     rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; wild guess
     grant_timeout: Seconds = 0.5  # a campaign without a majority ends; wild guess
+    fork_after: Seconds = 2.0  # a cluster that nobody leads for so long (longer where round trips
+    # are long) goes on without its majority (P5): five seconds until all flows (issue 4), less what
+    # agreeing and registering anew take
 
 
 class TreeSettings(Group, frozen=True):

@@ -4,7 +4,8 @@ As many members die within a short time as leave a majority of the voters, two o
 three, each by a crash, by silence, or by a pause that the others take for a death and from which it
 wakes up. Then there is time until the lost ones are replaced.
 
-And blackouts (P1): more than a cluster can lose, all of whom come back with their disks.
+And blackouts (P1): more than a cluster can lose, all of whom come back with their disks; and deaths
+that are fatal for a cluster (P5), so that another has to take its place.
 """
 
 from __future__ import annotations
@@ -56,6 +57,24 @@ def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
             alive = nodes
         at = max(fault.at for fault in faults) + APART
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]:
+    """A majority of the one cluster's voters dies, or all of it; some of them come back much later,
+    when another cluster is in its place. At least two nodes live on."""
+    at, faults = after, []
+    kind = rng.choice(("crash", "crash", "lose"))
+    if nodes >= size + 2 and rng.random() < 0.5:
+        faults.append(Fault(at, kind, role="members"))  # type: ignore[arg-type]
+    else:
+        most = min(size, nodes - 2)
+        for number in range(rng.randint(min(size // 2 + 1, most), most)):
+            role = "primary" if not number else rng.choice(("standby", "broker", "broker"))
+            faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+            at += rng.random() * 0.3
+    if rng.random() < 0.5:
+        faults.append(Fault(at + rng.uniform(10.0, 40.0), "restart"))
+    return tuple(faults)
 
 
 def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:

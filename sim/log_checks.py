@@ -8,6 +8,9 @@
 * A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
   stands still decides nothing; its clock goes on before it does anything again.)
 
+A fork (P5) goes on without a majority, so all of this holds within each branch; that one of two
+branches is left at rest is seen by other checks (`check_arcs`).
+
 Once the world is at rest, every voter has applied what its primary has (`check_voters`).
 
 All of it is read from the machines; nothing in the product takes part.
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from overlay.chord.forks import branch
 from overlay.chord.keys import attribute_key
 from overlay.machine import Key, NodeId
 from sim.checkers import Violation
@@ -33,7 +37,7 @@ class LogWatch:
     def __init__(self, world: World, note: Note) -> None:
         self.world = world
         self.note = note
-        self._ledger: dict[Key, dict[int, tuple[int, bytes]]] = {}
+        self._ledger: dict[tuple[Key, int], dict[int, tuple[int, bytes]]] = {}
         self._seen: dict[tuple[NodeId, int, Key, int], int] = {}
 
     def look(self) -> None:
@@ -51,16 +55,21 @@ class LogWatch:
             attributes.update(dict.fromkeys(node.owner.trees))
         for attribute in attributes:
             key = attribute_key(attribute)
-            owners = [n for n in members if self.world.node(n).clusters.owns(key)]
-            if len(owners) > 1:
-                self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
+            by_branch: dict[int, list[str]] = {}
+            for name in members:
+                clusters = self.world.node(name).clusters
+                if clusters.owns(key):
+                    by_branch.setdefault(branch(clusters.cluster.version[0]), []).append(name)
+            for owners in by_branch.values():
+                if len(owners) > 1:
+                    self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
 
     def _compare(self, name: str, node: Any) -> None:
         log, cluster = node.clusters.log, node.clusters.cluster
         if log.held is None:
             return
         reign = (node.me.id, node.incarnation, cluster.key, cluster.version[0])
-        ledger = self._ledger.setdefault(cluster.key, {})
+        ledger = self._ledger.setdefault((cluster.key, branch(cluster.version[0])), {})
         known = max(ledger, default=-1)
         if reign not in self._seen and log.next <= known:
             self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")

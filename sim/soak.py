@@ -29,7 +29,7 @@ from overlay.settings import (
     ViewSettings,
     WalkSettings,
 )
-from sim.deaths import ENOUGH, blackout, deaths
+from sim.deaths import ENOUGH, blackout, deaths, fatal
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
@@ -103,6 +103,13 @@ def draw_scenario(seed: int) -> Scenario:
         settings = _one_cluster(latest, settings)
         end = max((fault.at for fault in faults), default=0.0)
         faults = (*faults, *blackout(latest, nodes, end + latest.choice((1.0, FAULTS_APART))))
+        rest = REST
+    elif latest.random() < 0.3 and nodes >= 4:
+        # Who knows only three others, and loses them all, is alone in the world.
+        settings = msgspec.structs.replace(settings, view=ViewSettings())
+        settings = _one_cluster(latest, settings)
+        after = FIRST_FAULT + 5.0 * latest.random()
+        faults = fatal(latest, nodes, settings.cluster.size, after)
         rest = REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:

@@ -13,12 +13,14 @@ nodes may be in none. Two machines, each of a few files; read them in this order
   cluster, or all of it to an heir), and what makes a cluster survive its primary:
   `voting_messages` (the vocabulary), `journal` (what is on disk), `promises` (durable grants),
   `held` (a log), `following` (a voter's copy), `copying` (the primary's part: majorities, voters),
-  `pulse` and `patience` (heartbeat, lease, how long silence may last), `election`.
+  `pulse` and `patience` (heartbeat, lease, how long silence may last), `election`; and what makes
+  keys survive their cluster: `recovery_messages`, `forks` (epochs that nobody granted), `recovery`
+  (who goes on), `succession` (what follows when this node leads, or somebody else does).
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
 description says, and pointers that are wrong cost only time. **Epochs fence**: whoever takes over
 keys does so under a higher epoch, so of two descriptions that overlap the higher epoch is right,
 and a primary that hears of one above its own stops serving. An epoch of an existing cluster is
 granted by a majority of its voters, who store that first; a primary decides only while a majority
-follows it.
+follows it. (Where no majority is left an epoch forks off.)
 """

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.copying import Log
-from overlay.chord.election import Campaign, CampaignOver, Election, NominationDue
+from overlay.chord.election import CampaignOver, Election, NominationDue
 from overlay.chord.events import (
-    ArcGone,
     BetterRing,
     ClusterMoved,
     Committed,
-    Elected,
     Fenced,
     Role,
 )
@@ -36,9 +34,12 @@ from overlay.chord.messages import (
     TakeOver,
 )
 from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
+from overlay.chord.recovery import AnswersDue, Recovery, RecoveryRound
+from overlay.chord.recovery_messages import Recover, RecoverReply
 from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
 from overlay.chord.ring import Ring
-from overlay.chord.seat import RecruitingView, Seat, has_member
+from overlay.chord.seat import RecruitingView, Seat
+from overlay.chord.succession import Succession
 from overlay.chord.taking_over import TakingOver
 from overlay.chord.voting_messages import (
     Beat,
@@ -90,10 +91,18 @@ class Clusters(Machine):
         founder = founder and self.journal.cluster is None and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.log.hears = self.pulse.follows
-        self.pulse.on_silence = self._suspect
-        self.pulse.on_behind = self.election.renew
-        self.membership.followed = self._follow
-        self.election.on_won = self._won
+        self.recovery = Recovery(chosen, self.seat, self.log, self.pulse)
+        self.succession = Succession(
+            self.seat,
+            self.log,
+            self.pulse,
+            self.membership,
+            self.recruiting,
+            self.election,
+            self.handovers,
+            self.taking_over,
+            self.recovery,
+        )
 
     def handlers(self) -> Handlers:
         """Messages, timers and events of cluster roles."""
@@ -126,11 +135,15 @@ class Clusters(Machine):
             AskPrimary: self.membership.on_ask_primary,
             LeaveAnyway: self.on_leave_anyway,
             HandOverTimeout: self.handovers.on_timeout,
-            ClusterMoved: self.membership.on_cluster_moved,
+            ClusterMoved: self.on_cluster_moved,
             Fenced: self.on_fenced,
             BetterRing: self.on_better_ring,
             LinkUp: self.membership.on_link_up,
             LinkDown: self.on_link_down,
+            Recover: self.recovery.on_recover,
+            RecoverReply: self.recovery.on_reply,
+            RecoveryRound: self.recovery.on_round,
+            AnswersDue: self.recovery.on_answers_due,
         }
 
     def start(self) -> None:
@@ -274,6 +287,7 @@ class Clusters(Machine):
         """Regular look at the number of members."""
         self.recruiting.on_round(timer)
         self.log.fit()
+        self.succession.look()
         self.handovers.consider()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
@@ -284,24 +298,8 @@ class Clusters(Machine):
             self.membership.on_leave_anyway(timer)
 
     def on_fenced(self, event: Fenced) -> None:
-        """Our keys are served under a higher epoch: whoever paused too long stops here."""
-        handover = self.handovers.current
-        own = self.seat.cluster
-        if own is None or not self.seat.is_primary:
-            return
-        if handover is not None and handover.arc.key == event.cluster.key:
-            return  # we gave it away ourselves; its own word is on the way
-        self.port.count("fenced")
-        self.election.cancel()
-        if event.cluster.key == own.key:  # another leads this very cluster: all of it is theirs
-            self.handovers.forget()
-            if has_member(event.cluster, self.port.me.id):
-                self.membership.serve_on(event.cluster)  # its copy stays, and follows
-            else:
-                self.port.emit(ArcGone(own))
-                self.membership.step_down(event.cluster)
-        else:
-            self.membership.disband("fenced")
+        """Somebody else serves our keys."""
+        self.succession.fence(event.cluster)
 
     def on_better_ring(self, event: BetterRing) -> None:
         """A founder that is still alone gives its ring up. (A ring that has grown cannot yet.)"""
@@ -314,12 +312,20 @@ class Clusters(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """Somebody does not answer."""
         self.recruiting.lose(event.peer.id)
+        if not event.left:
+            self.recovery.lose(event.peer.id)
         self.membership.on_link_down(event)
         self.handovers.lose(event.peer.id)
+
+    def on_cluster_moved(self, event: ClusterMoved) -> None:
+        """Somebody has told who leads."""
+        self.recovery.on_moved(event.sender, event.cluster)
+        self.membership.on_cluster_moved(event)
 
     def _resume(self, cluster: Cluster) -> None:
         """This node served in `cluster` when its former process ended."""
         self.port.count("resumed")
+        self.recovery.resume()
         self.log.resume(cluster)
         self.seat.resume(cluster)
         self.pulse.resume(self.journal.patience)
@@ -327,42 +333,5 @@ class Clusters(Machine):
             self.election.renew(cluster.version[0])  # nobody has to be patient with anybody
 
     def _found(self, cluster: Cluster | None) -> None:
-        if cluster is None:
-            return
-        self.port.count("founded")
-        self.membership.begin()
-        self.seat.take(cluster, "founded")
-        self.log.found(cluster)
-        self.pulse.lead((), 0.0)
-        self.recruiting.begin()
-
-    # -- the primary of another epoch ------------------------------------------------------------
-
-    def _suspect(self) -> None:
-        """The primary is silent; or only to this node, which was forgotten."""
-        self.election.suspect()
-        self.membership.knock()
-
-    def _follow(self) -> None:
-        """There is a primary: no election."""
-        self.election.cancel()
-        self.pulse.follow()
-
-    def _won(self, cluster: Cluster, campaign: Campaign) -> None:
-        """A majority has granted this node the epoch of `cluster`."""
-        before, was_primary = self.seat.cluster, self.seat.is_primary
-        assert before is not None
-        if campaign.wanted:
-            self.taking_over.taken(cluster)
-        if not was_primary:
-            self.membership.begin()
-        self.seat.take(cluster, "elected")
-        self.seat.tell_members()
-        self.log.lead()
-        self.pulse.lead(tuple(campaign.granted), campaign.since)
-        if was_primary:
-            return
-        self.ring.rejoin(cluster, before.primary)
-        self.recruiting.begin()
-        if not campaign.wanted:
-            self.port.emit(Elected(cluster, before.primary))
+        if cluster is not None:
+            self.succession.found(cluster)

@@ -104,10 +104,18 @@ class Log(Copy):
         super().forget_copy()
         self.followers.clear()
 
-    def lead(self) -> None:
-        """This node is the primary of a new epoch now: the log goes on with an entry of it."""
+    def inherit(self) -> None:
+        """The other voters are lost: this one decides alone, once it leads."""
+        assert self.held is not None
+        self.held.config = msgspec.structs.replace(self.held.config, voters=(self.port.me,))
+
+    def lead(self, start: Key | None = None) -> None:
+        """This node is the primary of a new epoch now: the log goes on with an entry of it.
+        `start`: where the arc begins from now on, if it has grown."""
         assert self.held is not None
         config = self.held.config
+        if start is not None:
+            config = Config(config.voters, start)
         if config.leaving is not None:  # nobody can know whether it went: it stays, and is fenced
             config = Config(config.voters, config.leaving.start)
         self.followers.clear()

@@ -26,7 +26,7 @@ from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Grant, Nominate
-from overlay.machine import NodeId, Peer, Timer
+from overlay.machine import Key, NodeId, Peer, Timer
 from overlay.settings import ElectionSettings
 
 
@@ -41,11 +41,14 @@ class CampaignOver(Timer, frozen=True):
 class Campaign:
     """What this node asks for."""
 
-    def __init__(self, epoch: int, trial: bool, wanted: bool, now: float) -> None:
+    def __init__(
+        self, epoch: int, trial: bool, wanted: bool, now: float, start: Key | None = None
+    ) -> None:
         self.epoch = epoch
         self.trial = trial
         self.wanted = wanted  # the present primary hands over
         self.since = now
+        self.start = start  # where the arc shall begin, if it grows
         self.granted: dict[NodeId, None] = {}
 
 
@@ -90,6 +93,23 @@ class Election:
         self._highest = max(self._highest, arc.version[0] - 1)
         self._ask(trial=False, wanted=True)
 
+    def absorb(self, start: Key, above: int) -> None:
+        """At a primary: lead on under an epoch over `above`, with an arc that begins at `start`."""
+        self._highest = max(self._highest, above)
+        if self.campaign is None:
+            self._ask(trial=True, wanted=False, start=start)
+
+    def inherit(self, epoch: int) -> None:
+        """Lead under `epoch`, though no majority grants it (`recovery`)."""
+        cluster = self.seat.cluster
+        assert cluster is not None
+        self.log.inherit()
+        campaign = Campaign(epoch, trial=False, wanted=False, now=self.port.now)
+        campaign.granted[self.port.me.id] = None
+        won = self._description(cluster, campaign)
+        self.cancel()
+        self.on_won(won, campaign)
+
     def renew(self, above: int) -> None:
         """At a primary, or one that led before it was started: lead on, under an epoch over
         `above`."""
@@ -107,7 +127,7 @@ class Election:
         self.port.cancel_timer(CampaignOver())
         self.port.cancel_timer(NominationDue())
 
-    def _ask(self, trial: bool, wanted: bool) -> None:
+    def _ask(self, trial: bool, wanted: bool, start: Key | None = None) -> None:
         cluster = self.seat.cluster
         assert cluster is not None
         promised = self.log.promises.epoch(cluster.key)
@@ -115,7 +135,7 @@ class Election:
         leaving = self.log.held.config.leaving
         gone = 0 if leaving is None else leaving.version[0]  # perhaps served under this epoch
         epoch = max(promised, cluster.version[0], self._highest, gone) + 1
-        self.campaign = Campaign(epoch, trial, wanted, self.port.now)
+        self.campaign = Campaign(epoch, trial, wanted, self.port.now, start)
         self.port.set_timer(self._timeout(), CampaignOver())
         self.port.count("campaigns", 0 if trial else 1)
         if not trial:
@@ -149,20 +169,21 @@ class Election:
         if len(campaign.granted) < self.log.majority():
             return
         if campaign.trial:
-            self._ask(trial=False, wanted=campaign.wanted)
+            self._ask(trial=False, wanted=campaign.wanted, start=campaign.start)
             return
-        won = self._description(cluster, campaign.epoch)
+        won = self._description(cluster, campaign)
         self.cancel()
         self.port.count("elections_won")
         self.on_won(won, campaign)
 
-    def _description(self, cluster: Cluster, epoch: int) -> Cluster:
+    def _description(self, cluster: Cluster, campaign: Campaign) -> Cluster:
         """The cluster under this node."""
-        me = self.port.me
+        me, epoch = self.port.me, campaign.epoch
         held = self.log.held
         assert held is not None
         config = held.config
         start = config.start if config.leaving is None else config.leaving.start
+        start = campaign.start or start
         if self.arc is not None:
             return msgspec.structs.replace(self.arc, start=start, version=(epoch, 0))
         if cluster.primary.id == me.id:

@@ -85,6 +85,20 @@ class Elected(LocalEvent, frozen=True):
     lost: Peer
 
 
+class Replanted(LocalEvent, frozen=True):
+    """This node leads an arc from now on whose cluster `lost` is gone with all that it held:
+    whoever registered there has to register anew. Follows RoleChanged."""
+
+    lost: Cluster
+
+
+class ClusterForked(LocalEvent, frozen=True):
+    """News of a cluster that went on without its majority, or in the place of another: what was
+    registered there may be missing."""
+
+    cluster: Cluster
+
+
 class StateWanted(LocalEvent, frozen=True):
     """At the primary: a voter needs the whole state: call `Clusters.copy_state(entries)`
     in this handler; entries appended later follow it by themselves."""

@@ -201,6 +201,11 @@ class HandOvers:
             brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
         )
 
+    def keep(self) -> None:
+        """What is under way can not end any more: the own voters are lost."""
+        if self.current is not None:
+            self._keep()
+
     def forget(self) -> None:
         """This node leads no more: nothing is handed over."""
         self.current = self._middle = None

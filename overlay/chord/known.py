@@ -62,9 +62,9 @@ class KnownClusters:
         old = self._clusters.get(cluster.key)
         if old is not None and old.version >= cluster.version:
             return False
-        if any(_ended(cluster, other) for other in self._clusters.values()):
+        if any(replaces(other, cluster) for other in self._clusters.values()):
             return False
-        for other in [c for c in self._clusters.values() if _ended(c, cluster)]:
+        for other in [c for c in self._clusters.values() if replaces(cluster, c)]:
             self._drop(other.key)
         if old is None:
             insort(self._keys, cluster.key)
@@ -163,13 +163,13 @@ class KnownClusters:
         del self._keys[bisect_left(self._keys, key)]
 
 
-def _ended(cluster: Cluster, by: Cluster) -> bool:
-    """Whether `by` has taken the place of `cluster`."""
+def replaces(one: Cluster, other: Cluster) -> bool:
+    """Whether `one` has taken the place of `other`."""
     return (
-        by.version[0] > cluster.version[0]
-        and by.key != cluster.key
-        and by.ring == cluster.ring
-        and by.owns(cluster.key)
+        one.version[0] > other.version[0]
+        and one.key != other.key
+        and one.ring == other.ring
+        and one.owns(other.key)
     )
 
 

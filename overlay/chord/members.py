@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from overlay.chord.copying import Log
 from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.forks import branch
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.pulse import Pulse
@@ -211,6 +212,9 @@ class Members:
         if self.seat.is_primary:
             self.port.emit(Fenced(cluster))  # see `serve_on`, `step_down`
             return
+        if own is not None and self._is_led(own, cluster):
+            self.port.send(own.primary, Moved(cluster))  # it knows whether it is lost
+            return
         if not has_member(cluster, self.port.me.id):
             self._leave_seat("no member any more", cluster)
             return
@@ -320,6 +324,19 @@ class Members:
                 and in_arc(cluster.key, own.start, own.key)
             )
         )
+
+    def _is_led(self, own: Cluster, other: Cluster) -> bool:
+        """Whether `other` is a fork of a cluster that still has its primary."""
+        forked = branch(other.version[0]) > branch(own.version[0])
+        return (
+            forked
+            and own.primary.id not in (other.primary.id, self.port.me.id)
+            and not self.pulse.silent()
+        )
+
+    def step_out(self, reason: str) -> None:
+        """This node's cluster is no more."""
+        self._leave_seat(reason)
 
     def _heir(self, cluster: Cluster) -> Peer | None:
         """The broker to become the standby, where one is missing or wants to leave."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from overlay.chord.events import BetterRing, Fenced, RingKnown
-from overlay.chord.known import KnownClusters, overlaps
+from overlay.chord.events import BetterRing, ClusterForked, Fenced, RingKnown
+from overlay.chord.forks import branch
+from overlay.chord.known import KnownClusters, overlaps, replaces
 from overlay.chord.messages import Cluster, Contact
 from overlay.chord.pointers import Pointers, between
 from overlay.lower_random.messages import RingHint
@@ -51,8 +52,14 @@ class Place:
                 self.port.emit(Fenced(cluster))
             if cluster.key == self.own.key:
                 return False  # nobody knows this cluster better than its primary
+        elif self.own is not None and replaces(cluster, self.own):
+            self.port.emit(Fenced(cluster))
+        before = self.known.get(cluster.key)
         if not self.known.learn(cluster):
             return False
+        epoch = cluster.version[0]
+        if branch(epoch) and (before is None or before.version[0] != epoch):
+            self.port.emit(ClusterForked(cluster))
         if self.former is not None and self.former.key == cluster.key:
             self.former = max(self.former, cluster, key=lambda c: c.version)
         self.pointers.refresh(cluster)
@@ -62,7 +69,10 @@ class Place:
         """Take a way in from gossip."""
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
+        before = self.known.get(hint.key)
         self.known.hear(hint)
+        if before is not None and branch(hint.version[0]) > branch(before.version[0]):
+            self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
         own = self.own
         if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overlay.chord.copying import Log
-from overlay.chord.messages import Moved
+from overlay.chord.messages import Cluster, Moved
 from overlay.chord.patience import SHARE, Patience
-from overlay.chord.seat import Seat
+from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Beat, BeatReply
 from overlay.machine import NodeId, Peer, ProtocolError, Timer
 from overlay.settings import ElectionSettings
@@ -32,6 +32,9 @@ process that is slow to look at its clock counts, too."""
 BEATS_KEPT = 64
 """Beats whose time of sending is remembered: more than fit into any lease."""
 
+
+LEASES_KEPT = 256
+"""Members whose last answer is remembered: far more than serve at a time."""
 
 TERM_MOST = 3_600.0
 """Seconds of patience that nobody may ask for: a cluster would wait an hour for a dead primary."""
@@ -133,12 +136,19 @@ class Pulse:
             return
         if message.promised > message.epoch:
             self.on_behind(message.promised)
-        elif (sent := self._sent.get(message.number)) is not None and self.log.votes(sender.id):
-            sent.answered += 1
-            if sent.answered == self.log.majority():
-                self.patience.note(self.port.now - sent.at, self.port.now)
+        elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
+            if self.log.votes(sender.id):
+                sent.answered += 1
+                if sent.answered == self.log.majority():
+                    self.patience.note(self.port.now - sent.at, self.port.now)
+            # Of those, too, who do not vote yet: the lease goes on when they begin to.
             until = sent.at + LEASE_SHARE * sent.term
-            self._leased[sender.id] = max(until, self._leased.get(sender.id, until))
+            self._leased[sender.id] = max(until, self._leased.pop(sender.id, until))
+            if len(self._leased) > LEASES_KEPT:
+                del self._leased[next(iter(self._leased))]
+
+    def _counts(self, sender: Peer, cluster: Cluster) -> bool:
+        return has_member(cluster, sender.id) or self.log.votes(sender.id)
 
     # -- at the other voters ---------------------------------------------------------------------
 

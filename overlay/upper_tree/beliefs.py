@@ -90,7 +90,7 @@ class Beliefs(Machine):
         now = self.port.now
         for attribute in message.attributes:
             owned = self.owner.trees.get(attribute)
-            if not self.owner.owns(attribute):
+            if not self.owner.owns(attribute) or self.owner.replanting.holds(attribute, now):
                 foreign.append(attribute)
             elif owned is None:
                 nobody.append(attribute)

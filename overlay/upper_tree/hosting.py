@@ -10,6 +10,7 @@ serving lease from its owner (serving.py), answers *moved*.
 from __future__ import annotations
 
 from matching import Groups
+from overlay.chord.events import ClusterForked
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
@@ -25,6 +26,7 @@ from overlay.upper_tree.messages import (
     Installed,
     ServingBeat,
     ServingReply,
+    StillHosting,
     TreesHosted,
     Uninstall,
     Visit,
@@ -64,6 +66,7 @@ class Hosting(Machine):
         return {
             Assign: self.on_assign,
             TreesHosted: self.on_trees_hosted,
+            ClusterForked: self.on_cluster_forked,
             Install: self.on_install,
             Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
@@ -150,6 +153,15 @@ class Hosting(Machine):
         """The epoch of the last owner who told what of its arc is here."""
         reigns = (e for end, (start, e) in self._reigns.items() if in_arc(key, start, end))
         return max(reigns, default=0)
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """Whoever leads in the place of a lost owner may not know that we serve trees of it."""
+        cluster = event.cluster
+        if any(
+            cluster.owns(attribute_key(attribute)) and tree.version[0] < cluster.version[0]
+            for attribute, tree in self.trees.items()
+        ):
+            self.port.send(cluster.primary, StillHosting(cluster.key))
 
     def _is_fenced(self, attribute: str, epoch: int) -> bool:
         """Whether a former primary speaks, which does not know that it is one."""

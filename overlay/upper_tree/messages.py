@@ -182,6 +182,13 @@ class TreesHosted(Message, frozen=True):
     attributes: tuple[str, ...]
 
 
+class StillHosting(Message, frozen=True):
+    """From a host to whoever leads the arc of a lost owner: I serve trees of it. Answered by
+    `TreesHosted`."""
+
+    key: Key
+
+
 class Assigned(Message, frozen=True):
     """Done: from now on an event for any other interval is passed on or answered *moved*."""
 

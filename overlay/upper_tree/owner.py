@@ -17,6 +17,7 @@ from overlay.chord.events import (
     CopyReset,
     Elected,
     EntryCopied,
+    Replanted,
     RoleChanged,
     SnapshotWanted,
     StateWanted,
@@ -29,9 +30,16 @@ from overlay.settings import Settings
 from overlay.upper_tree.cluster_view import ClusterView, RingView
 from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.homes import Homes
-from overlay.upper_tree.messages import Assign, NotOwner, ServingReply, TreesHosted
+from overlay.upper_tree.messages import (
+    Assign,
+    NotOwner,
+    ServingReply,
+    StillHosting,
+    TreesHosted,
+)
 from overlay.upper_tree.owned import OwnedTree
 from overlay.upper_tree.pivots import Popularity
+from overlay.upper_tree.replanting import Replanting
 from overlay.upper_tree.serving import LeasesGranted, ServingBeatDue
 from overlay.upper_tree.state import ClusterState, Operation, Told, decode, encode
 from overlay.upper_tree.told import ToldTable
@@ -70,6 +78,7 @@ class Owner(Machine):
         self.committed = 0
         self._number = 0
         self._departing: Cluster | None = None
+        self.replanting = Replanting()
         self._key: Key | None = None  # of the cluster whose state this is
 
     def handlers(self) -> Handlers:
@@ -77,6 +86,7 @@ class Owner(Machine):
         return {
             RoleChanged: self.on_role_changed,
             Elected: self.on_elected,
+            Replanted: self.on_replanted,
             EntryCopied: self.on_entry_copied,
             CopyReset: self.on_copy_reset,
             StateWanted: self.on_state_wanted,
@@ -89,6 +99,7 @@ class Owner(Machine):
             LinkUp: self.on_link_up,
             ServingReply: self.on_serving_reply,
             ServingBeatDue: self.on_serving_beat_due,
+            StillHosting: self.on_still_hosting,
         }
 
     # --- ownership ---
@@ -197,6 +208,11 @@ class Owner(Machine):
         self.watch_hosts()
         self.balance_soon()
 
+    def on_replanted(self, event: Replanted) -> None:
+        """Of that arc nothing is known here yet, nor what publishers were told."""
+        self.replanting.begin(event.lost, self.port.now)
+        self.told.blind_until = max(self.told.blind_until, self.port.now + self.told.term)
+
     def _lay_down(self, void: bool) -> None:
         """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
         its own ring up for a better one), so nobody may find them at their hosts. What a leaving
@@ -293,6 +309,12 @@ class Owner(Machine):
         self.dead.pop(event.peer.id, None)
         if event.fresh and self.clusters.is_primary:
             self._tell_hosted(event.peer)
+
+    def on_still_hosting(self, sender: Peer, message: StillHosting) -> None:
+        """A host of an owner that was lost."""
+        cluster = self.clusters.cluster
+        if self.clusters.is_primary and cluster is not None and cluster.key == message.key:
+            self._tell_hosted(sender)
 
     def _tell_hosted(self, peer: Peer) -> None:
         """What of this arc is at that node; it drops the rest."""

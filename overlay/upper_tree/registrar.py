@@ -19,10 +19,19 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from matching import EVERYTHING, Interval, Predicate
-from overlay.chord.events import OwnerFound
+from overlay.chord.events import ClusterForked, OwnerFound
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import (
+    Alarm,
+    Handlers,
+    Machine,
+    NodeId,
+    Peer,
+    Port,
+    ProtocolError,
+    Timer,
+)
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.cluster_view import RingView
@@ -48,6 +57,16 @@ PAUSE = 0.25
 
 POPULARITY_MOST = 4_096
 """Attributes whose popularity is remembered; wild guess."""
+
+
+RENEW_WITHIN = 0.5
+"""Seconds over which the subscribers of a cluster spread their renewals after it was lost; wild
+guess."""
+
+DOUBT, RENEW_OFTEN = 12.0, 2.0
+"""Seconds for which one renews often after that, and in between: a new owner has other things to do
+as well, and what it does not know yet can not be claimed before it was registered again. Wild
+guesses."""
 
 
 class RegisterDue(Timer, frozen=True):
@@ -89,6 +108,8 @@ class Registrar(Machine):
         self._of: dict[str, list[tuple[str, str]]] = {}  # subscription -> keys of `placed`
         self._again = Alarm(port, RegisterDue())
         self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
+        self._renew = Alarm(port, RenewDue())
+        self._doubt_until = 0.0  # an owner was lost: renew often
         self._leaving = False
         self.popularity: dict[str, int] = {}  # of attributes, as owners told (pivots.py)
 
@@ -101,6 +122,7 @@ class Registrar(Machine):
             RenewRefused: self.on_renew_refused,
             OwnerFound: self.on_owner_found,
             OwnerRefused: self.on_owner_refused,
+            ClusterForked: self.on_cluster_forked,
             LinkDown: self.on_link_down,
             RegisterDue: self.on_register_due,
             RenewDue: self.on_renew_due,
@@ -108,7 +130,7 @@ class Registrar(Machine):
 
     def start(self) -> None:
         """Begin to renew leases."""
-        self.port.set_timer(self.settings.lease / 3, RenewDue())
+        self._renew.within(self.settings.lease / 3)
 
     # --- asked from above ---
 
@@ -265,6 +287,8 @@ class Registrar(Machine):
         self._place(at_once)
         for attribute in renewed:
             self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
+        if renewed and self.port.now < self._doubt_until:
+            self._renew.within(PAUSE)
         if self._leaving:
             for key in [key for key in self.ending if key[0] in event.attributes]:
                 del self.ending[key]
@@ -324,6 +348,7 @@ class Registrar(Machine):
     def on_renew_due(self, timer: RenewDue) -> None:
         """One message per owner, for all registrations there. It claims nothing of trees in which
         one is still on its way or about to end: the owner may have it already, or still."""
+        self._renew.rang()
         trees: dict[str, list[str]] = {}
         unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.ending)
         for (attribute, id_), placed in self.placed.items():
@@ -341,7 +366,14 @@ class Registrar(Machine):
                     claims.append((attribute, len(ids), ids_digest(ids)))
         for peer, claims in owners.values():
             self.port.send(peer, Renew(self.incarnation, tuple(claims)))
-        self.port.set_timer(self.settings.lease / 3, RenewDue())
+        often = self.port.now < self._doubt_until
+        self._renew.within(RENEW_OFTEN if often else self.settings.lease / 3)
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """Another has taken the place of an owner: does it know what we registered?"""
+        if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self.placed):
+            self._doubt_until = self.port.now + DOUBT
+            self._renew.within(self.port.rng.random() * RENEW_WITHIN)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
         """The owner does not know what we believe it knows: register again."""

@@ -149,6 +149,7 @@ class Registry(Machine):
         if owned is None:
             owned = self._plant(attribute)
         index = self.owner.append(Added(attribute, registration, incarnation))
+        self.owner.replanting.registered(attribute, self.port.now)
         self.owner.popularity.remove(owned.boxes.pop(registration.id, ()))
         self.owner.popularity.add(boxes)
         owned.boxes[registration.id] = boxes

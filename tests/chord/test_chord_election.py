@@ -9,7 +9,7 @@ from overlay.chord.journal import Journal
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import Grant, LogAck, LogEntries, Nominate, Rejoin
 from overlay.settings import ElectionSettings
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 SOON = 1.5
@@ -97,7 +97,7 @@ def test_if_the_standby_dies_too_a_match_broker_nominates_itself(seed: int) -> N
 
 
 def test_without_a_majority_nobody_is_elected() -> None:
-    world = grown(1, nodes=5, clusters=1, size=5)
+    world = grown(1, nodes=5, clusters=1, size=5, election=UNRECOVERED)
     node = primary(world)
     dead = others(world, node)[:2]
     for gone in (node, *dead):

@@ -14,7 +14,7 @@ from overlay.chord.messages import (
 )
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from tests.support.mini_world import MiniNode, MiniWorld, grown
+from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown
 
 
 def of(node: MiniNode, kind: type) -> list[object]:
@@ -122,7 +122,7 @@ def test_a_member_that_was_declared_lost_wrongly_is_told_and_recruited_again() -
 
 
 def test_without_a_majority_a_member_waits_for_its_primary_and_knocks() -> None:
-    world = grown(4, nodes=2, clusters=1, size=2)
+    world = grown(4, nodes=2, clusters=1, size=2, election=UNRECOVERED)
     founder, waiting = primary(world), member(world, "standby")
     world.crash(founder)
     world.sent.clear()

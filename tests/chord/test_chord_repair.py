@@ -17,7 +17,7 @@ from overlay.chord.repair import finger_key
 from overlay.lower_random.events import RingHeard
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Peer
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(12)]
 
@@ -42,7 +42,7 @@ def test_splits_leave_a_whole_ring_with_full_successor_lists(seed: int) -> None:
 
 
 def test_a_cluster_that_died_is_passed_by_in_the_successor_lists() -> None:
-    world = grown(4, nodes=40, clusters=7)
+    world = grown(4, nodes=40, clusters=7, election=UNRECOVERED)
     leading = world.primaries()
     dead = leading[3]
     before, after = leading[2], leading[4]
@@ -127,7 +127,7 @@ def test_the_walk_around_the_ring_finds_every_cluster_once(clusters: int) -> Non
 
 
 def test_the_walk_says_so_when_a_cluster_is_missing() -> None:
-    world = grown(4, nodes=40, clusters=6)
+    world = grown(4, nodes=40, clusters=6, election=UNRECOVERED)
     for member in world.arcs()[2].members():
         world.crash(world.node(member.id))
     asker = world.primaries()[0]

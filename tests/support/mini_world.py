@@ -20,7 +20,7 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHeard
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, LocalEvent, Message, Named, NodeId, Peer, Timer
-from overlay.settings import ClusterSettings, RingSettings
+from overlay.settings import ClusterSettings, ElectionSettings, RingSettings
 from tests.support.fake_registry import FakeRegistry
 
 
@@ -113,7 +113,7 @@ class MiniNode:
         self.ring = Ring(self.port, ring)
         restored = tuple(world.disks.get(self.peer.id, ()))
         self.clusters = Clusters(
-            self.port, cluster, self.ring, self.view, founder, restored=restored
+            self.port, cluster, self.ring, self.view, founder, world.election, restored
         )
         self.registry = FakeRegistry(self)
         self.events: list[LocalEvent] = []
@@ -151,7 +151,9 @@ class MiniWorld:
         ring: RingSettings | None = None,
         cluster: ClusterSettings | None = None,
         delay: float = 0.05,
+        election: ElectionSettings | None = None,
     ) -> None:
+        self.election = election or ElectionSettings()
         self.rng = Random(seed)
         self.now = 0.0
         self.delay = delay
@@ -353,9 +355,20 @@ def middle_of(cluster: Cluster) -> Key:
     return f"{(start + length // 2) % ring:040x}"
 
 
-def grown(seed: int, nodes: int, clusters: int, size: int = 3, degree: int = 12) -> MiniWorld:
+UNRECOVERED = ElectionSettings(fork_after=10_000.0)
+"""No cluster goes on without its majority, as if P5 were not there."""
+
+
+def grown(
+    seed: int,
+    nodes: int,
+    clusters: int,
+    size: int = 3,
+    degree: int = 12,
+    election: ElectionSettings | None = None,
+) -> MiniWorld:
     """A world at rest with that many clusters, or as many as the nodes allow."""
-    world = MiniWorld(seed, cluster=ClusterSettings(size=size))
+    world = MiniWorld(seed, cluster=ClusterSettings(size=size), election=election)
     world.add(founder=True)
     for _ in range(nodes - 1):
         world.add(degree=degree)

@@ -1,0 +1,170 @@
+"""Another primary, or another cluster, in the place of the one before (P4, P5).
+
+Here meet `election` and `recovery`, which decide that this node shall lead, and `fence`, by which
+it hears that somebody else does. The primary that stops is one of four:
+
+* one whose own voters have elected another of its members: its trees are theirs, its copy follows;
+* one whose cluster was taken for lost and is led by a fork, or whose arc another has taken: nobody
+  there knows of its trees, so they end, and its subscribers register anew;
+* one whose cluster was never lost, only out of sight: it does not stop, but has its voters grant an
+  epoch above the fork's, which fences that one;
+* one that is told something older than what it knows by now: nothing happens.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from overlay.chord.copying import Log
+from overlay.chord.election import Campaign, Election
+from overlay.chord.events import ArcGone, Elected, Replanted
+from overlay.chord.forks import branch
+from overlay.chord.handover import HandOvers
+from overlay.chord.members import Members
+from overlay.chord.messages import Cluster
+from overlay.chord.pulse import Pulse
+from overlay.chord.recovery import Recovery
+from overlay.chord.recruiting import Recruiting
+from overlay.chord.seat import Seat, has_member
+from overlay.chord.taking_over import TakingOver
+
+REIGN = 10.0
+"""Seconds of leading after which a cluster that hears of its own fork was out of sight, not lost:
+one that comes back hears of it sooner. Wild guess."""
+
+
+class Succession:
+    """Begins and ends this node's leading."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        log: Log,
+        pulse: Pulse,
+        members: Members,
+        recruiting: Recruiting,
+        election: Election,
+        handovers: HandOvers,
+        taking_over: TakingOver,
+        recovery: Recovery,
+    ) -> None:
+        self.seat = seat
+        self.log = log
+        self.pulse = pulse
+        self.members = members
+        self.recruiting = recruiting
+        self.election = election
+        self.handovers = handovers
+        self.taking_over = taking_over
+        self.recovery = recovery
+        self.port = seat.port
+        self._reign = 0.0  # since when this node leads
+        pulse.on_silence = self._suspect
+        pulse.on_behind = election.renew
+        members.followed = self._follow
+        election.on_won = self._won
+        recovery.on_inherit = self._inherit
+        recovery.on_replant = self._replant
+        recovery.on_absorb = lambda lost, epoch: election.absorb(lost.start, epoch)
+
+    # -- silence ---------------------------------------------------------------------------------
+
+    def _suspect(self) -> None:
+        """The primary is silent; or only to this node, which was forgotten."""
+        if self.seat.cluster is not None:
+            self.recovery.suspect(self.seat.cluster)
+        self.election.suspect()
+        self.members.knock()
+
+    def look(self) -> None:
+        """A primary that nobody follows may have lost its voters."""
+        if self.seat.cluster is not None and self.seat.is_primary and not self.pulse.serving():
+            self.recovery.suspect(self.seat.cluster)
+
+    def _follow(self) -> None:
+        """There is a primary: no election."""
+        self.election.cancel()
+        self.pulse.follow()
+
+    # -- this node leads -------------------------------------------------------------------------
+
+    def found(self, cluster: Cluster) -> None:
+        """Nobody else is in it yet, and nothing."""
+        self.port.count("founded")
+        self._reign = self.port.now
+        self.members.begin()
+        self.seat.take(cluster, "founded")
+        self.log.found(cluster)
+        self.pulse.lead((), 0.0)
+        self.recruiting.begin()
+
+    def _replant(self, cluster: Cluster, lost: Cluster) -> None:
+        """Nothing is left of the cluster `lost`: begin anew."""
+        self.found(cluster)
+        self.seat.ring.rejoin(cluster, lost.primary)
+        self.port.emit(Replanted(lost))
+
+    def _inherit(self, epoch: int) -> None:
+        """Nobody else is left who could lead: this node does, with the log that it has."""
+        self.election.inherit(epoch)
+        self.handovers.keep()
+
+    def _won(self, cluster: Cluster, campaign: Campaign) -> None:
+        """A majority has granted this node the epoch of `cluster`."""
+        before, was_primary = self.seat.cluster, self.seat.is_primary
+        assert before is not None
+        if campaign.wanted:
+            self.taking_over.taken(cluster)
+        if not was_primary:
+            self.members.begin()
+        self.seat.take(cluster, "elected")
+        self.seat.tell_members()
+        self.log.lead(campaign.start)
+        self.pulse.lead(tuple(campaign.granted), campaign.since)
+        if was_primary:
+            if campaign.start is not None:  # where the arc began, that of the lost cluster ends
+                lost = msgspec.structs.replace(cluster, key=before.start)
+                self.port.emit(Replanted(lost))
+            return
+        self._reign = self.port.now
+        self.seat.ring.rejoin(cluster, before.primary)
+        self.recruiting.begin()
+        if not campaign.wanted:
+            self.port.emit(Elected(cluster, before.primary))
+
+    # -- somebody else does ----------------------------------------------------------------------
+
+    def fence(self, other: Cluster) -> None:
+        """Our keys are served under a higher epoch: whoever paused too long stops here."""
+        own, handover = self.seat.cluster, self.handovers.current
+        if own is None or other.version[0] <= own.version[0]:
+            return  # told before the own epoch rose
+        if not self.seat.is_primary:
+            self.members.step_out("another serves its arc")
+            return
+        if handover is not None and handover.arc.key == other.key:
+            return  # we gave it away ourselves; its own word is on the way
+        forked = branch(other.version[0]) > branch(own.version[0])
+        if other.key == own.key and forked and self._lasts():
+            self.port.count("forks_outlived")
+            self.election.renew(other.version[0])
+            return
+        self.port.count("fenced")
+        self.election.cancel()
+        if other.key != own.key:
+            self.members.disband("fenced")
+            return
+        self.handovers.forget()
+        if not has_member(own, other.primary.id):
+            self.members.disband("fenced by a fork")
+            self.seat.ring.learn(other)
+        elif has_member(other, self.port.me.id):
+            self.members.serve_on(other)  # its copy stays, and follows
+        else:
+            self.port.emit(ArcGone(own))
+            self.members.step_down(other)
+
+    def _lasts(self) -> bool:
+        """Whether this primary has been followed for a while: then its cluster was never lost."""
+        followed = self.pulse.serving() or self.election.campaign is not None
+        return followed and self.port.now - self._reign >= REIGN

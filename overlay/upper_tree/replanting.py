@@ -1,0 +1,45 @@
+"""An arc whose former owner is lost with all that it held: its subscribers register anew (P5).
+
+Until they had time to, an event that came to its tree would find it half empty. So publishers are
+told nothing of the arc's trees meanwhile: events wait where they were published, as they do for any
+owner that does not answer, and go on together. That ends when nobody has registered for a moment.
+"""
+
+from __future__ import annotations
+
+from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
+
+LEAST = 1.5
+"""Seconds: who missed the owner looks for another twice a second, and renews within half a second.
+Wild guess."""
+
+QUIET = 1.0
+"""Seconds without a registration after which all are taken to be there. Wild guess."""
+
+MOST = 8.0
+"""Seconds after which the arc's events wait no longer: some rounds of gossip, by which also those
+hear of it who had nothing to do with the owner for long. Wild guess."""
+
+
+class Replanting:
+    """At the primary of the arc. Times are the Port's seconds."""
+
+    def __init__(self) -> None:
+        self._arc: Cluster | None = None
+        self._until = self._end = 0.0
+
+    def begin(self, arc: Cluster, now: float) -> None:
+        """This arc is ours now, and we know nothing of it."""
+        self._arc, self._until, self._end = arc, now + LEAST, now + MOST
+
+    def registered(self, attribute: str, now: float) -> None:
+        """Somebody has: others may follow."""
+        if self.holds(attribute, now):
+            self._until = min(max(self._until, now + QUIET), self._end)
+
+    def holds(self, attribute: str, now: float) -> bool:
+        """Whether nobody may be told of the attribute's tree yet."""
+        return (
+            now < self._until and self._arc is not None and self._arc.owns(attribute_key(attribute))
+        )

@@ -1,0 +1,130 @@
+"""P5 in whole overlays: lost clusters are recovered, and deliveries are exact again."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.forks import branch
+from sim.log_checks import check_voters
+from sim.state_checks import check_trees
+from sim.world import World
+from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
+
+ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
+
+
+def served(seed: int, nodes: int) -> World:
+    """One cluster of three, subscriptions everywhere."""
+    world = grown(nodes, seed, ONE)
+    wait(world, lambda: len(members(world)) >= min(3, nodes), 30, "a full cluster")
+    for number in range(30):
+        attribute = "xy"[number % 2]
+        world.subscribe(f"n{number % nodes}", f"{attribute} BETWEEN {number} AND {number + 9}")
+    acknowledged(world)
+    world.run(12)
+    return world
+
+
+def members(world: World) -> list[str]:
+    return [n for n in world.names() if world.node(n).clusters.role != "none"]
+
+
+def publish(world: World, count: int = 40) -> None:
+    names = world.names()
+    for number in range(count):
+        world.publish(names[number % len(names)], {"x": number, "y": 50 - number})
+        world.run(0.02)
+
+
+def led(world: World) -> bool:
+    return any(world.node(n).clusters.pulse.serving() for n in with_role(world, "primary"))
+
+
+def shown(world: World) -> int:
+    return len(world.clients.deliveries)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_is_left_of_a_cluster_serves_on(seed: int, silent: bool) -> None:
+    world = served(seed, 7)
+    leader = with_role(world, "primary")[0]
+    voters = [p.id for p in world.node(leader).clusters.log.voters]
+    gone = [world.identities[node] for node in voters][:2]
+    for name in gone:
+        world.crash(name, silent=silent)
+    wait(world, lambda: led(world), 8, "another primary")
+    world.run(25)
+    world.clients.crashes.clear()
+    publish(world)
+    assert_exact(world)
+    assert check_voters(world) == []
+    assert check_trees(world) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_whole_cluster_is_killed_and_outsiders_go_on(seed: int) -> None:
+    world = served(seed, 8)
+    before = {n: world.node(n).ring.id for n in world.names()}
+    for name in members(world):
+        world.crash(name)
+    wait(world, lambda: led(world), 6, "another cluster")
+    world.run(4)
+    count = shown(world)
+    publish(world)
+    world.run(3)
+    assert shown(world) > count
+    world.run(20)
+    world.clients.crashes.clear()
+    publish(world)
+    assert_exact(world)
+    assert {world.node(n).ring.id for n in world.names()} <= set(before.values())
+    assert check_trees(world) == []
+
+
+def test_events_wait_at_their_publishers_until_the_subscribers_have_registered_anew() -> None:
+    world = served(4, 9)
+    for name in members(world):
+        world.crash(name)
+    world.run(1)
+    publish(world)  # nobody is there
+    crashed_at = world.now
+    wait(world, lambda: led(world), 6, "another cluster")
+    world.run(12)
+    world.clients.crashes.clear()  # none of these events may be lost, nor shown twice
+    assert all(p.published <= crashed_at + 1 for p in world.clients.publications[-40:])
+    assert_exact(world)
+
+
+def test_two_nodes_of_which_the_first_dies() -> None:
+    world = served(5, 2)
+    world.crash("n0")
+    wait(world, lambda: led(world), 25, "the other one leads")
+    world.run(20)
+    world.clients.crashes.clear()
+    publish(world)
+    assert_exact(world)
+
+
+def test_the_lost_cluster_comes_back_and_its_members_are_ordinary_nodes() -> None:
+    world = served(6, 8)
+    gone = members(world)
+    for name in gone:
+        world.crash(name)
+    wait(world, lambda: led(world), 6, "another cluster")
+    world.run(10)
+    for name in gone:
+        world.restart(name)
+    world.run(30)
+    (leader,) = with_role(world, "primary")
+    cluster = world.node(leader).clusters.cluster
+    assert leader not in gone
+    assert branch(cluster.version[0]) == 1
+    for name in gone:
+        world.subscribe(name, "x > 10")
+    acknowledged(world)
+    world.clients.crashes.clear()
+    publish(world)
+    assert_exact(world)
+    assert check_voters(world) == []
+    assert check_trees(world) == []
