@@ -252,10 +252,10 @@ PLANTED = (
     one(
         "a voter that acknowledges what it has not taken", "P1",
         CHORD + "following.py",
-        "            self.port.count(\"log_gaps\")\n",
-        "            self.port.count(\"log_gaps\")\n"
-        "            following = message.after[1] + len(message.items)\n"
-        "            self.port.send(sender, LogAck(message.key, message.epoch, following))\n",
+        "        for item in message.items:\n",
+        "        following = message.after[1] + len(message.items)\n"
+        "        self.port.send(sender, LogAck(message.key, message.epoch, following))\n"
+        "        for item in message.items[:1]:\n",
     ),
     one(
         "a voter that acknowledges before it stores", "P1",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import mutations
 from bench.mutations import ROOT, Catch, check, copy_tree, plant, table
 from bench.planted import PLANTED, Edit
 
@@ -31,9 +32,30 @@ def test_a_list_that_is_out_of_step_is_refused(tmp_path: Path) -> None:
 
 def test_a_planted_fault_is_found_by_the_soak() -> None:
     (planted,) = [p for p in PLANTED if p.name == "a trace list that is ignored"]
-    catch = check(planted, most=40)
+    catch = check(planted, 40, {})
     assert catch.seed is not None
     assert catch.by.startswith("walk:")
+
+
+def test_a_seed_that_is_red_anyway_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red with the fault: 2, 5 and 9; without it: 2 and 5."""
+    asked: list[tuple[bool, int, int]] = []
+
+    def fake(root: Path, first: int, seeds: int) -> tuple[int | None, str]:
+        planted = root != ROOT
+        asked.append((planted, first, seeds))
+        for seed in (2, 5, 9) if planted else (2, 5):
+            if first <= seed < first + seeds:
+                return seed, "bad"
+        return None, "not found"
+
+    monkeypatch.setattr(mutations, "soak", fake)
+    red: dict[int, bool] = {}
+    assert check(PLANTED[0], 20, red).seed == 9
+    assert red == {2: True, 5: True, 9: False}
+    assert asked[::2] == [(True, 1, 20), (True, 3, 18), (True, 6, 15)]
+    assert check(PLANTED[0], 8, red).seed is None
+    assert check(PLANTED[0], 5, red).seed is None
 
 
 def test_the_table_says_what_was_not_found() -> None:
