@@ -10,10 +10,8 @@ import time
 from types import TracebackType
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
-from rich.progress import TimeElapsedColumn as Elapsed
 
+from cli.bars import Bars
 from sim.cost import resident
 
 SHOW_EVERY = 1.0
@@ -23,28 +21,12 @@ REDRAW_EVERY = 0.1
 """Wall-clock seconds between two changes of a bar: a run tells of every node and event."""
 
 
-class SimProgress:
+class SimProgress(Bars):
     """A `sim.run.Progress`; a context manager around the run."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._fancy = self._console.is_terminal and not quiet
-        self._quiet = quiet
-        self._bars = Progress(
-            SpinnerColumn(finished_text="✓"),
-            TextColumn("{task.description:10}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[facts]}"),
-            Elapsed(),
-            console=self._console,
-            disable=not self._fancy,
-        )
-        self._task: TaskID | None = None
+        super().__init__(quiet)
         self._stage, self._shown_at = "", 0.0
-
-    def __enter__(self) -> SimProgress:
-        self._bars.start()
-        return self
 
     def __exit__(
         self,
@@ -53,27 +35,20 @@ class SimProgress:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            self._finish()
-        self._bars.stop()
+            self.fill()
+        super().__exit__(kind, error, trace)
 
     def __call__(self, stage: str, at: float, share: float) -> None:
         """`stage` is `share` done (0 to 1) at virtual second `at`."""
         now = time.monotonic()
-        pause = REDRAW_EVERY if self._fancy else SHOW_EVERY
-        if self._quiet or (stage == self._stage and now - self._shown_at < pause):
+        pause = REDRAW_EVERY if self.fancy else SHOW_EVERY
+        if self.quiet or (stage == self._stage and now - self._shown_at < pause):
             return
-        if stage != self._stage and self._fancy:
-            self._finish()
-            self._task = self._bars.add_task(stage, total=1.0, facts="")
+        if stage != self._stage and self.fancy:
+            self.fill()
+            self.begin(stage, 1.0)
         self._stage, self._shown_at = stage, now
-        if self._task is None:
-            click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
+        if self.fancy:
+            self.show(share, facts=f"{at:8.1f} s of virtual time, {resident() / 1e9:.1f} GB")
         else:
-            facts = f"{at:8.1f} s of virtual time, {resident() / 1e9:.1f} GB"
-            self._bars.update(self._task, completed=share, facts=facts)
-
-    def _finish(self) -> None:
-        """The stage before is over."""
-        if self._task is not None:
-            self._bars.update(self._task, completed=1.0)
-            self._task = None
+            click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)

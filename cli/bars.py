@@ -1,0 +1,66 @@
+"""Bars for what takes a while, one after another, on standard error, if that is a terminal.
+
+What is said elsewhere, and how often, is up to the two that use it: `sim_progress` for a simulated
+world, `demo/display` for the steps of a demo. (The analysis has a bar of its own, since `traces`
+imports nothing of ours.)
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import TimeElapsedColumn as Elapsed
+
+
+class Bars:
+    """The bars of one command. A context manager around what it does."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.fancy = self.console.is_terminal and not quiet
+        """Whether there are bars; if not, plain lines may take their place."""
+        self.quiet = quiet
+        self._bars = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description:10}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[facts]}"),
+            Elapsed(),
+            console=self.console,
+            disable=not self.fancy,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def begin(self, text: str, total: float | None = None) -> None:
+        """A bar for what begins now. `total`: None if nobody knows how much it will be."""
+        self._task = self._bars.add_task(escape(text), total=total, facts="")
+
+    def show(self, done: float, total: float | None = None, facts: str = "") -> None:
+        """How far it is, and what to say beside it."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=done, total=total, facts=escape(facts))
+
+    def fill(self, facts: str = "") -> None:
+        """It is over: a full bar, and what was said last unless there is something to say now."""
+        if self._task is not None:
+            task = self._bars.tasks[self._task]
+            whole = task.total or 1
+            text = escape(facts) if facts else task.fields["facts"]
+            self._bars.update(self._task, total=whole, completed=whole, facts=text)
+            self._task = None
