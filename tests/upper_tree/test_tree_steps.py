@@ -30,18 +30,30 @@ from tests.support.tree_net import (
 )
 from tests.support.tree_rig import Rig, S, served
 
+
+def moving(*to: str) -> Rig:
+    """h1 serves x; the first of these members, who has just joined, is about to be told to."""
+    rig = Rig("h1", *to)
+    rig.register("x > 1")
+    rig.members(*to)
+    rig.owner.port.hear(MemberJoined(peer(to[0])))
+    rig.pause(Assign)
+    return rig
+
+
+def prepare(rig: Rig, host: str) -> None:
+    """It has its registrations, and serves."""
+    rig.net.deliver(("p", host))  # Install
+    rig.net.deliver(("p", host))  # Assign
+
+
 # --- two steps ---
 
 
 def test_the_coming_host_serves_before_the_old_one_stops() -> None:
-    rig = Rig("h1", "h2")
-    rig.register("x > 1")
-    rig.members("h2")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
+    rig = moving("h2")
     assert rig.serving(5) == ["h1"]
-    rig.net.deliver(("p", "h2"))  # Install
-    rig.net.deliver(("p", "h2"))  # Assign
+    prepare(rig, "h2")
     assert rig.serving(5) == ["h1", "h2"], "prepared, not committed"
     assert rig.spread == ["h1"], "the map is not changed yet"
     rig.net.flush()
@@ -50,12 +62,8 @@ def test_the_coming_host_serves_before_the_old_one_stops() -> None:
 
 
 def test_registrations_during_a_change_wait_for_the_hosts_of_both_maps() -> None:
-    rig = Rig("h1", "h2")
-    rig.register("x > 1")
+    rig = moving("h2")
     rig.subscriber.add()  # hears nothing, only collects
-    rig.members("h2")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
     rig.owner.port.take(Registered)
     rig.owner.port.take(Install)
     rig.owner.port.hear(Register(1, (registration("s/9", "x", "x > 2", S),)), S)
@@ -70,11 +78,7 @@ def test_registrations_during_a_change_wait_for_the_hosts_of_both_maps() -> None
 
 
 def test_one_change_at_a_time() -> None:
-    rig = Rig("h1", "h2", "h3")
-    rig.register("x > 1")
-    rig.members("h2")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
+    rig = moving("h2", "h3")
     rig.members("h3")
     before = len(rig.owner.clusters.log)
     rig.net.advance(5)  # the host h2 is slow
@@ -84,22 +88,14 @@ def test_one_change_at_a_time() -> None:
 
 
 def test_an_answer_to_an_older_change_does_not_count() -> None:
-    rig = Rig("h1", "h2")
-    rig.register("x > 1")
+    rig = moving("h2")
     old = rig.owner.owner.trees["x"].tree.map.version
-    rig.members("h2")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
     rig.owner.port.hear(Assigned("x", old), peer("h2"))
     assert rig.spread == ["h1"]
 
 
 def test_a_change_whose_host_is_lost_is_given_up_and_tried_elsewhere() -> None:
-    rig = Rig("h1", "h2", "h3")
-    rig.register("x > 1")
-    rig.members("h2", "h3")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
+    rig = moving("h2", "h3")
     rig.net.cut("p", "h2")
     assert rig.spread == ["h1"]
     rig.settle()
@@ -171,13 +167,8 @@ def test_an_elected_primary_tells_all_members_what_of_its_trees_is_there() -> No
 
 
 def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
-    rig = Rig("h1", "h2", "h3")
-    rig.register("x > 1")
-    rig.members("h2", "h3")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
-    rig.net.deliver(("p", "h2"))
-    rig.net.deliver(("p", "h2"))
+    rig = moving("h2", "h3")
+    prepare(rig, "h2")
     rig.net.cut("p", "h2")  # its answer is lost
     rig.settle()
     assert rig.serving(5) == ["h2", "h3"], "out of reach"
@@ -201,13 +192,8 @@ def test_long_selectors_move_in_messages_that_a_frame_can_carry() -> None:
 
 def prepared_in_vain() -> Rig:
     """h2 serves by a map that was given up, and can be reached again; h3 serves by the true one."""
-    rig = Rig("h1", "h2", "h3")
-    rig.register("x > 1")
-    rig.members("h2", "h3")
-    rig.owner.port.hear(MemberJoined(peer("h2")))
-    rig.pause(Assign)
-    rig.net.deliver(("p", "h2"))
-    rig.net.deliver(("p", "h2"))
+    rig = moving("h2", "h3")
+    prepare(rig, "h2")
     rig.net.cut("p", "h2")
     rig.settle()
     rig.net.join("p", "h2")
