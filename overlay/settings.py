@@ -126,8 +126,9 @@ class TreeSettings(Group, frozen=True):
     choice: Literal["time", "hash"] = "time"  # of replicas: who will be done first (P7), or always
     # the same one
     priority: bool = True  # a host that is behind matches the most urgent first (P6)
-    ageing: Seconds = 0.25  # a waiting event is worth one latency level more after so long; four
-    # of these are the most that it is overtaken by, a third of `retry`; wild guess
+    ageing: Seconds = 0.1  # a waiting event is worth one latency level more after so long; four
+    # of these are the most that it is overtaken by, less than any publisher's patience
+    # (replicas.py), so that the less urgent is not sent again elsewhere meanwhile
     history: Count = 2_000  # events that `canopy why` can explain; wild guess
 
 

@@ -12,6 +12,7 @@ import trio
 from overlay.links.messages import Ack, Batch, Bye, Frame
 from tests.support.wire_rig import PATIENCE, rig
 from wire import connection as connection_module
+from wire import driver as driver_module
 from wire.folder import DataFolder
 from wire.framing import NODE_FRAMES, FrameReader
 
@@ -227,3 +228,28 @@ async def test_an_own_fault_is_not_swallowed() -> None:
             stream = await one.dial()
             await stream.send_all(NODE_FRAMES.encode(Ack(0, 0)))
             await trio.sleep(PATIENCE)
+
+
+async def test_ticks_that_work_follow_each_other_and_those_that_do_not_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that is behind works in its ticks; a timer that is always due must not eat the CPU."""
+    monkeypatch.setattr(driver_module, "TICK_LEAST", 1_000.0)
+    async with rig() as one:
+        ticks, now = 0, 5.0
+
+        def on_tick() -> None:
+            nonlocal ticks, now
+            ticks += 1
+            now += 1_001.0 if ticks <= 50 else 0.0
+
+        monkeypatch.setattr(one.driver, "clock", lambda: now)
+        monkeypatch.setattr(one.node, "on_tick", on_tick)
+        monkeypatch.setattr(one.node, "deadline", lambda: 0.0)
+        one.driver.turn(lambda: None)
+        with trio.fail_after(PATIENCE):
+            while ticks < 51:
+                await trio.sleep(0.001)
+        for _ in range(20):
+            await trio.sleep(0.001)
+        assert ticks == 51
