@@ -267,6 +267,49 @@ def test_what_users_wrote_is_escaped(faulty: Analysed) -> None:
     assert "hello &lt;b&gt;" in page
 
 
+def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_path: Path) -> None:
+    o = Overlay(tmp_path / "traces", 4)
+    mine = o.subscribe(1, ABOVE_5, "mine", "a > 5")
+    o.wait(1)
+    event = o.publish(0, {"a": 9})
+    o.route(event, 1, "a", [1])
+    o.deliver(event, mine, 2.0)
+    for name, what, wait in (
+        (1, "silent", 0.1),
+        (2, "silent", 0.5),
+        (1, "elected", 0.1),
+        (2, "elected", 0.1),
+        (3, "lost", 30.0),
+        (3, "lost", 0.1),
+        (1, "role", 0.1),
+    ):
+        o.write(
+            o.names[name],
+            "incident",
+            what=what,
+            peer=o.names[0],
+            name="c" * 40 if what != "lost" else "",
+            epoch=3,
+            reason=f"in place of {o.names[2]} {EVIL}",
+        )
+        o.wait(wait)
+    o.stop()
+    done = analysed(spark, o, tmp_path / "report")
+    page = (done.out / "report.html").read_text()
+    assert "What happened" in page
+    assert page.count("<td>silent</td>") == page.count("<td>elected</td>") == 1
+    assert page.count("<td>lost</td>") == 2  # half a minute apart
+    assert page.count("<circle") == 4
+    assert "<td>2 nodes</td>" in page
+    assert "lost sight of 1 node, and there was 1 election" in page
+    assert "in place of node-2" in page
+    assert EVIL not in page
+
+
+def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
+    assert "What happened" not in (right.out / "report.html").read_text()
+
+
 def test_the_report_needs_no_network(right: Analysed) -> None:
     page = (right.out / "report.html").read_text()
     assert "Everything arrived" in page

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traces.analysis import deliveries, details, expected, load, output, read, slowest, walks
+from traces.analysis import (
+    deliveries,
+    details,
+    expected,
+    incidents,
+    load,
+    output,
+    read,
+    slowest,
+    walks,
+)
 from traces.analysis.errors import AnalysisError
 from traces.analysis.progress import STAGES, OnProgress, silent
 from traces.analysis.session import first_line, spark_session
@@ -70,6 +80,7 @@ class Findings:
     names: dict[str, str]  # node -> what people call it
     routing: str | None
     first: float  # time of the first record
+    incidents: list[dict[str, Any]]
 
 
 class _Analysis:
@@ -146,6 +157,7 @@ class _Analysis:
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
+            incidents=incidents.incidents(spark, records),
         )
         self.stage()
         self._finish(findings)

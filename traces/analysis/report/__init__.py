@@ -14,6 +14,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from traces.analysis.report import sections, ways
+from traces.analysis.report.happened import happened
 from traces.analysis.report.words import duration, headline, some, verdict
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def render(findings: Findings) -> str:
         tiles=sections.tiles(findings),
         sections="".join(
             (
+                happened(findings),
                 sections.wrong(findings),
                 sections.speed(findings),
                 sections.finding(findings),
