@@ -111,6 +111,8 @@ class TreeSettings(Group, frozen=True):
     serving_lease: Seconds = 4.0  # how long a host may serve without a word from its owner (C6):
     # longer than an election takes (ElectionSettings), less than links.dead_after, after which a
     # silent host is replaced
+    serving_most: Seconds = 20.0  # … on a slow network, where a lost frame or two delay a link by
+    # so much; so long a new primary waits for lost hosts. Wild guess
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess
     summary_boxes: Count = 64  # of one tree's summary for publishers (C9); wild guess

@@ -30,6 +30,14 @@ from overlay.upper_tree.messages import AskTree, NotOwner, Recall, Recalled, Tre
 PAUSE = 0.25
 """Seconds before an owner that refused is looked for again; wild guess."""
 
+PAUSE_SHARE = 0.25
+"""Of the time that somebody has waited for a tree that no host serves now: its outage is a quarter
+longer at most, and questions and visits in vain are few. (At a fixed pace they filled slow links,
+and what hosts wait for came too late: a seed of the soak.)"""
+
+PAUSE_MOST = 4.0
+"""Seconds of such a pause at most. Wild guess."""
+
 
 class Walker(Protocol):
     """What the finder needs of overlay/lower_random's `Crawl`."""
@@ -141,10 +149,12 @@ class Finder(Machine):
         if self.searches:
             self._again.within(PAUSE)
 
-    def ask_soon(self, attributes: Iterable[str]) -> None:
-        """Ask the owners in a moment."""
+    def ask_soon(self, attributes: Iterable[str], since: float) -> None:
+        """Ask the owners in a moment: the later the longer somebody has waited, `since` when."""
+        waited = self.port.now - since
+        again_at = self.port.now + min(max(PAUSE, PAUSE_SHARE * waited), PAUSE_MOST)
         for attribute in attributes:
-            self.searches.setdefault(attribute, Search("find")).again_at = self.port.now + PAUSE
+            self.searches.setdefault(attribute, Search("find")).again_at = again_at
         self._again.within(PAUSE)
 
     def _find(self, attribute: str, search: Search) -> None:

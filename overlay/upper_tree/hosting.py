@@ -55,7 +55,7 @@ class Hosting(Machine):
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
-        self.leases = LeasesHeld(settings.tree.serving_lease)
+        self.leases = LeasesHeld()
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
         self._reigns: dict[
             Key, tuple[Key, int]

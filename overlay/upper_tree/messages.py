@@ -222,13 +222,15 @@ class Uninstall(Message, frozen=True):
 
 class ServingBeat(Message, frozen=True):
     """From the owner of the arc (start, key]: you may serve what you host of it, for the term of a
-    serving lease from when you answered beat number `heard` (0: none yet). See serving.py."""
+    serving lease, `term` seconds, from when you answered beat number `heard` (0: none yet). See
+    serving.py."""
 
     start: Key
     key: Key
     epoch: int
     number: int
     heard: int
+    term: float
 
 
 class ServingReply(Message, frozen=True):

@@ -70,7 +70,7 @@ class Owner(Machine):
         self.state = ClusterState()
         self.told = ToldTable(settings.tree.nobody_term)
         self.popularity = Popularity()
-        self.leases = LeasesGranted(port, settings.tree.serving_lease)
+        self.leases = LeasesGranted(port, settings.tree.serving_lease, settings.tree.serving_most)
         self.trees: dict[str, OwnedTree] = {}  # only at the primary
         self.dead: dict[NodeId, None] = {}  # hosts whose link is down
         self.leaving: dict[NodeId, Peer] = {}  # members that want to be released
@@ -79,6 +79,7 @@ class Owner(Machine):
         self._number = 0
         self._departing: Cluster | None = None
         self.replanting = Replanting()
+        self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._key: Key | None = None  # of the cluster whose state this is
 
     def handlers(self) -> Handlers:
@@ -180,7 +181,7 @@ class Owner(Machine):
             self._key = event.cluster.key
             self.committed = 0
             self.leaving.clear()
-            self.leases.begin()
+            self.leases.begin(self.state.hosts())
             for attribute in self.state.trees:
                 self.adopt(attribute)
         if event.role == "none":
@@ -195,7 +196,7 @@ class Owner(Machine):
         have begun to serve a tree in which nobody else knows it as a host."""
         if event.lost.id != self.port.me.id:
             self.dead[event.lost.id] = None
-        self.leases.begin()
+        self.leases.begin(self.state.hosts())
         now = self.port.now
         self.told.blind_until = max(self.told.blind_until, now + self.told.term)
         for owned in self.trees.values():
@@ -223,7 +224,7 @@ class Owner(Machine):
                 for host in owned.all_hosts().values():
                     self.port.send(host, Assign(attribute, (epoch, number + 1), (), 0, ()))
         self._key = None
-        self._departing = None
+        self._departing = self._transferred = None
         self.trees.clear()
         self.popularity.clear()
         self.leases.end()
@@ -245,13 +246,13 @@ class Owner(Machine):
 
     def on_arc_kept(self, event: ArcKept) -> None:
         """They stay after all."""
-        self._departing = None
+        self._departing = self._transferred = None
         self.balance_soon()
 
     def on_arc_gone(self, event: ArcGone) -> None:
         """They are served by their own cluster now. Their hosts go on serving; the new primary
         moves them when it wants."""
-        self._departing = None
+        self._departing = self._transferred = None
         for attribute in [a for a in self.state.trees if event.arc.owns(attribute_key(a))]:
             if attribute in self.trees:
                 for boxes in self.trees.pop(attribute).boxes.values():
@@ -275,6 +276,7 @@ class Owner(Machine):
         ):
             return
         self._departing = None
+        self._transferred = (arc, self.port.now)
         self.clusters.transfer([encode(o) for o in self._departing_operations(arc)])
 
     def _departing_operations(self, arc: Cluster) -> list[Operation]:
@@ -351,14 +353,21 @@ class Owner(Machine):
     # --- serving leases ---
 
     def _grant(self) -> None:
-        """Beats to those whose turn it is, while nobody else can decide about any tree."""
+        """Beats to those whose turn it is, for what of the arc nobody else decides about."""
         cluster = self.clusters.cluster
         if cluster is None or not self.clusters.is_followed:
             return
-        due = [node for node in self.leases.due() if self._is_trusted(node)]
-        if due and all(self.owns(name) or self.is_departing(name) for name in self.trees):
-            for node in due:
-                self.leases.send(node, cluster.start, cluster.key, self.epoch)
+        start = cluster.start
+        if self._transferred is not None:
+            arc, since = self._transferred
+            # Its next owner takes leases of before for over `most` seconds after it was given it.
+            if self.port.now + self.leases.longest > since + self.leases.most:
+                start = arc.key
+            if start == cluster.key:
+                return
+        for node in self.leases.due():
+            if self._is_trusted(node):
+                self.leases.send(node, start, cluster.key, self.epoch)
 
     def _is_trusted(self, node: NodeId) -> bool:
         """Whether what the host has will do, or it has been told to forget it."""

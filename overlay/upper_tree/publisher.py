@@ -335,7 +335,7 @@ class Publisher(Machine):
         if all(outgoing.moves <= MOVES + 1 for outgoing, _ in pairs):
             self.finder.ask_ring(attributes)
         else:
-            self.finder.ask_soon(attributes)
+            self.finder.ask_soon(attributes, min(outgoing.since for outgoing, _ in pairs))
 
     def on_tree_found(self, event: TreeFound) -> None:
         """Events that waited for it go, with those that waited for other trees of this turn."""

@@ -145,6 +145,12 @@ class ClusterState:
             if wanted(attribute):
                 yield from tree.operations()
 
+    def hosts(self) -> Iterator[Peer]:
+        """Every node that may serve one of the trees, perhaps more than once."""
+        for tree in self.trees.values():
+            yield from tree.map.hosts().values()
+            yield from tree.loose.values()
+
     @property
     def registrations(self) -> int:
         """How many registrations all trees have."""

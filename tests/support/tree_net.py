@@ -306,6 +306,6 @@ class HostNode:
         """An owner of everything counts on it: it may serve for its whole term."""
         owner, key = peer("owner"), "0" * 40
         for number in (1, 2):
-            self.port.hear(ServingBeat(key, key, 1_000_000, number, number - 1), owner)
+            self.port.hear(ServingBeat(key, key, 1_000_000, number, number - 1, 4.0), owner)
         self.port.take(ServingReply)
         return self

@@ -164,7 +164,7 @@ class Model:
 
     def rest(self) -> None:
         self.net.held.clear()
-        for _ in range(60):
+        for _ in range(100):  # longer than any lease
             self.net.flush()
             self.owner.clusters.commit()
             self.net.advance(0.25)
