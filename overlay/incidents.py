@@ -30,6 +30,9 @@ KEPT: Final = 200
 LOST_KEPT: Final = 1_000
 """Lost peers that are remembered, to tell when they are back. Wild guess."""
 
+AGAIN: Final = 1.0
+"""Seconds within which the same is no news: a new primary admits some members twice. Wild guess."""
+
 
 class Noted(NamedTuple):
     """An incident with the Port's time."""
@@ -140,6 +143,10 @@ class Watcher(Machine):
         self._note("member lost", event.peer.id, self._seat[0], "serves no more")
 
     def _note(self, what: str, node: NodeId, cluster: Cluster | None, text: str) -> None:
+        last = self.kept[-1] if self.kept else None
+        same = last is not None and (last.what, last.node, last.text) == (what, node, text)
+        if last is not None and same and self.port.now - last.at < AGAIN:
+            return
         self.kept.append(Noted(self.port.now, what, node, cluster, text))
         self.port.count(f"incidents_{what.replace(' ', '_')}")
         key, epoch = ("", 0) if cluster is None else (cluster.key, cluster.version[0])

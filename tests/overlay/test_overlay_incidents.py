@@ -104,6 +104,7 @@ def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
     port.hear(Fenced(new))
     port.hear(RoleChanged(new, "broker"))
     assert [one.what for one in watcher.kept] == ["role", "fenced", "elected", "role"]
+    port.hear(MemberLost(Peer("m0", "")))
     for number in range(KEPT + 5):
         port.hear(MemberLost(Peer(f"m{number}", "")))
     assert len(watcher.kept) == KEPT
