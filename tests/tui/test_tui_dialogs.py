@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
-from overlay.client import Feed, Publish
+from overlay.client import Feed, Publish, Subscribe
 from tests.tui.tui_fake_node import ME
 from tests.tui.tui_pilot import TRIES, Seat, play, quake
 from tui.app import UNREACHABLE, USAGE, run
@@ -222,3 +222,18 @@ def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
 
     dim, bright = sorted((luminance(one), luminance(other)))
     return (bright + 0.05) / (dim + 0.05)
+
+
+def test_a_latency_level_goes_with_the_subscription() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.until(lambda: seat.app.attachment.up)
+        await seat.press("a")
+        await seat.type_selector("magnitude >= 5")
+        seat.app.screen.query_one("#level", Input).focus()
+        await seat.press("7", "2", "enter")  # there is no level 7
+        await seat.until(lambda: len(seat.node.asked(Subscribe)) == 1)
+        assert seat.node.asked(Subscribe)[0].latency_level == 2
+        (made,) = seat.app.attachment.subscriptions.values()
+        assert made.level == 2
+
+    play(scenario)

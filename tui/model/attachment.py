@@ -25,11 +25,14 @@ SUBSCRIPTIONS = 32  # each has a thread and a connection; wild guess: a screen s
 class Subscription:
     """One line of the list. `key` is the TUI's own; `id` the node's, "" until it acknowledged."""
 
-    def __init__(self, key: int, selector: str, name: str, attributes: tuple[str, ...]) -> None:
+    def __init__(
+        self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
+    ) -> None:
         self.key = key
         self.selector = selector
         self.name = name
         self.attributes = attributes
+        self.level = level  # latency level; 0: none
         self.state = State.WAITING
         self.id = ""
         self.reason = ""
@@ -115,12 +118,14 @@ class Attachment:
         for subscription in self.subscriptions.values():
             subscription.rate.roll(now)
 
-    def subscribe(self, selector: str, name: str, attributes: tuple[str, ...]) -> Subscription:
+    def subscribe(
+        self, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
+    ) -> Subscription:
         """A new subscription, made again by itself whenever the node comes back."""
         if len(self.subscriptions) >= SUBSCRIPTIONS:
             raise ValueError(f"at most {SUBSCRIPTIONS} subscriptions; remove one first")
         key = next(self._keys)
-        subscription = Subscription(key, selector, name or f"s{key}", attributes)
+        subscription = Subscription(key, selector, name or f"s{key}", attributes, level)
         self.subscriptions[key] = subscription
         self._begin(subscription)
         return subscription
@@ -157,6 +162,7 @@ class Attachment:
             self._connect,
             self._inbox,
             self._on_state,
+            subscription.level,
         )
         self._feeds[subscription.key] = feed
         self._changed[0] = True

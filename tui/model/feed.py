@@ -45,9 +45,10 @@ class Feed:
         connect: Connector,
         inbox: Inbox,
         on_state: OnState,
+        level: int = 0,
     ) -> None:
         self.key = key
-        self._command = Subscribe(1, selector, name)
+        self._command = Subscribe(1, selector, name, level)
         self._connect = connect
         self._inbox = inbox
         self._on_state = on_state

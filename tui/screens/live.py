@@ -99,7 +99,7 @@ class LiveScreen(MainScreen):
         if wanted is None:
             return
         try:
-            made = self.attachment.subscribe(wanted.selector, wanted.name, wanted.attributes)
+            made = self.attachment.subscribe(*wanted)
         except ValueError as error:
             self.notify(str(error), severity="error")
             return
@@ -129,7 +129,9 @@ class LiveScreen(MainScreen):
                 self.attachment.remove(subscription.key)
                 self._on_wanted(wanted)
 
-        dialog = SubscribeDialog(self.attachment, subscription.selector, subscription.name)
+        dialog = SubscribeDialog(
+            self.attachment, subscription.selector, subscription.name, subscription.level
+        )
         self.app.push_screen(dialog, done)
 
     def on_subscription_list_chosen(self, event: SubscriptionList.Chosen) -> None:

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
 from matching import Value
-from overlay.client import Attributes, GetAttributes, Reply
+from overlay.client import LEVELS, Attributes, GetAttributes, Reply
 from tui.model.attachment import Attachment
 from tui.widgets.selector_input import SelectorInput
 
@@ -26,6 +26,7 @@ class Wanted(NamedTuple):
     selector: str
     name: str
     attributes: tuple[str, ...]
+    level: int = 0  # how urgent, 1 to LEVELS; 0: no matter
 
 
 class SubscribeDialog(ModalScreen[Wanted | None]):
@@ -35,15 +36,18 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
         Binding("escape", "dismiss(None)", "Cancel"),
     ]
 
-    def __init__(self, attachment: Attachment, selector: str = "", name: str = "") -> None:
+    def __init__(
+        self, attachment: Attachment, selector: str = "", name: str = "", level: int = 0
+    ) -> None:
         super().__init__()
+        self._level = level
         self._attachment = attachment
         self._selector = selector
         self._name = name
         self._names: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Selector, name, buttons."""
+        """Selector, name, latency level, buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = (
                 "Change the subscription" if self._selector else "New subscription"
@@ -52,8 +56,18 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             yield Label("Deliver every event where")
             yield SelectorInput(self._selector, self._known, self._values_of)
             name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
-            name.cursor_blink = False
-            yield name
+            level = Input(
+                str(self._level or ""),
+                f"urgent: 1 to {LEVELS}",
+                id="level",
+                type="integer",
+                restrict=f"[1-{LEVELS}]?",
+            )
+            for entry in (name, level):
+                entry.cursor_blink = False
+            with Horizontal(classes="inputs"):
+                yield name
+                yield level
             with Horizontal(classes="buttons"):
                 yield Button("Subscribe", variant="success", id="ok", disabled=True)
                 yield Button("Cancel", id="cancel")
@@ -73,7 +87,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
         self._done()
 
     def on_input_submitted(self) -> None:
-        """Enter in the name."""
+        """Enter in the name or the level."""
         self._done()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -92,7 +106,8 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             self.app.bell()
             return
         name = self.query_one("#name", Input).value.strip()
-        self.dismiss(Wanted(entry.value.strip(), name, entry.check.attributes))
+        level = int(self.query_one("#level", Input).value or 0)
+        self.dismiss(Wanted(entry.value.strip(), name, entry.check.attributes, level))
 
     def _on_attributes(self, reply: Reply) -> None:
         if isinstance(reply, Attributes):
