@@ -34,8 +34,8 @@ SLICE_SHARE = 4
 SLICE_LEAST, SLICE_MOST = 4, 1_024
 """Events in a slice. A turn costs about what matching four events does: a frame for each interested
 node, which it takes in a turn of its own. So small slices cost much; but the further behind a host
-is, the larger they are, and the less they cost. (Slices of so many milliseconds were tried: on a
-machine that had too much to do the host seemed slow, so slices became small, which made it slower.)
+is, the larger they are, and the less they cost. (Slices of so many milliseconds would feed back:
+a host that gets too little of its machine seems slow, so its slices become small, and it slower.)
 Where nobody names a level nothing is urgent, and slices are the largest."""
 
 GRADED_FOR = 1.0
