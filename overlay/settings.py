@@ -115,7 +115,8 @@ class TreeSettings(Group, frozen=True):
     # so much; so long a new primary waits for lost hosts. Wild guess
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess
-    summary_boxes: Count = 64  # of one tree's summary for publishers (C9); wild guess
+    summary_boxes: Count = 128  # of one tree's summary for publishers (C9): with 64 an event of
+    # 6,000 subscriptions' load makes a twentieth more visits (docs/routing.md)
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
     fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
     # through delegates, except in counting routing, which is as the paper has it

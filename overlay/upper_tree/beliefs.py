@@ -10,9 +10,11 @@ is *at odds* with everybody who was told something of the tree: its SUBACK waits
 `Recalled`, or until their term is over (registry.py). Then the summary is made anew, when somebody
 asks and the tree has been at rest for a moment; until then publishers are told none and visit.
 
-Summaries are coarse on purpose: few boxes, pushed outwards (summary.py), so that most registrations
-of an established load are admitted already. A publisher that holds the present summary is only told
-that it is still good. Counting routing has none: there every tree has a say.
+Where registrations keep coming, summaries do not last, and telling and recalling them costs more
+than they save. So one that was contradicted within a term makes the tree rest twice as long before
+the next. What is small is told exactly, of the rest few boxes (summary.py). A publisher that holds
+the present summary is only told that it is still good. Counting routing has none: there every tree
+has a say.
 """
 
 from __future__ import annotations
@@ -41,11 +43,9 @@ from overlay.upper_tree.owned import OwnedTree, Waiting
 from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.summary import Box, contains, summary_of
 
-REST = 2.0
-"""Seconds without a registration at odds after which a summary is made anew. Wild guess."""
-
-SLACK = 0.05
-"""How far summaries' ends are pushed outwards (summary.py). Wild guess."""
+REST_LEAST, REST_MOST = 0.25, 4.0
+"""Seconds without a registration at odds after which a summary is made anew: at first, and where
+summaries did not last. Wild guess."""
 
 STALE_SHARE = 4
 """A summary is made anew when a quarter of what it summarised has ended. Wild guess."""
@@ -133,7 +133,7 @@ class Beliefs(Machine):
         count = len(owned.tree.registrations)
         if owned.summary is not None and owned.summarised - count <= count // STALE_SHARE:
             return True
-        if owned.at_odds + REST > self.port.now:
+        if owned.at_odds + owned.rest > self.port.now:
             return False
         boxes: list[Box] = []
         for id_, registration in owned.tree.registrations.items():
@@ -141,8 +141,9 @@ class Beliefs(Machine):
                 owned.boxes[id_] = boxes_of(registration.selector)
                 self.owner.popularity.add(owned.boxes[id_])
             boxes += owned.boxes[id_]
-        owned.summary = summary_of(boxes, self.settings.summary_boxes, SLACK)
+        owned.summary = summary_of(boxes, self.settings.summary_boxes)
         owned.summarised = count
+        owned.made_at = self.port.now
         digest = blake2b(msgspec.msgpack.encode(owned.summary), digest_size=7).digest()
         owned.digest = int.from_bytes(digest, "big") or 1
         self.port.count("summaries_made")
@@ -158,7 +159,11 @@ class Beliefs(Machine):
             any(contains(outer, box) for outer in summary.boxes) for box in boxes
         )
         if not admitted:
-            owned.at_odds = self.port.now
+            owned.at_odds = now = self.port.now
+            if summary is not None and now - owned.made_at < self.settings.nobody_term:
+                owned.rest = min(2.0 * owned.rest, REST_MOST)
+            elif summary is not None or not owned.rest:
+                owned.rest = REST_LEAST
             owned.summary = None
         self._recall(owned, waiting, owned.digest if admitted else 0)
 

@@ -2,8 +2,9 @@
 
 A summary is believed until its term ends or its owner recalls it (`beliefs.py`). It is asked for
 when events begin to visit a tree at another node, and again shortly before its term ends if it has
-been used meanwhile; many trees are asked for together. Where there is none, everything is visited:
-correctness never depends on having one.
+been used lately; many trees are asked for together. (Rare attributes come seldom, and have most of
+the registrations: what was used within some terms is kept good beside what is used all the time.)
+Where there is none, everything is visited: correctness never depends on having one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Mapping
 from matching import Cut
 from overlay.upper_tree.summary import Box, Summary
 
-PAUSE = 2.0
-"""Seconds until a question for a summary that was not answered, or with none, is repeated: as long
-as an owner waits for a tree to be at rest (beliefs.py)."""
+PAUSE = 0.5
+"""Seconds until a question for a summary that was not answered, or with none, is repeated: an owner
+waits a quarter of a second or more for a tree to be at rest (beliefs.py)."""
 
 EARLY = 0.8
 """The share of the term after which a used summary is asked for again: sooner would cost messages,
@@ -24,6 +25,11 @@ later some visits in vain while the answer is on its way. Wild guess."""
 
 TOGETHER = 0.4
 """The share of the term that summaries are asked for ahead, if another one is due. Wild guess."""
+
+IDLE_MOST = 6
+"""Terms that a summary is kept good together with others though nothing checked it: a minute. Each
+costs some 20 bytes of a question that leaves anyway, and a recall if the owner has to take it back.
+Wild guess."""
 
 TRIED = 256
 """Events after which a summary that skips few of them is checked no more. Wild guess."""
@@ -39,7 +45,7 @@ REST = 60.0
 class Held:
     """One tree's summary."""
 
-    __slots__ = ("ask_at", "boxes", "checked", "digest", "skipped", "soon_at", "until", "used")
+    __slots__ = ("ask_at", "boxes", "checked", "digest", "idle", "skipped", "soon_at", "until")
 
     def __init__(self) -> None:
         self.boxes: list[list[tuple[str, Cut, Cut]]] = []
@@ -47,7 +53,7 @@ class Held:
         self.until = 0.0
         self.ask_at = 0.0
         self.soon_at = 0.0  # from when on it is asked for together with another one
-        self.used = False  # since it was last heard of
+        self.idle = 0  # how often it was heard of since it was used
         self.checked = 0
         self.skipped = 0
 
@@ -87,7 +93,7 @@ class Held:
 
     def check(self, places: Mapping[str, Cut]) -> bool:
         """`admits`, and keep count of how much it skips."""
-        self.used = True
+        self.idle = 0
         self.checked += 1
         if self.admits(places):
             return True
@@ -113,7 +119,7 @@ class HeldSummaries:
         elif held.digest != digest:
             return  # it was recalled or pushed out meanwhile
         held.until = until
-        held.used = False
+        held.idle += 1
         term = max(until - now, 0.0)
         held.ask_at = max(now + term * EARLY, now + PAUSE)
         held.soon_at = now + term * TOGETHER
@@ -157,7 +163,7 @@ class HeldSummaries:
         found = [
             name
             for name, held in self._held.items()
-            if held.used and held.soon_at <= now < held.ask_at and held.digest
+            if held.idle <= IDLE_MOST and held.soon_at <= now < held.until and held.digest
         ]
         for name in found:
             self._held[name].ask_at = self._held[name].soon_at = now + PAUSE

@@ -7,7 +7,7 @@ import pytest
 from matching import Interval, place
 from overlay.machine import Peer
 from overlay.settings import Settings
-from overlay.upper_tree.beliefs import PLACES_MOST, REST
+from overlay.upper_tree.beliefs import PLACES_MOST, REST_LEAST, REST_MOST
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     AskTree,
@@ -60,7 +60,7 @@ class Rig:
 
     def told(self, who: Peer = P) -> tuple[int, Summary]:
         """Digest and summary, once the tree has been at rest."""
-        self.port.advance(REST)
+        self.port.advance(REST_MOST)
         found = self.ask(who)
         assert found is not None
         assert found.summary is not None
@@ -157,9 +157,32 @@ def test_no_summary_is_made_while_registrations_contradict_each_other() -> None:
     for number in range(5):
         rig.register(f"s/{number}", f"x = {number}")
         assert rig.ask() is None
-        rig.port.advance(REST / 2)
+        rig.port.advance(REST_LEAST / 2)
     assert rig.port.counts["summaries_made"] == 0
     rig.told()
+
+
+def test_where_summaries_do_not_last_the_next_ones_are_waited_for_longer() -> None:
+    rig = Rig()
+    rig.register("s/0", "x = 0")
+
+    def waited() -> float:
+        """Seconds until there is a summary; then it is contradicted."""
+        seconds = 0.0
+        while rig.ask() is None:
+            rig.port.advance(REST_LEAST)
+            seconds += REST_LEAST
+        return seconds
+
+    found = []
+    for number in range(1, 7):
+        found.append(waited())
+        rig.register(f"s/{number}", f"x = {number}")
+    assert found == [0.25, 0.5, 1.0, 2.0, 4.0, REST_MOST]
+    waited()
+    rig.port.advance(Settings().tree.nobody_term)
+    rig.register("s/8", "x = 8")
+    assert waited() == REST_LEAST, "the last one lasted"
 
 
 def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
@@ -186,12 +209,12 @@ def test_a_tree_that_was_taken_over_is_summarised_from_its_selectors() -> None:
 def test_counting_and_the_event_tree_have_no_summaries() -> None:
     rig = Rig(settings(tree={"routing": "counting"}))
     rig.register("s/0", "x > 10")
-    rig.port.advance(REST)
+    rig.port.advance(REST_LEAST)
     assert rig.ask() is None
     rig = Rig()
     everything = Interval((0, False, 0), (3, 0, 0))
     rig.take(Registration("s/0", EVENT_TREE, S, "x IS NULL", everything))
-    rig.port.advance(REST)
+    rig.port.advance(REST_LEAST)
     rig.port.hear(AskTree((EVENT_TREE,)), P)
     (answer,) = rig.port.take(TreeAnswer)
     assert answer.summaries == ()
@@ -219,7 +242,7 @@ def test_large_answers_are_cut_and_nothing_is_lost() -> None:
         for number in range(8):
             text = "t" * 4_000
             rig.register(f"s/{number}", f"{name} = '{number}{text}'", name)
-    rig.port.advance(REST)
+    rig.port.advance(REST_LEAST)
     rig.port.hear(AskTree((*names, "nobody")), P)
     answers = rig.port.take(TreeAnswer)
     assert len(answers) > 1

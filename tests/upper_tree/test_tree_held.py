@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import compile_selector, place
-from overlay.upper_tree.held import PAUSE, TRIED, HeldSummaries
+from overlay.upper_tree.held import IDLE_MOST, PAUSE, TRIED, HeldSummaries
 from overlay.upper_tree.summary import Summary, summarise
 
 
@@ -70,15 +70,30 @@ def test_the_owner_is_asked_once_and_again_before_the_term_ends() -> None:
     assert held.is_due("x", 10.6)
 
 
-def test_trees_that_were_used_are_asked_for_together() -> None:
+def test_trees_that_were_used_lately_are_asked_for_together() -> None:
     held = HeldSummaries(10)
-    for number, tree in enumerate("xyz"):
-        held.learn(tree, 7, summary("x > 5"), until=10.0 + number, now=float(number))
-    admits(held, 3.0, "x", x=1)
-    admits(held, 3.0, "y", x=1)
-    assert held.is_due("x", 8.5)
-    assert held.soon(8.5) == ["y"], "z was not used"
-    assert held.soon(8.5) == [], "and y is on its way"
+    for tree in "xyz":
+        held.learn(tree, 7, summary("x > 5"), until=10.0, now=0.0)
+    admits(held, 1.0, "y", x=1)
+    asked: dict[str, int] = {"y": 0, "z": 0}
+    for now in range(8, 8 * 20, 8):
+        admits(held, now, "x", x=1)
+        assert held.is_due("x", now + 0.5)
+        found = held.soon(now + 0.5)
+        assert held.soon(now + 0.5) == [], "they are on their way"
+        for tree in ["x", *found]:
+            held.learn(tree, 7, None, until=now + 10.5, now=now + 0.5)
+        for tree in found:
+            asked[tree] += 1
+    assert asked == {"y": IDLE_MOST + 1, "z": IDLE_MOST}
+
+
+def test_a_summary_that_is_over_is_not_asked_for_with_others() -> None:
+    held = HeldSummaries(10)
+    held.learn("x", 7, summary("x > 5"), until=10.0, now=0.0)
+    assert held.soon(9.9) == ["x"]
+    held.learn("y", 7, summary("x > 5"), until=10.0, now=0.0)
+    assert held.soon(10.0) == []
 
 
 def test_a_summary_that_skips_nothing_is_not_checked_for_ever() -> None:
