@@ -146,13 +146,13 @@ def draw_scenario(seed: int) -> Scenario:
 
 def _spread(rng: Random, scenario: Scenario) -> Scenario:
     """Some replicas of each virtual node, and in some scenarios as many hosts as there can be: few
-    attributes with many small virtual nodes each, and little that publishers remember of them."""
+    attributes with many small virtual nodes each."""
     settings, shape = scenario.settings, scenario.shape
     tree = msgspec.structs.replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
     if scenario.nodes > 3 and rng.random() < MANY_HOSTS:
         host_entries, split_at = rng.choice((1, 2, 3)), rng.choice((2, 3))
         tree = msgspec.structs.replace(
-            tree, host_entries=host_entries, split_at=split_at, locations=2, replicas=1
+            tree, host_entries=host_entries, split_at=split_at, replicas=1
         )
         shape = msgspec.structs.replace(shape, attributes=3)
     settings = msgspec.structs.replace(settings, tree=tree)

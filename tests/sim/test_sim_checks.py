@@ -280,6 +280,8 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
     assert check_copies(delegated, 1) == []
     anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
     assert check_copies(anew, 1) == [], "a was not there"
+    back = [match, *forward("h", "a"), *forward("a", "b", arrives=False), *forward("h", "b")]
+    assert check_copies(back, 1) == [], "b was not there for a, who gave it back"
 
 
 def test_the_bounds_of_a_large_world_are_looked_at_in_turns(
