@@ -270,6 +270,13 @@ PLANTED = (
         "        self.resting = False\n",
     ),
     one(
+        "an heir that serves before that is decided", "P1",
+        CHORD + "taking_over.py",
+        "        self.port.set_timer(ASK_ARC, AskArcDue())\n\n    # -- an arc",
+        "        self.port.set_timer(ASK_ARC, AskArcDue())\n"
+        "        self.on_arc_given(sender, ArcGiven(arc, True))\n\n    # -- an arc",
+    ),
+    one(
         "a lost cluster that nobody takes the place of", "P5",
         CHORD + "recovery.py",
         "        if self.seat.cluster is not None:\n            self.on_inherit(asking.epoch)\n",
@@ -278,8 +285,8 @@ PLANTED = (
     one(
         "a fork under the next epoch", "P5",
         CHORD + "forks.py",
-        "return (epoch // FORK + 1) * FORK + (rng.getrandbits(CHANCE) << ELECTIONS)",
-        "return epoch + 1 + 0 * rng.getrandbits(CHANCE) * ELECTIONS",
+        "return (epoch // FORK + 1) * FORK + first",
+        "return epoch + 1 + 0 * first",
     ),
     one(
         "publishers told of trees that are not there again yet", "P5",
@@ -290,7 +297,7 @@ PLANTED = (
     one(
         "a compaction that forgets the promises", "P4",
         CHORD + "journal.py",
-        "records = (*self.promises.values(), Patient",
-        "records = (Patient",
+        "records = (*self.promises.values(), *told, *log)",
+        "records = (*told, *log)",
     ),
 )  # fmt: skip

@@ -24,6 +24,8 @@ from overlay.chord.handover import HandOvers, HandOverTimeout
 from overlay.chord.journal import Journal
 from overlay.chord.members import AskPrimary, LeaveAnyway, Members
 from overlay.chord.messages import (
+    ArcGiven,
+    AskArc,
     Cluster,
     Leaving,
     Membership,
@@ -40,7 +42,7 @@ from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, R
 from overlay.chord.ring import Ring
 from overlay.chord.seat import RecruitingView, Seat
 from overlay.chord.succession import Succession
-from overlay.chord.taking_over import TakingOver
+from overlay.chord.taking_over import AskArcDue, TakingOver
 from overlay.chord.voting_messages import (
     Beat,
     BeatReply,
@@ -127,6 +129,9 @@ class Clusters(Machine):
             CampaignOver: self.election.on_campaign_over,
             Committed: self.handovers.on_committed,
             TakeOver: self.taking_over.on_take_over,
+            ArcGiven: self.taking_over.on_arc_given,
+            AskArcDue: self.taking_over.on_ask_arc_due,
+            AskArc: self.handovers.on_ask_arc,
             TakenOver: self.handovers.on_taken_over,
             FoundingDue: self.on_founding_due,
             RecruitRound: self.on_recruit_round,
@@ -153,6 +158,7 @@ class Clusters(Machine):
         cluster = self.journal.cluster
         if cluster is not None and self.seat.cluster is None:
             self._resume(cluster)
+        self.taking_over.resume()
 
     # -- what this node is -----------------------------------------------------------------------
 

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 
 from overlay.chord.events import ArcGone, CopyReset, EntryCopied
 from overlay.chord.held import Held
-from overlay.chord.journal import Journal
+from overlay.chord.journal import Journal, Snapshot
+from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.promises import Promises
 from overlay.chord.seat import Seat
 from overlay.chord.voting_messages import (
     ClusterHello,
     ClusterHelloReply,
+    Config,
     LogAck,
     LogCopy,
     LogEntries,
@@ -34,13 +36,21 @@ NOTHING: Version = (0, 0)
 class Staged:
     """A copy of the whole state that is still arriving, or that nobody has taken over yet."""
 
-    def __init__(self, message: LogCopy) -> None:
-        self.key = message.key
-        self.epoch = message.epoch
-        self.position = message.position
-        self.config = message.config
+    def __init__(self, key: Key, epoch: int, position: Version, config: Config) -> None:
+        self.key = key
+        self.epoch = epoch
+        self.position = position
+        self.config = config
         self.entries: list[bytes] = []
         self.complete = False
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Staged:
+        """One that was stored when it was complete."""
+        found = cls(snapshot.key, snapshot.position[0], snapshot.position, snapshot.config)
+        found.entries += snapshot.entries
+        found.complete = True
+        return found
 
 
 class Copy:
@@ -123,7 +133,7 @@ class Copy:
             self.port.count("log_refused")
             return
         if message.first:
-            self.staged = Staged(message)
+            self.staged = Staged(message.key, message.epoch, message.position, message.config)
         staged = self.staged
         if staged is None or (staged.key, staged.epoch, staged.position) != (
             message.key,
@@ -196,8 +206,10 @@ class Copy:
         index = held.add(item)
         if item.config is None:
             self.port.emit(EntryCopied(held.key, index, item.body))
-        elif was.leaving is not None and item.config.start != was.start:
-            self.port.emit(ArcGone(was.leaving))
+            return
+        start = item.config.start
+        if start not in (was.start, held.key) and in_arc(start, was.start, held.key):
+            self.port.emit(ArcGone(Cluster("", start, was.start, (0, 0), self.port.me)))
 
     def _epoch(self) -> int:
         return self._cluster().version[0]

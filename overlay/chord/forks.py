@@ -1,8 +1,9 @@
 """Epochs that nobody granted (P5): a cluster that lost its majority goes on under a *fork*.
 
-The high part of an epoch counts forks, the low part elections. A fork begins with a number by
-chance, so that two who fork the same cluster, each on its side of a partition, never choose the
-same epoch: when they meet, the higher one fences the other. Every epoch of a fork is higher than
+The high part of an epoch counts forks, the low part elections. A fork begins with how many others
+its node sees, and a number by chance: two who fork the same cluster, each on its side of a
+partition, never choose the same epoch, and when they meet, the one from the larger side fences the
+other, as far as a view can tell. Every epoch of a fork is higher than
 all that the lost cluster may still grant, so it is fenced, too, when it comes back; but a cluster
 that was never lost, only out of sight, has its majority grant an epoch above the fork's.
 """
@@ -15,17 +16,21 @@ from typing import Final
 FORK: Final = 1 << 32
 """Epochs of one fork. Two million forks fit into the 53 bits that JSON readers keep."""
 
-CHANCE: Final = 16
-"""Bits by chance in a fork's first epoch, above …"""
+SEEN: Final = 6
+"""Bits of a fork's first epoch that say how many others were seen: a view has 20. Then …"""
+
+CHANCE: Final = 11
+"""… bits by chance: few forks of one cluster meet, so they tell them apart; above …"""
 
 ELECTIONS: Final = 15
-"""… those that count elections in it: one a second for nine hours. Few forks of one cluster meet,
-so 16 bits tell them apart."""
+"""… those that count elections in it: one a second for nine hours."""
 
 
-def fork_of(epoch: int, rng: Random) -> int:
-    """An epoch above all of the branch to which `epoch` belongs."""
-    return (epoch // FORK + 1) * FORK + (rng.getrandbits(CHANCE) << ELECTIONS)
+def fork_of(epoch: int, seen: int, rng: Random) -> int:
+    """An epoch above all of the branch to which `epoch` belongs. `seen`: other nodes."""
+    size = min(seen, (1 << SEEN) - 1)
+    first = (size << CHANCE | rng.getrandbits(CHANCE)) << ELECTIONS
+    return (epoch // FORK + 1) * FORK + first
 
 
 def branch(epoch: int) -> int:

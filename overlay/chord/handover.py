@@ -1,17 +1,17 @@
 """Giving an arc away: a cluster that splits, a primary that leaves (P1; *Scatter*, SOSP 2011).
 
-Both are the same three steps, and at no moment do two nodes serve a key:
+Both are the same steps, and at no moment do two nodes serve a key:
 
 1. *quiescing*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it
    from here on), and hands over its state when everything under way is done (`transfer`);
-2. *taking over*: the coming primary gets the state and then `TakeOver`, with a higher epoch. It
-   serves from the moment at which it accepts;
-3. *gone*: on `TakenOver` the old primary shrinks its arc (`ArcGone`), or has left.
+2. *asking*: the coming primary gets the state and then `TakeOver`, with a higher epoch;
+3. *deciding*: it has stored the state, and says so (`TakenOver`). A leaving primary has left; of a
+   split the log now says that the arc is gone. When a majority has that, there is no way back:
+   the arc shrinks (`ArcGone`), and the coming primary is told that it serves (`ArcGiven`).
 
-If the coming primary refuses, or dies before it was asked to take over, the arc is kept and nothing
-has happened. If it falls silent *after* it was asked, nobody can know whether it serves; then the
-old primary goes on under an epoch higher than the one it gave away, which fences the other wherever
-the two are heard of (`Place.learn`, `Fenced`).
+If the coming primary refuses or falls silent before it is decided, the arc is kept and nothing has
+happened: it serves nothing that it was not given. If this primary falls silent, the next one finds
+in its log whether the arc is gone, and tells whoever asks (`AskArc`).
 
 A split cuts the arc (start, key] at a middle: the new cluster gets the first part and so becomes
 the ring predecessor. It is made of half of the members, without the primary and the standby, so
@@ -28,8 +28,9 @@ import msgspec
 from overlay.chord.copying import Log
 from overlay.chord.election import Election
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
+from overlay.chord.keys import in_arc
 from overlay.chord.members import Members
-from overlay.chord.messages import Cluster, Membership, TakenOver, TakeOver
+from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
 from overlay.chord.recruiting import Recruiting
 from overlay.chord.seat import Seat, has_member, with_standby
 from overlay.chord.voting_messages import Config
@@ -59,7 +60,8 @@ class HandOver:
         self.arc = arc  # the cluster as it shall be
         self.asked = False  # TakeOver was sent, or will be
         self.index = 0  # entries that the coming primary has to have
-        self.send_after = -1  # number of the log entry that must be committed before TakeOver
+        self.send_after = -1  # number of the log entry that must be committed before TakeOver …
+        self.give_after = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
 class HandOvers:
@@ -249,8 +251,30 @@ class HandOvers:
         self.log.promises.make(handover.arc.key, epoch, heir.id, self.log.voters)
 
     def on_committed(self, event: Committed) -> None:
-        """The log says that the arc leaves: whoever leads this cluster next knows of it."""
+        """The log says that the arc leaves, or that it has left: whoever leads this cluster next
+        knows of it."""
         self._ask_when_committed()
+        handover = self.current
+        if handover is not None and 0 <= handover.give_after < self.log.committed:
+            self.current = None
+            self.port.cancel_timer(HandOverTimeout())
+            self._finish_split(handover.arc)
+            if self.seat.leaving:
+                self.leave()
+
+    def on_ask_arc(self, sender: Peer, message: AskArc) -> None:
+        """The coming primary of an arc asks what was decided."""
+        own, held, key = self.seat.cluster, self.log.held, message.arc.key
+        if own is None or held is None or not self.seat.is_primary:
+            return
+        if (
+            self.log.changing
+            or held.config.leaving is not None
+            or not self.election.pulse.serving()
+        ):
+            return  # not yet
+        given = not in_arc(key, held.config.start, own.key)
+        self.port.send(sender, ArcGiven(message.arc, given))
 
     def _ask_when_committed(self) -> None:
         handover = self.current
@@ -285,33 +309,33 @@ class HandOvers:
         if not message.accepted:
             self._refused[sender.id] = None
             self._keep(perhaps_served=handover.kind == "leave")
-            return
-        self.current = None
-        self.port.cancel_timer(HandOverTimeout())
-        if handover.kind == "leave":
+        elif handover.kind == "split" and handover.give_after < 0:
+            given = Config(self.log.voters, handover.arc.key)
+            handover.give_after = self.log.configure(given)
+            self.on_committed(Committed(self._own().key, self.log.committed))
+        elif handover.kind == "leave":
+            self.current = None
+            self.port.cancel_timer(HandOverTimeout())
             self._trace("handed over")
             self.port.emit(ArcGone(handover.arc))
             self.members.step_down(message.cluster)
             self.seat.left = True
-        else:
-            self._finish_split(handover.arc)
-            if self.seat.leaving:
-                self.leave()
 
     def lose(self, node: NodeId) -> None:
         """`node` does not answer."""
         handover = self.current
-        if handover is None:
+        if handover is None or handover.give_after >= 0:
             return
         if handover.arc.primary.id == node:
-            self._keep(perhaps_served=handover.asked)
+            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
         elif handover.kind == "split" and not handover.asked:
             handover.arc = _smaller(handover.arc, node)
 
     def on_timeout(self, timer: HandOverTimeout) -> None:
         """It takes too long."""
-        if self.current is not None:
-            self._keep(perhaps_served=self.current.asked)
+        handover = self.current
+        if handover is not None and handover.give_after < 0:
+            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
 
     def _keep(self, perhaps_served: bool = False) -> None:
         handover, own = self.current, self.seat.cluster
@@ -322,9 +346,7 @@ class HandOvers:
         self._forget_split()
         self._trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
-        if perhaps_served and handover.kind == "split":
-            self.election.renew(handover.arc.version[0])  # serves again under a higher epoch
-        elif self.log.held is not None and self.log.held.config.leaving is not None:
+        if self.log.held is not None and self.log.held.config.leaving is not None:
             self.log.configure(Config(self.log.voters, own.start))
         self.members.moving.clear()
         self.members.fit_standby()
@@ -351,7 +373,7 @@ class HandOvers:
             self.members.leaving.pop(member.id, None)
         self.members.moving.clear()
         self._forget_split()
-        self.log.configure(Config(self.log.voters, arc.key))
+        self.port.send(arc.primary, ArcGiven(arc, True))
         self.members.update(self._shrunk(arc), "split")
         for member in arc.members()[1:]:
             self.port.send(member, Membership(arc))

@@ -1,8 +1,9 @@
 """What of its cluster a node keeps on disk, and has again when it starts (P1).
 
-Five kinds of records: promises (`promises`), the patience that was promised to a primary (`pulse`),
-the description of the own cluster (`seat`), a whole log as a *snapshot* (its position, its
-configuration, and the trees' state told as entries), and the entries that came after it. All of a
+Six kinds of records: promises (`promises`), the patience that was promised to a primary (`pulse`),
+the description of the own cluster (`seat`), an arc that was offered (`taking_over`), a whole log as
+a *snapshot* (its position, its configuration, and the trees' state told as entries), and the
+entries that came after it. All of a
 turn's records become durable together, before the turn's messages leave: so an acknowledgement says
 that the entries are on disk, and description, log and promises always fit together.
 
@@ -56,6 +57,15 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=True):
     entries: tuple[bytes, ...]
 
 
+class Offered(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The state of a split-off arc that this node may have to serve (`taking_over`): `old` decides.
+    Without an arc: no such thing any more."""
+
+    arc: Cluster | None
+    old: Cluster | None = None
+    snapshot: Snapshot | None = None
+
+
 class Appended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The next entry of the log."""
 
@@ -63,7 +73,7 @@ class Appended(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Promise | Seated | Patient | Snapshot | Appended)
+_decoder = msgspec.msgpack.Decoder(Promise | Seated | Patient | Snapshot | Offered | Appended)
 
 
 class Journal:
@@ -75,6 +85,7 @@ class Journal:
         self.promises: dict[Key, Promise] = {}  # the newest last
         self.cluster: Cluster | None = None
         self.patience = 0.0
+        self.offered = Offered(None)
         self._snapshot: Snapshot | None = None  # of earlier starts, until it is taken up
         self._items: list[LogItem] = []  # which came after it
         self._has_log = False
@@ -85,7 +96,7 @@ class Journal:
             self._restore(_decoder.decode(record))
             self._grown += len(record)
 
-    def _restore(self, record: Promise | Seated | Patient | Snapshot | Appended) -> None:
+    def _restore(self, record: Promise | Seated | Patient | Snapshot | Offered | Appended) -> None:
         match record:
             case Promise():
                 self._keep(record)
@@ -96,6 +107,8 @@ class Journal:
             case Snapshot():
                 self._snapshot, self._has_log = record, True
                 self._items.clear()
+            case Offered():
+                self.offered = record
             case Appended(item):
                 self._items.append(item)
 
@@ -134,6 +147,12 @@ class Journal:
         self._has_log = True
         self._rewrite(Snapshot(held.key, held.position, held.config, tuple(entries)))
 
+    def offer(self, offered: Offered) -> None:
+        """This arc may have to be served here."""
+        if self.offered != offered:
+            self.offered = offered
+            self._append(offered)
+
     def end(self) -> None:
         """This node has no log any more."""
         if self._has_log:
@@ -161,7 +180,8 @@ class Journal:
             self._rewrite()
 
     def _rewrite(self, *log: Snapshot) -> None:
-        records = (*self.promises.values(), Patient(self.patience), Seated(self.cluster), *log)
+        told = (Patient(self.patience), Seated(self.cluster), self.offered)
+        records = (*self.promises.values(), *told, *log)
         encoded = [_encoder.encode(record) for record in records]
         self._size, self._grown = sum(map(len, encoded)), 0
         self._asked = False

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from overlay.chord.copying import Log
 from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.forks import branch
@@ -26,7 +28,7 @@ from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member, with_member, with_standby, without_member
 from overlay.chord.voting_messages import ClusterHello
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import NodeId, Peer, Timer
+from overlay.machine import Key, NodeId, Peer, Timer
 
 ASK_PRIMARY = 2.0
 """Seconds between attempts to reach a primary that does not answer; wild guess."""
@@ -333,6 +335,12 @@ class Members:
             and own.primary.id not in (other.primary.id, self.port.me.id)
             and not self.pulse.silent()
         )
+
+    def shrink(self, start: Key) -> None:
+        """The own arc begins later from now on."""
+        own = self._cluster()
+        version = (own.version[0], own.version[1] + 1)
+        self.update(msgspec.structs.replace(own, start=start, version=version), "gave an arc back")
 
     def step_out(self, reason: str) -> None:
         """This node's cluster is no more."""

@@ -108,7 +108,8 @@ class Released(Message, frozen=True):
 
 class TakeOver(Message, frozen=True):
     """To the standby (a primary that leaves) or to the first primary of a split-off arc: all
-    entries up to `index` are with you; from now on you are the primary of this cluster."""
+    entries up to `index` are with you; be the primary of this cluster (of a split-off arc: when
+    you hear `ArcGiven`)."""
 
     cluster: Cluster
     index: int
@@ -117,10 +118,26 @@ class TakeOver(Message, frozen=True):
 
 
 class TakenOver(Message, frozen=True):
-    """Answer: done (or refused: the node leaves itself)."""
+    """Answer: done, or of a split-off arc: its state is on disk here, and waits for your word (or
+    refused: the node leaves itself)."""
 
     cluster: Cluster
     accepted: bool
+
+
+class AskArc(Message, frozen=True):
+    """From the coming primary of a split-off arc to the members of the cluster that it was split
+    from: has it been decided that I serve it?"""
+
+    arc: Cluster
+
+
+class ArcGiven(Message, frozen=True):
+    """From the primary of the cluster that it was split from: it is decided. The log says, with a
+    majority, that the arc is served by its own cluster; or that it stays where it was."""
+
+    arc: Cluster
+    given: bool
 
 
 class Moved(Message, frozen=True):

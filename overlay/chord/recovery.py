@@ -19,7 +19,7 @@ holds more of the log, or the same and has the smaller id.
 Who reaches nobody at all waits much longer.
 
 When the lost cluster comes back it is fenced; its members are free for any cluster. One that was
-led all the time, and out of sight only, outlives the fork: see `Clusters.on_fenced`.
+led all the time, and out of sight only, outlives the fork: see `succession`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from overlay.chord.copying import Log
 from overlay.chord.following import NOTHING
-from overlay.chord.forks import fork_of
+from overlay.chord.forks import branch, fork_of
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.recovery_messages import Recover, RecoverReply
@@ -56,8 +56,8 @@ guess."""
 RANK_WAIT = 0.2
 """Seconds by which each rank of members waits longer …"""
 
-NEIGHBOUR_WAIT = 1.0
-"""… the ring successor, for members to act first …"""
+NEIGHBOUR_WAIT = 0.3
+"""… the ring successor …"""
 
 OUTSIDER_WAIT = 0.3
 """… and outsiders, whom any member refuses that can be reached; and half a second by chance. Wild
@@ -229,8 +229,18 @@ class Recovery:
         if own.key == cluster.key:
             rank = [p.id for p in own.members()].index(self.port.me.id)
             return RANK_WAIT * (rank + lost.luck) if self.log.held is not None else None
-        follows = self.seat.is_primary and own.start == cluster.key and self.pulse.serving()
-        return NEIGHBOUR_WAIT + lost.luck if follows else None
+        return NEIGHBOUR_WAIT if self._follows(lost) else None
+
+    def _follows(self, lost: Lost) -> bool:
+        """Whether this node leads the cluster after the lost one in the ring."""
+        own = self.seat.cluster
+        return (
+            own is not None
+            and own.key != lost.cluster.key
+            and own.start == lost.cluster.key
+            and self.seat.is_primary
+            and self.pulse.serving()
+        )
 
     def _is_last(self, lost: Lost) -> bool:
         """Whether no other cluster of the ring is led. Those that were not missed yet are."""
@@ -253,15 +263,14 @@ class Recovery:
         own = self.seat.cluster
         epochs = [lost.cluster.version[0], self.log.promises.epoch(lost.cluster.key)]
         epochs += [other.cluster.version[0] for other in self._lost.values()]
-        if own is not None:
-            epochs.append(own.version[0])
-        epoch = fork_of(max(epochs), self.port.rng)
-        if own is not None and own.key != lost.cluster.key:
-            self._lost.pop(lost.cluster.key, None)
-            self.on_absorb(lost.cluster, epoch)  # the own voters are asked
-            return
+        highest = max(epochs)
+        if own is not None and branch(own.version[0]) > branch(highest):
+            epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
+        else:
+            epoch = fork_of(highest, len(self.seat.view.peers()), self.port.rng)
         self._asking = Asking(lost, epoch)
-        jury = {p.id: p for p in (*lost.cluster.members(), *self._neighbours(JURY))}
+        neighbours = [] if self._follows(lost) else self._neighbours(JURY)
+        jury = {p.id: p for p in (*lost.cluster.members(), *neighbours)}
         jury.pop(self.port.me.id, None)
         for peer in jury.values():
             self.port.send(peer, Recover(lost.cluster, epoch, self._position(lost.cluster.key)))
@@ -283,7 +292,7 @@ class Recovery:
         lost = self._lost.get(key)
         if sender.id == message.cluster.primary.id:
             sure = True  # who leads it says that it is lost
-        elif position == NOTHING:  # it would begin the ring anew
+        elif position == NOTHING and own is None:  # it would begin the ring anew
             sure = self._all_lost(now - SURE)
         else:
             sure = lost is not None and lost.since <= now - SURE
@@ -331,13 +340,17 @@ class Recovery:
         key = lost.cluster.key
         if self._lost.get(key) is not lost or self._is_led(lost.cluster):
             return
-        if asking.refused or not (asking.agreed or now >= lost.since + ALONE):
+        follows = self._follows(lost)  # then the own voters agree, or do not
+        if asking.refused or not (asking.agreed or follows or now >= lost.since + ALONE):
             lost.not_before = now + AGAIN * (0.5 + self.port.rng.random())
             return
         if self._wait(lost) is None:
             return  # its role has changed meanwhile
         self._lost.pop(key, None)
         self.port.count("clusters_recovered")
+        if follows:
+            self.on_absorb(lost.cluster, asking.epoch)
+            return
         if self.seat.cluster is not None:
             self.on_inherit(asking.epoch)
             return

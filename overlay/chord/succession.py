@@ -7,7 +7,8 @@ it hears that somebody else does. The primary that stops is one of four:
 * one whose cluster was taken for lost and is led by a fork, or whose arc another has taken: nobody
   there knows of its trees, so they end, and its subscribers register anew;
 * one whose cluster was never lost, only out of sight: it does not stop, but has its voters grant an
-  epoch above the fork's, which fences that one;
+  epoch above the fork's, which fences that one, or makes it give back the arc that it took. So of
+  clusters that took each other's place on two sides of a partition each keeps its own;
 * one that is told something older than what it knows by now: nothing happens.
 """
 
@@ -21,12 +22,13 @@ from overlay.chord.events import ArcGone, Elected, Replanted
 from overlay.chord.forks import branch
 from overlay.chord.handover import HandOvers
 from overlay.chord.members import Members
-from overlay.chord.messages import Cluster
+from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.recovery import Recovery
 from overlay.chord.recruiting import Recruiting
 from overlay.chord.seat import Seat, has_member
 from overlay.chord.taking_over import TakingOver
+from overlay.chord.voting_messages import Config
 
 REIGN = 10.0
 """Seconds of leading after which a cluster that hears of its own fork was out of sight, not lost:
@@ -140,14 +142,15 @@ class Succession:
         if own is None or other.version[0] <= own.version[0]:
             return  # told before the own epoch rose
         if not self.seat.is_primary:
-            self.members.step_out("another serves its arc")
+            if self.pulse.silent():
+                self.members.step_out("another serves its arc")
+            else:
+                self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
         if handover is not None and handover.arc.key == other.key:
             return  # we gave it away ourselves; its own word is on the way
-        forked = branch(other.version[0]) > branch(own.version[0])
-        if other.key == own.key and forked and self._lasts():
-            self.port.count("forks_outlived")
-            self.election.renew(other.version[0])
+        if branch(other.version[0]) and not has_member(own, other.primary.id) and self._lasts():
+            self._outlive(own, other)
             return
         self.port.count("fenced")
         self.election.cancel()
@@ -163,6 +166,18 @@ class Succession:
         else:
             self.port.emit(ArcGone(own))
             self.members.step_down(other)
+
+    def _outlive(self, own: Cluster, other: Cluster) -> None:
+        """This cluster was never lost: it gives back what it took in the place of one that was not
+        lost either, and has its voters grant an epoch above that of who took its own place."""
+        self.port.count("forks_outlived")
+        if other.key != own.key and own.owns(other.key):
+            arc = msgspec.structs.replace(own, key=other.key)
+            self.log.configure(Config(self.log.voters, other.key))
+            self.members.shrink(other.key)
+            self.port.emit(ArcGone(arc))
+        if other.owns(own.key):
+            self.election.renew(other.version[0])
 
     def _lasts(self) -> bool:
         """Whether this primary has been followed for a while: then its cluster was never lost."""

@@ -1,8 +1,12 @@
 """The coming primary's side of a hand-over (P1): see `handover`.
 
-A part that splits off is a new cluster: whoever has all of its state and is asked, leads. A whole
-cluster that its leaving primary hands over stays the same cluster with the same voters, so that the
-heir asks them for the epoch like any candidate, only that nobody has to be silent for it.
+A whole cluster that its leaving primary hands over stays the same cluster with the same voters, so
+that the heir asks them for the epoch like any candidate, only that nobody has to be silent for it.
+
+A part that splits off is a new cluster, which nobody else can vouch for. Its coming primary stores
+what it is given (`Offered`), says so, and waits: it serves when the old cluster has decided that it
+does, that is when the log of that says so with a majority, and not before. It may hear that by
+itself, or ask, of whoever leads the old cluster by then; also after it was started again.
 """
 
 from __future__ import annotations
@@ -11,11 +15,20 @@ import msgspec
 
 from overlay.chord.copying import Log
 from overlay.chord.election import Election
+from overlay.chord.following import Staged
+from overlay.chord.journal import Offered, Snapshot
 from overlay.chord.members import Members
-from overlay.chord.messages import Cluster, TakenOver, TakeOver
+from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
 from overlay.chord.recruiting import Recruiting
 from overlay.chord.seat import Seat
-from overlay.machine import Peer
+from overlay.machine import Peer, Timer
+
+ASK_ARC = 1.0
+"""Seconds between two questions whether an arc is given; wild guess."""
+
+
+class AskArcDue(Timer, frozen=True):
+    """Is the arc ours?"""
 
 
 class TakingOver:
@@ -35,8 +48,15 @@ class TakingOver:
         self.recruiting = recruiting
         self.election = election
         self.port = seat.port
+        self.journal = seat.journal
         self._from: Peer | None = None  # the primary that wants this node to take over
+        self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
         election.on_lost = self._refuse
+
+    def resume(self) -> None:
+        """This process was started; an offer of before may wait for a decision."""
+        if self.journal.offered.arc is not None:
+            self.port.set_timer(ASK_ARC, AskArcDue())
 
     def on_take_over(self, sender: Peer, message: TakeOver) -> None:
         """Lead this cluster from now on, if everything that belongs to it has arrived."""
@@ -61,18 +81,54 @@ class TakingOver:
             and (staged.key, staged.position[1]) == (arc.key, message.index)
         )
         self.port.send(sender, TakenOver(arc, accepted))
-        if not accepted:
+        if staged is None or not accepted:
             self.log.staged = None
             return
+        entries = tuple(staged.entries)
+        snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
+        self.journal.offer(Offered(arc, own, snapshot))
+        self._around = (message.predecessor, message.successors)
+        self.port.set_timer(ASK_ARC, AskArcDue())
+
+    # -- an arc that was offered -----------------------------------------------------------------
+
+    def on_ask_arc_due(self, timer: AskArcDue) -> None:
+        """Still nothing heard."""
+        offered = self.journal.offered
+        if offered.arc is None or offered.old is None:
+            return
+        self.port.set_timer(ASK_ARC, AskArcDue())
+        newest = self.seat.ring.place.known.get(offered.old.key)
+        known = (*offered.old.members(), *(() if newest is None else newest.members()))
+        for peer in {peer.id: peer for peer in known}.values():
+            if peer.id != self.port.me.id:
+                self.port.send(peer, AskArc(offered.arc))
+
+    def on_arc_given(self, sender: Peer, message: ArcGiven) -> None:
+        """The old cluster has decided."""
+        offered = self.journal.offered
+        arc, snapshot = offered.arc, offered.snapshot
+        if arc is None or snapshot is None or not _same(arc, message.arc):
+            return
+        self.port.cancel_timer(AskArcDue())
+        elsewhere = self.seat.cluster is not None and self.seat.cluster.key != (
+            "" if offered.old is None else offered.old.key
+        )
+        self.journal.offer(Offered(None))
+        if not message.given or elsewhere or self.seat.leaving:
+            return  # nobody serves what is given to who cannot serve it: the ring successor will
         self.port.count("hand_overs")
         self.members.begin()
+        self.log.staged = Staged.of(snapshot)
         self.log.take_staged(arc)
-        self.seat.take(arc, "took over", message.predecessor, message.successors)
+        self.seat.take(arc, "took over", *self._around)
         self.seat.tell_members()
         self.log.lead()
         self.election.cancel()
         self.election.pulse.lead((), 0.0)
         self.recruiting.begin()
+
+    # -- a whole cluster -------------------------------------------------------------------------
 
     def taken(self, cluster: Cluster) -> None:
         """The voters have granted what the leaving primary wanted."""
@@ -88,3 +144,7 @@ class TakingOver:
     def _refusal(self, own: Cluster) -> Cluster:
         epoch = max(own.version[0] + 1, self.log.promises.epoch(own.key))
         return msgspec.structs.replace(own, version=(epoch, 0))
+
+
+def _same(one: Cluster, other: Cluster) -> bool:
+    return (one.key, one.version, one.primary.id) == (other.key, other.version, other.primary.id)

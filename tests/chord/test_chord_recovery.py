@@ -48,14 +48,20 @@ def members(world: MiniWorld, node: MiniNode) -> list[MiniNode]:
 
 def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
     rng = Random(1)
-    first = [fork_of(7, rng) for _ in range(50)]
+    first = [fork_of(7, 5, rng) for _ in range(50)]
     assert len(set(first)) > 45
     for epoch in first:
         assert (branch(7), branch(epoch), branch(epoch + 30_000)) == (0, 1, 1)
-        again = fork_of(epoch + 30_000, rng)
+        again = fork_of(epoch + 30_000, 0, rng)
         assert branch(again) == 2
         assert again > epoch + 30_000
-    assert fork_of(1_000_000 << 32, rng) < 1 << 53
+    assert branch(fork_of(7, 1_000, rng)) == 1
+    assert fork_of(1_000_000 << 32, 1_000, rng) < 1 << 53
+
+
+def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:
+    rng = Random(2)
+    assert max(fork_of(3, 4, rng) for _ in range(99)) < min(fork_of(3, 5, rng) for _ in range(99))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -140,6 +146,27 @@ def test_the_ring_successor_takes_the_arc_of_a_cluster_that_is_lost_whole(seed: 
     assert [e.lost.key for e in new.events if isinstance(e, Replanted)] == [lost.key]
     world.run(8)
     assert len(world.arcs()) == 2
+    world.ring_is_whole()
+    world.members_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clusters_that_took_each_others_arcs_while_cut_off_give_them_back(seed: int) -> None:
+    world = grown(seed, nodes=12, clusters=3, size=3)
+    world.run(10)
+    leading = world.primaries()
+    here = members(world, leading[1])
+    there = [node for node in world.nodes.values() if node not in here]
+    for one in here:
+        for other in there:
+            world.cut_link(one, other)
+    world.run(12)
+    assert leading[1].clusters.is_primary  # of the whole ring, as it sees it
+    for one in here:
+        for other in there:
+            world.heal_link(one, other)
+    world.run(30)
+    assert world.primaries() == leading  # each has kept its own
     world.ring_is_whole()
     world.members_agree()
 

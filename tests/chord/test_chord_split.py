@@ -221,28 +221,59 @@ def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
     everything_is_there(world)
 
 
-def test_silence_after_the_question_is_fenced_by_a_higher_epoch() -> None:
-    """Nobody can know whether the other serves: both may, until they hear of each other; then
-    the higher epoch goes on, and that is the one that kept everything."""
-    world, node = one_cluster(1)
-    world.watchers.clear()  # the one thing that a partition does break, for a bounded time
-    old = cluster_of(node)
+def asked(world: MiniWorld, node: MiniNode) -> MiniNode:
+    """Split; the coming primary, which has stored what it was given and has not answered yet."""
     split(node)
     while not any(isinstance(m, TakeOver) for _, _, m in world.sent):
         world.run(0.01)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.node(leaving.primary.id)
-    while not coming.clusters.is_primary:
+    while coming.clusters.journal.offered.arc is None:
         world.run(0.001)
+    return coming
+
+
+def test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes() -> None:
+    world, node = one_cluster(1)
+    old = cluster_of(node)
+    coming = asked(world, node)
     world.cut_link(node, coming)  # its answer is lost
-    world.run(3)
+    world.run(8)
     assert cluster_of(node).start == old.start
-    assert cluster_of(node).version[0] == leaving.version[0] + 1
+    assert cluster_of(node).version[0] == old.version[0]
+    assert not coming.clusters.is_primary
+    assert all(node.clusters.owns(key) for key in KEYS)
     world.heal_link(node, coming)
     world.run(15)
-    assert coming.port.counters["fenced"] == 1
     assert world.primaries() == [node]
+    assert coming.clusters.journal.offered.arc is None
     world.members_agree()
+    world.copies_agree()
+    everything_is_there(world)
+
+
+def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
+    """The old primary dies before it can tell, the coming one is started again: it asks whoever
+    leads the old cluster by then."""
+    world, node = one_cluster(1)
+    coming = asked(world, node)
+    arc = coming.clusters.journal.offered.arc
+    assert arc is not None
+    others = [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
+    while not all(o.clusters.log.held.config.start == arc.key for o in others):  # type: ignore[union-attr]
+        world.run(0.001)
+    assert coming.clusters.journal.offered.arc is not None  # it was not told yet
+    world.crash(node)
+    world.crash(coming)
+    world.run(6)
+    assert len(world.primaries()) == 1
+    assert not world.owners(arc.key)
+    again = world.restart(coming)
+    world.run(12)
+    assert again.clusters.owns(arc.key)
+    assert len(world.primaries()) == 2
+    world.run(10)
+    world.ring_is_whole()
     world.copies_agree()
     everything_is_there(world)
 

@@ -23,7 +23,7 @@ def churn(world: MiniWorld, node: MiniNode) -> None:
     what = world.rng.randrange(10)
     if what < 3 and majority_stays(world, node):
         world.crash(node)
-    elif what < 6:
+    elif what < 6 and majority_stays(world, node):  # a cluster that leaves as a whole takes all
         node.clusters.leave()
     elif what < 8 and node.clusters.cluster is not None:
         node.clusters.request_split(middle_of(node.clusters.cluster))
@@ -32,7 +32,10 @@ def churn(world: MiniWorld, node: MiniNode) -> None:
 
 
 def majority_stays(world: MiniWorld, gone: MiniNode) -> bool:
-    """Whether every cluster has a majority of voters without `gone`, by every log that is left."""
+    """Whether every cluster has a majority of voters without `gone`, by every log that is left; and
+    nothing is lost with `gone` that nobody else has: the state of an arc that it was offered."""
+    if gone.clusters.journal.offered.arc is not None:
+        return False
     for node in world.nodes.values():
         voters = [p.id for p in node.clusters.log.voters]
         if node is not gone and gone.peer.id in voters:

@@ -83,7 +83,8 @@ class FakeView:
         self.hint: RingHint | None = None
 
     def peers(self) -> tuple[Peer, ...]:
-        return tuple(p for p in self.neighbours if p.id in self.world.nodes)
+        nodes, cut = self.world.nodes, self.world.cut
+        return tuple(p for p in self.neighbours if p.id in nodes and (self.me.id, p.id) not in cut)
 
     def idle_peers(self) -> tuple[Peer, ...]:
         return tuple(p for p in self.peers() if self.world.nodes[p.id].view.idle)
