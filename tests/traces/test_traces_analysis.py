@@ -306,6 +306,30 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
     assert EVIL not in page
 
 
+def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
+    spark: Any, tmp_path: Path
+) -> None:
+    o = Overlay(tmp_path / "traces", 4)
+    killed = o.subscribe(1, ABOVE_5, "killed", "a > 5")
+    asleep = o.subscribe(2, ABOVE_5, "asleep", "a > 5")
+    o.wait(10)
+    first = o.publish(0, {"a": 9})
+    o.route(first, 3, "a", [1, 2])
+    o.deliver(first, killed, 2.0)
+    o.deliver(first, asleep, 2.0)
+    o.wait(20)
+    o.write(o.names[1], "ready")  # its last word
+    o.wait(20)
+    for node in (1, 2):
+        o.write(o.names[3], "incident", what="lost", peer=o.names[node], reason="silent")
+    second = o.publish(0, {"a": 8})
+    o.wait(20)
+    o.deliver(second, asleep, 20_000.0)
+    o.stop(kill=1)
+    summary = analysed(spark, o, tmp_path / "report").summary
+    assert (summary.expected, summary.delivered, summary.missing) == (3, 3, 0)
+
+
 def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
     assert "What happened" not in (right.out / "report.html").read_text()
 

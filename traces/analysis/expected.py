@@ -52,7 +52,8 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per subscription.
 
     subscription, name, node, selector, tree, tree_key, subscribed, acked and ended (seconds or
-    NULL). `ended` is the unsubscribe or the first stop of its node after it was made.
+    NULL). `ended` is the unsubscribe, or the first stop of its node after it was made; or the last
+    word of a node that was killed: one that others lost after it, and that never spoke again.
     """
     return spark.sql(
         """
@@ -69,13 +70,21 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
           GROUP BY subscription),
         stops AS (
           SELECT node, collect_list(time) AS times FROM {records}
-          WHERE kind = 'stop' GROUP BY node)
+          WHERE kind = 'stop' GROUP BY node),
+        lost AS (
+          SELECT peer AS node, max(time) AS time FROM {records}
+          WHERE kind = 'incident' AND what = 'lost' GROUP BY peer),
+        killed AS (
+          SELECT r.node, max(r.time) AS time
+          FROM {records} r JOIN lost l ON r.node = l.node
+          GROUP BY r.node, l.time HAVING max(r.time) < l.time)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree,
                md5(s.tree) AS tree_key, s.subscribed, s.acked,
                least(s.taken_back,
-                     array_min(filter(t.times, x -> x > coalesce(s.subscribed, s.acked))))
+                     array_min(filter(t.times, x -> x > coalesce(s.subscribed, s.acked))),
+                     k.time)
                  AS ended
-        FROM spoken s LEFT JOIN stops t ON s.node = t.node
+        FROM spoken s LEFT JOIN stops t ON s.node = t.node LEFT JOIN killed k ON s.node = k.node
         """,
         records=records,
     )
