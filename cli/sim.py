@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.sim_failure import failure
 from cli.sim_figure import figure
 from cli.sim_recovery import recovery
 from cli.sim_replay import replay
@@ -35,6 +36,7 @@ def sim() -> None:
 
 
 sim.add_command(soak)
+sim.add_command(failure)
 sim.add_command(figure)
 sim.add_command(replay)
 sim.add_command(recovery)

@@ -103,9 +103,9 @@ class Run:
         self._rng: Random = self.world.generator("run")
         self.population = Population(self.world, self._rng)
         drawn = self.world.generator("workload")
-        self._workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
+        self.workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
         if scenario.load is not None:
-            self._workload = PaperWorkload(drawn, scenario.load)
+            self.workload = PaperWorkload(drawn, scenario.load)
         if scenario.eager:
             self.world.clients.on_suback = self._eager
 
@@ -193,7 +193,7 @@ class Run:
         they broke and nobody mended shows here."""
         world = self.world
         for name in self.population.serving():
-            world.subscribe(name, self._workload.selector(), "probe")
+            world.subscribe(name, self.workload.selector(), "probe")
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some probes")
         world.run(PROBE_REST)
         self._quiet_since = len(world.recorder.records)
@@ -218,7 +218,7 @@ class Run:
         for number in range(count):
             self._tell(stage, number / count)
             attributes: Mapping[str, Value | None] = (
-                self._workload.event() if isinstance(events, int) else events[number]
+                self.workload.event() if isinstance(events, int) else events[number]
             )
             living = self.population.serving()[: self.scenario.publishers]
             if living:
@@ -260,7 +260,7 @@ class Run:
         """A SUBACK is a promise from its very moment: hold the overlay to it."""
         predicate = compile_selector(subscription.selector)
         for _ in range(EAGER_TRIES):
-            event = self._workload.event()
+            event = self.workload.event()
             if predicate.matches(event):
                 self.world.after(EAGER_AFTER, self._publish_elsewhere, subscription.node, event)
                 return
@@ -285,7 +285,7 @@ class Run:
 
     def _subscribe_one(self, number: int) -> None:
         living = self.population.serving()
-        selector = self._workload.selector()
+        selector = self.workload.selector()
         if living:
             level = number % (LEVELS + 1)  # all of them, and none
             node = living[number % len(living)]

@@ -21,6 +21,8 @@ registrations, and serves again.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from matching import Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
@@ -38,6 +40,9 @@ from overlay.upper_tree.state import MapChanged, Preparing, Settled, Uprooted
 
 LOOK_PERIOD = 1.0
 """Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
+
+PREFERRED = 32
+"""Subscribers that are asked to host before other nodes. Wild guess."""
 
 LEADERS = 2
 """Members beside the match brokers: primary and standby (P1)."""
@@ -82,7 +87,7 @@ class Balance(Machine):
         self.plan = self.placement.look(
             owner.homes.parts(), owner.popularity, owner.homes.fit_hosts(), self.port.now
         )
-        owner.clusters.want(self._wanted() + LEADERS)
+        self._recruit(self._wanted() + LEADERS)
         for attribute, owned in list(owner.trees.items()):
             if not owned.changing and self.owner.owns(attribute):
                 self._step(owned)
@@ -91,6 +96,19 @@ class Balance(Machine):
         self._release()
         self._ask_for_split()
         self.owner.balance_alarm.within(LOOK_PERIOD)
+
+    def _recruit(self, members: int) -> None:
+        """Hosts for the load, those first who subscribe most: what they host they need not be
+        sent."""
+        owner, cluster = self.owner, self.owner.clusters.cluster
+        owner.clusters.want(members)
+        if cluster is not None and len(cluster.members()) < members:
+            subscribed = Counter(
+                registration.subscriber
+                for owned in owner.trees.values()
+                for registration in owned.tree.registrations.values()
+            )
+            owner.clusters.prefer([peer for peer, _ in subscribed.most_common(PREFERRED)])
 
     def _wanted(self) -> int:
         """Hosts for the plan, if clusters may be so large: one that was told to be small recruits

@@ -52,6 +52,9 @@ class ClusterView(Protocol):
     def want(self, members: int) -> None:
         """Recruit until the cluster has so many."""
 
+    def prefer(self, peers: Sequence[Peer]) -> None:
+        """Recruit these first."""
+
     def request_split(self, middle: Key) -> None:
         """Give the arc up to `middle` to a new cluster, if possible."""
 

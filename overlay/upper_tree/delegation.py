@@ -25,7 +25,7 @@ import msgspec
 
 from matching import Interval
 from overlay.client import Event
-from overlay.links.events import LinkDown, LinkUp
+from overlay.links.events import REFUSED, LinkDown, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
@@ -186,7 +186,8 @@ class Delegation(Machine):
         deliveries = [message for message in event.lost if isinstance(message, Deliver)]
         if not deliveries:
             return
-        again = not event.left and self._is_worth_trying(event.peer.id)
+        gone = event.left or event.reason == REFUSED  # nobody listens there: its process died
+        again = not gone and self._is_worth_trying(event.peer.id)
         for message in deliveries:
             if message.onward:
                 self.port.count("deliveries_spread_anew", len(message.events))

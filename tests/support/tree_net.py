@@ -180,6 +180,7 @@ class FakeClusters:
         self.split_at: list[Key] = []
         self.giving_away: Cluster | None = None
         self.wanted = 0
+        self.preferred: list[str] = []
         self.followed = True
         self.led_for = 0.0
         self.unheard: tuple[str, ...] = ()
@@ -224,6 +225,9 @@ class FakeClusters:
 
     def want(self, members: int) -> None:
         self.wanted = members
+
+    def prefer(self, peers: Sequence[Peer]) -> None:
+        self.preferred = [peer.id for peer in peers]
 
     def request_split(self, middle: Key) -> None:
         self.split_at.append(middle)

@@ -6,7 +6,7 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.client import Event
-from overlay.links.events import LinkUp
+from overlay.links.events import REFUSED, LinkDown, LinkUp
 from overlay.links.messages import BODY_MOST
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
@@ -185,6 +185,16 @@ def test_what_a_lost_link_did_not_carry_is_sent_again() -> None:
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
     assert rig.host.port.counts["deliveries_sent_again"] == 1
+
+
+def test_a_node_where_nobody_listens_is_given_up_at_once() -> None:
+    rig = Rig(2)
+    rig.publish(event(1, x=5))
+    lost = tuple(rig.net.links.pop(("h", "s0")))
+    rig.host.port.hear(LinkDown(peer("s0"), REFUSED, False, lost))
+    rig.net.flush()
+    assert rig.host.port.counts["deliveries_given_up"] == 1
+    assert rig.reached() == [[], [1]]
 
 
 def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:

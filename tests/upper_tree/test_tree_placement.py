@@ -167,6 +167,19 @@ def test_a_cluster_asks_for_the_members_that_its_load_needs() -> None:
     assert rig.owner.clusters.wanted == 5 + 2
 
 
+def test_who_subscribes_most_is_asked_to_host_first() -> None:
+    rig = Rig("h1", chosen=TIGHT)
+    for name, count in (("s", 2), ("t", 7)):
+        made = [
+            registration(f"{name}/{n}", f"x{n}", f"x{n} > {n}", peer(name)) for n in range(count)
+        ]
+        rig.owner.port.hear(Register(1, tuple(made)), peer(name))
+    rig.owner.clusters.commit()
+    rig.settle()
+    assert rig.owner.clusters.wanted > 2
+    assert rig.owner.clusters.preferred == ["t", "s"]
+
+
 # --- pivots ---
 
 
