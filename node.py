@@ -122,7 +122,7 @@ class Node:
             self.trace,
             settings.view.seed_retry_most,
         )
-        self.access_points = AccessPoints(self, settings.view)
+        points = self.access_points = AccessPoints(self, settings.view)
         self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
         self.ring = Ring(self, settings.ring)
@@ -136,14 +136,14 @@ class Node:
         self.hosting = Hosting(self, settings, self.access_points)
         replicas = Replicas(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = Locations(settings.tree.locations, replicas)
-        history = History(settings.tree.history)
+        history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = Finder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(
-            self, settings, self.incarnation, self.finder, locations, self.access_points, history
+            self, settings, self.incarnation, self.finder, locations, points, history, copies
         )
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
         self.receiver = Receiver(self, settings, history)
-        self.delegation = Delegation(self, settings)
+        self.delegation = Delegation(self, copies)
         self.clients = Clients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )

@@ -123,8 +123,14 @@ PLANTED = (
     one(
         "a host that sends all copies itself", "C11",
         TREE + "delegation.py",
-        "for delegate, share in spread(remote, self.fan_out, whose):",
+        "for delegate, share in spread(remote, room, whose):",
         "for delegate, share in spread(remote, len(remote) or 1, whose):",
+    ),
+    one(
+        "a limit of copies for each handling alone", "C11",
+        TREE + "copies.py",
+        "sent[key] = sent.get(key, 0) + copies",
+        "sent[key] = 0",
     ),
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",

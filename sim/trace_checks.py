@@ -6,7 +6,7 @@ height: both only cost more. The records do:
 * a walk never goes where its trace list says that it has just been (C3), never further than its
   limit and the halved limits of its recoveries allow (C4), and ends once,
 * in a quiet overlay an event needs at most the tree's height, and one message to enter (C7),
-* there a node sends no more than `fan_out` copies of an event each time that it comes by (C11),
+* there a node sends no more than `fan_out` copies of an event in all that it is to it (C11),
 * counting accepts an event only when some conjunction has all its attributes (C8).
 """
 
@@ -95,29 +95,42 @@ def check_paths(records: Iterable[Record], heights: dict[str, int]) -> list[Viol
 
 
 def check_copies(records: Iterable[Record], most: int) -> list[Violation]:
-    """Copies that nodes sent to interested nodes in a quiet time with pivot routing.
+    """Copies of one event that one node sent in a quiet time with pivot routing, as its publisher,
+    as a host and as a delegate, all together.
 
-    At most `most` each time that the event was matched at the node, or came to it as a delegate.
-    (The trees of one visit share one fan-out; whether visits came together the records do not say.)
-    Of an event of which a copy did not arrive nothing is said: it was sent again, another way, or
-    given back to its host by a delegate, who sends it then.
+    At most `most`; a publisher may have to visit more hosts, and those that it learns of only after
+    it has sent copies are not counted. Whatever a node is handed it has to pass on, so it may send
+    one copy also after those visits, and one more each time that the event came to it again. Of an
+    event of which a copy did not arrive nothing is said: it was sent again, another way, or given
+    back to its host by a delegate, who sends it then.
     """
-    came: dict[tuple[str, str], int] = {}
+    handled: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], str] = {}
+    visits: dict[tuple[str, str], int] = {}
     sent: dict[tuple[str, str], int] = {}
     received: dict[tuple[str, str], int] = {}
     for record in records:
-        if record.kind in ("match", "arrive", "forward"):
-            event = record.fields["event"]
-            counts = sent if record.kind == "forward" else came
-            counts[record.node, event] = counts.get((record.node, event), 0) + 1
-            if record.kind == "arrive":
-                sender = (record.fields["peer"], event)
-                received[sender] = received.get(sender, 0) + 1
-    lost = {event for (node, event), count in sent.items() if received.get((node, event)) != count}
+        if record.kind not in ("match", "arrive", "forward", "visit"):
+            continue
+        at = (record.node, record.fields["event"])
+        # the trees of one visit are matched together, before anything is sent
+        if record.kind == "arrive" or (record.kind == "match" and last.get(at) != "match"):
+            handled[at] = handled.get(at, 0) + 1
+        last[at] = record.kind
+        if record.kind == "arrive":
+            sender = (record.fields["peer"], at[1])
+            received[sender] = received.get(sender, 0) + 1
+        elif record.kind == "forward":
+            sent[at] = sent.get(at, 0) + 1
+        elif record.kind == "visit" and at not in sent:
+            visits[at] = visits.get(at, 0) + 1
+    lost = {at[1] for at, count in sent.items() if received.get(at) != count}
     return [
-        Violation("copies", f"{node} sent {count} copies of {event}", (event,))
-        for (node, event), count in sent.items()
-        if event not in lost and count > most * came.get((node, event), 0)
+        Violation("copies", f"{at[0]} sent {count + seen} copies of {at[1]}", (at[1],))
+        for at, count in sent.items()
+        if at[1] not in lost
+        and count + (seen := visits.get(at, 0))
+        > max(most, seen + 1) + max(0, handled.get(at, 0) - 1)
     ][:MOST]
 
 

@@ -1,7 +1,8 @@
 """Deliveries on their way: from the host to the interested nodes, through delegates (C11).
 
 `Deliveries` collects what one turn has for the interested nodes, so that it leaves together. If an
-event has more recipients than `tree.fan_out`, some of them become delegates, by turns (fanout.py).
+event has more recipients than this node may send copies of it (copies.py), some of them become
+delegates, by turns (fanout.py).
 
     host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
                                    └────── Undelivered ─────► host ── Deliver ──► interested node
@@ -27,8 +28,8 @@ from matching import Interval
 from overlay.client import Event
 from overlay.links.events import REFUSED, LinkDown, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
-from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
@@ -72,10 +73,11 @@ class Item(NamedTuple):
 class Deliveries:
     """What leaves for interested nodes in one turn."""
 
-    def __init__(self, port: Port, fan_out: int, hop: int, host: Peer | None = None) -> None:
-        """`hop`: messages from the publisher to here; `host`: whose delegate we are."""
+    def __init__(self, port: Port, copies: Copies, hop: int, host: Peer | None = None) -> None:
+        """`copies`: what this node has sent already; `hop`: messages from the publisher to here;
+        `host`: whose delegate we are."""
         self.port = port
-        self.fan_out = fan_out
+        self.copies = copies
         self.hop = hop
         self.host = host
         self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[Item]]] = {}
@@ -98,13 +100,17 @@ class Deliveries:
                 self.add(recipient, event)
             else:
                 remote.append(recipient)
-        whose = 0
-        if len(remote) > self.fan_out:
+        if not remote:
+            return
+        whose, room = 0, self.copies.room(event)
+        if len(remote) > room:
             whose = turn(event.publisher, event.incarnation, event.sequence, self.port.me.id)
-        for delegate, share in spread(remote, self.fan_out, whose):
-            self.add(delegate, event, onward=shares_of(share[:SHARE_MOST]))
-            for first in range(SHARE_MOST, len(share), SHARE_MOST):
+        sent = 0
+        for delegate, share in spread(remote, room, whose):
+            for first in range(0, len(share) or 1, SHARE_MOST):
+                sent += 1
                 self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
+        self.copies.note((event,), sent)
 
     def send(self) -> None:
         """All of it, as few messages as will do."""
@@ -152,9 +158,10 @@ def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
 class Delegation(Machine):
     """A delegate's part, and what becomes of deliveries whose link is lost."""
 
-    def __init__(self, port: Port, settings: Settings) -> None:
+    def __init__(self, port: Port, copies: Copies) -> None:
+        """`copies`: what this node sends, also as a host."""
         super().__init__(port)
-        self.fan_out = settings.tree.fan_out
+        self.copies = copies
         self._lost: OrderedDict[NodeId, float] = OrderedDict()
         """Nodes whose link was lost and has not come up since, and since when."""
 
@@ -175,7 +182,8 @@ class Delegation(Machine):
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
         """A delegate could not reach this node; we try."""
         self.port.count("deliveries_given_back", len(message.events))
-        deliveries = Deliveries(self.port, self.fan_out, message.hop)
+        deliveries = Deliveries(self.port, self.copies, message.hop)
+        self.copies.note(message.events)
         for event in message.events:
             deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
         deliveries.send()
@@ -202,6 +210,7 @@ class Delegation(Machine):
                 )  # fmt: skip
             elif again:
                 self.port.count("deliveries_sent_again", len(message.events))
+                self.copies.note(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
                 self.port.count("deliveries_given_up", len(message.events))
@@ -221,7 +230,7 @@ class Delegation(Machine):
         return False
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
-        deliveries = Deliveries(self.port, self.fan_out, hop, host)
+        deliveries = Deliveries(self.port, self.copies, hop, host)
         for event, shares in zip(message.events, message.onward, strict=True):
             deliveries.spread(event, recipients_of(shares))
         deliveries.send()

@@ -17,6 +17,7 @@ from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handlers, Key, Machine, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.intake import Intake, MatchDue
 from overlay.upper_tree.messages import (
@@ -50,7 +51,7 @@ class Hosting(Machine):
     def __init__(self, port: Port, settings: Settings, access_points: AccessPoints) -> None:
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
-        self.fan_out = settings.tree.fan_out
+        self.copies = Copies(settings.tree.fan_out)  # of this node, also as publisher and delegate
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
@@ -192,7 +193,7 @@ class Hosting(Machine):
     def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""
         pace = self.intake.pace
-        visit = VisitInHand(self.port, message, self.joint, self.trees, self.fan_out, pace)
+        visit = VisitInHand(self.port, message, self.joint, self.trees, self.copies, pace)
         for attribute in message.attributes:
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from matching import Cut, place
 from overlay.client import Event
 from overlay.machine import NodeId
+from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted
 from overlay.upper_tree.replicas import Replicas
@@ -97,3 +98,8 @@ def took(outgoing: Mapping[int, Outgoing], host: NodeId, answer: Accepted) -> fl
             asked, since = each.pairs.get(attributes[0], ("", 0.0))
             return since if asked == host else None
     return None
+
+
+def weigh(event: Event) -> int:
+    """Bytes of an event, about."""
+    return weigh_event(event.attributes, event.payload)

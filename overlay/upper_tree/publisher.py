@@ -19,7 +19,8 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches, weigh_event
+from overlay.upper_tree.batches import in_batches
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.events import (
     EventsAccepted,
     FoundTogether,
@@ -31,7 +32,7 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
-from overlay.upper_tree.outgoing import Outgoing, look, took
+from overlay.upper_tree.outgoing import Outgoing, look, took, weigh
 from overlay.upper_tree.plan import Plan, plan
 
 MOVES = 3
@@ -58,7 +59,9 @@ class Publisher(Machine):
         locations: Locations,
         access_points: AccessPoints,
         history: History,
+        copies: Copies,
     ) -> None:
+        """`history` and `copies` are the node's: of all that it does with an event."""
         super().__init__(port)
         self.settings = settings
         self.counting = settings.tree.routing == "counting"
@@ -68,6 +71,7 @@ class Publisher(Machine):
         self.replicas = locations.replicas
         self.access_points = access_points
         self.history = history
+        self.copies = copies
         self.outgoing: dict[int, Outgoing] = {}
         self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
         self.pairs = 0
@@ -250,6 +254,7 @@ class Publisher(Machine):
             if not remote:
                 self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
                 continue
+            self.copies.note(events)
             for event in self.port.sampled(events):
                 self.port.trace(
                     "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
@@ -393,8 +398,3 @@ class Publisher(Machine):
             self._await_ring(found.lost)
         if self.outgoing:
             self._retry.within(max(found.next_look - now, LOOK_LEAST))
-
-
-def weigh(event: Event) -> int:
-    """Bytes of an event, about."""
-    return weigh_event(event.attributes, event.payload)

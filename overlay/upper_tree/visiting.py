@@ -15,6 +15,7 @@ from matching import EVERYTHING, Cut, Interval, place
 from overlay.client import Event
 from overlay.machine import LocalEvent, NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.delegation import Deliveries, Recipient
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
@@ -66,7 +67,7 @@ class VisitInHand:
 
     def __init__(
         self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
-        fan_out: int, pace: Pace | None = None,
+        copies: Copies, pace: Pace | None = None,
     ) -> None:  # fmt: skip
         """`pace`: what to tell the publisher of this host's work."""
         self.port = port
@@ -78,7 +79,7 @@ class VisitInHand:
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
         self.locations: dict[tuple[str, Interval], Location] = {}
         self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
-        self.deliveries = Deliveries(port, fan_out, visit.hop)
+        self.deliveries = Deliveries(port, copies, visit.hop)
 
     # --- where the events are ---
 
@@ -224,6 +225,7 @@ class VisitInHand:
                 self.port.trace(
                     "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
                 )
+            self.deliveries.copies.note(events)
             self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
         self.deliveries.send()
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]]

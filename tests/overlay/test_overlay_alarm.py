@@ -8,6 +8,7 @@ from typing import Any
 from overlay.client import Draft
 from overlay.machine import Alarm, Peer, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.publisher import Publisher, RetryDue
@@ -66,7 +67,9 @@ class NoFinder:
 def test_events_are_sent_again_while_events_never_stop_coming() -> None:
     port, finder, locations = FakePort(), NoFinder(), Locations(10, Replicas("me", 3.0))
     no_points: Any = None
-    publisher = Publisher(port, Settings(), 1, finder, locations, no_points, History(10))  # type: ignore[arg-type]
+    publisher = Publisher(
+        port, Settings(), 1, finder, locations, no_points, History(10), Copies(16)
+    )  # type: ignore[arg-type]
     locations.learn_entry("x", Peer("host", "host:1"))
     for _ in range(8):  # an answer is due after 3 s; one event every second
         publisher.publish([Draft({"x": 1})])

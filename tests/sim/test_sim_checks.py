@@ -278,6 +278,14 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
     assert "h sent 2 copies" in violation.text
     delegated = [match, *forward("h", "a"), *forward("a", "b"), *forward("b", "c")]
     assert check_copies(delegated, 1) == []
+    both = [*forward("g", "h"), match, *(r for n in range(4) for r in forward("h", f"r{n}"))]
+    assert check_copies(both, 3) == [], "one more, since the event came twice"
+    (violation,) = check_copies(both, 2)
+    assert "h sent 4 copies" in violation.text
+    visit = Record(0.0, "h", "visit", {"event": "e", "attribute": "x", "peer": "g", "hop": 1})
+    assert check_copies([visit, *direct], 3) == []
+    (violation,) = check_copies([visit, *direct], 2)
+    assert "h sent 3 copies" in violation.text
     anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
     assert check_copies(anew, 1) == [], "a was not there"
     back = [match, *forward("h", "a"), *forward("a", "b", arrives=False), *forward("h", "b")]

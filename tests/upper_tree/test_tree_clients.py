@@ -65,7 +65,14 @@ class Rig:
         finder = Finder(self.port, chosen, Walks(self.port), ring, locations)
         access_points = self.host.access_points
         self.publisher = Publisher(
-            self.port, chosen, 1, finder, locations, access_points, self.history
+            self.port,
+            chosen,
+            1,
+            finder,
+            locations,
+            access_points,
+            self.history,
+            self.host.hosting.copies,
         )
         self.registrar = Registrar(self.port, chosen, 1, ring)
         self.receiver = Receiver(self.port, chosen, self.history)

@@ -11,6 +11,7 @@ from overlay.links.messages import BODY_MOST
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree import delegation
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.delegation import Delegation, Deliveries, Recipient
 from overlay.upper_tree.history import History
 from overlay.upper_tree.messages import Deliver, Share, Undelivered, Visit
@@ -29,7 +30,7 @@ class Interested:
     def __init__(self, port: TreePort, chosen: Settings = TWO) -> None:
         self.port = port
         self.receiver = Receiver(port, chosen, History(10))
-        port.add(self.receiver, Delegation(port, chosen))
+        port.add(self.receiver, Delegation(port, Copies(chosen.tree.fan_out)))
 
     @property
     def events(self) -> list[int]:
@@ -42,7 +43,7 @@ class Rig:
     def __init__(self, count: int, chosen: Settings = TWO) -> None:
         self.net = TreeNet()
         self.host = HostNode(self.net.node("h"), chosen).lease()
-        self.host.port.add(Delegation(self.host.port, chosen))
+        self.host.port.add(Delegation(self.host.port, self.host.hosting.copies))
         self.nodes = [Interested(self.net.node(f"s{n}"), chosen) for n in range(count)]
         assign(self.host, EVERYTHING)
         for number in range(count):
@@ -241,7 +242,7 @@ def test_shares_that_do_not_fit_the_events_are_refused() -> None:
 def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation, "SHARE_MOST", 3)
     port = TreePort("h")
-    deliveries = Deliveries(port, 1, 1)
+    deliveries = Deliveries(port, Copies(1), 1)
     deliveries.spread(event(1), (Recipient(peer(f"s{n}"), "x", EVERYTHING) for n in range(9)))
     deliveries.send()
     sent = port.sent_to(Deliver)
@@ -252,7 +253,7 @@ def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.M
 
 def test_the_largest_message_fits_into_a_frame() -> None:
     port = TreePort("h")
-    deliveries = Deliveries(port, 1, 1)
+    deliveries = Deliveries(port, Copies(1), 1)
     everybody = [Recipient(Peer(f"{n:016x}", "h" * 40), "a" * 40, EVERYTHING) for n in range(9_000)]
     for number in range(40):
         deliveries.spread(event(number, text="t" * 50_000), everybody)

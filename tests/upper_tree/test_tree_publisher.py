@@ -13,6 +13,7 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
+from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
@@ -70,6 +71,7 @@ class Rig:
             self.locations,
             self.access_points,
             self.history,
+            Copies(chosen.tree.fan_out),
         )
         self.port.add(self.publisher)
         if not event_tree:
