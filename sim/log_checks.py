@@ -8,8 +8,8 @@
 * A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
   stands still decides nothing; its clock goes on before it does anything again.)
 
-A fork (P5) goes on without a majority, so all of this holds within each branch; that one of two
-branches is left at rest is seen by other checks (`check_arcs`).
+A fork (P5) goes on without a majority, so all of this holds within each lineage of epochs; that one
+of two is left at rest is seen by other checks (`check_arcs`).
 
 Once the world is at rest, every voter has applied what its primary has (`check_voters`).
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overlay.chord.forks import branch
+from overlay.chord.forks import lineage
 from overlay.chord.keys import attribute_key
 from overlay.machine import Key, NodeId
 from sim.checkers import Violation
@@ -55,12 +55,12 @@ class LogWatch:
             attributes.update(dict.fromkeys(node.owner.trees))
         for attribute in attributes:
             key = attribute_key(attribute)
-            by_branch: dict[int, list[str]] = {}
+            by_lineage: dict[int, list[str]] = {}
             for name in members:
                 clusters = self.world.node(name).clusters
                 if clusters.owns(key):
-                    by_branch.setdefault(branch(clusters.cluster.version[0]), []).append(name)
-            for owners in by_branch.values():
+                    by_lineage.setdefault(lineage(clusters.cluster.version[0]), []).append(name)
+            for owners in by_lineage.values():
                 if len(owners) > 1:
                     self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
 
@@ -69,7 +69,7 @@ class LogWatch:
         if log.held is None:
             return
         reign = (node.me.id, node.incarnation, cluster.key, cluster.version[0])
-        ledger = self._ledger.setdefault((cluster.key, branch(cluster.version[0])), {})
+        ledger = self._ledger.setdefault((cluster.key, lineage(cluster.version[0])), {})
         known = max(ledger, default=-1)
         if reign not in self._seen and log.next <= known:
             self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")

@@ -36,3 +36,13 @@ def fork_of(epoch: int, seen: int, rng: Random) -> int:
 def branch(epoch: int) -> int:
     """How many forks led to this epoch."""
     return epoch // FORK
+
+
+def lineage(epoch: int) -> int:
+    """What all epochs have in common that were granted by elections after one another."""
+    return epoch >> ELECTIONS
+
+
+def last_of(epoch: int) -> int:
+    """The last epoch of its lineage: one above is of another, in the same branch."""
+    return epoch | ((1 << ELECTIONS) - 1)

@@ -19,7 +19,7 @@ import msgspec
 from overlay.chord.copying import Log
 from overlay.chord.election import Campaign, Election
 from overlay.chord.events import ArcGone, Elected, Replanted
-from overlay.chord.forks import branch
+from overlay.chord.forks import branch, last_of, lineage
 from overlay.chord.handover import HandOvers
 from overlay.chord.members import Members
 from overlay.chord.messages import Cluster, Moved
@@ -127,6 +127,8 @@ class Succession:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 lost = msgspec.structs.replace(cluster, key=before.start)
                 self.port.emit(Replanted(lost))
+            elif lineage(cluster.version[0]) != lineage(before.version[0]):
+                self.port.emit(Elected(cluster, before.primary))  # a fork has told hosts otherwise
             return
         self._reign = self.port.now
         self.seat.ring.rejoin(cluster, before.primary)
@@ -149,7 +151,7 @@ class Succession:
             return
         if handover is not None and handover.arc.key == other.key:
             return  # we gave it away ourselves; its own word is on the way
-        if branch(other.version[0]) and not has_member(own, other.primary.id) and self._lasts():
+        if self._was_not_lost(own, other):
             self._outlive(own, other)
             return
         self.port.count("fenced")
@@ -177,7 +179,15 @@ class Succession:
             self.members.shrink(other.key)
             self.port.emit(ArcGone(arc))
         if other.owns(own.key):
-            self.election.renew(other.version[0])
+            self.election.renew(last_of(other.version[0]))
+
+    def _was_not_lost(self, own: Cluster, other: Cluster) -> bool:
+        """Whether `other` has taken the place of this cluster, or claims what this one took in its
+        place, and this one was never without a leader. (Of two with the same key the one that was
+        there before the fork goes on in the fork's own branch, which ends the matter.)"""
+        before = branch(own.version[0]) if own.key == other.key else 0
+        forked = branch(other.version[0]) > before
+        return forked and not has_member(own, other.primary.id) and self._lasts()
 
     def _lasts(self) -> bool:
         """Whether this primary has been followed for a while: then its cluster was never lost."""

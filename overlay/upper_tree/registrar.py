@@ -367,6 +367,11 @@ class Registrar(Machine):
         for peer, claims in owners.values():
             self.port.send(peer, Renew(self.incarnation, tuple(claims)))
         often = self.port.now < self._doubt_until
+        if often:  # what nothing is claimed of has to be said
+            said = [p for (name, _), p in self.placed.items() if name in unsure and p.acknowledged]
+            for placed in said:
+                placed.final = True
+            self._place(said)
         self._renew.within(RENEW_OFTEN if often else self.settings.lease / 3)
 
     def on_cluster_forked(self, event: ClusterForked) -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from overlay.chord.events import Elected, Replanted
-from overlay.chord.forks import branch, fork_of
+from overlay.chord.forks import branch, fork_of, last_of, lineage
 from overlay.chord.keys import key_of
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
@@ -57,6 +57,13 @@ def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
         assert again > epoch + 30_000
     assert branch(fork_of(7, 1_000, rng)) == 1
     assert fork_of(1_000_000 << 32, 1_000, rng) < 1 << 53
+
+
+def test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage() -> None:
+    epoch = fork_of(7, 5, Random(3))
+    above = last_of(epoch + 9) + 1
+    assert branch(above) == branch(epoch)
+    assert lineage(above) != lineage(epoch + 9) == lineage(epoch)
 
 
 def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from matching import EVERYTHING, compile_selector
+from overlay.chord.events import ClusterForked
+from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown
@@ -22,7 +25,7 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.registrar import PAUSE, RegisterDue, Registrar
+from overlay.upper_tree.registrar import DOUBT, PAUSE, RENEW_OFTEN, RegisterDue, Registrar
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
@@ -359,3 +362,37 @@ def test_after_trouble_the_next_look_is_soon(trouble: LocalEvent) -> None:
     assert rig.port.timers[RegisterDue()] == rig.port.now + PAUSE
     rig.port.advance(PAUSE)
     assert [ids for _, ids in rig.registered()] == [["b/0"]]
+
+
+# --- an owner that is lost ---
+
+
+def test_who_takes_the_place_of_a_lost_owner_is_told_what_was_registered_there() -> None:
+    rig = Rig()
+    rig.subscribe("a = 1", "one")
+    rig.subscribe("b = 1", "two")
+    rig.acknowledge("a", "one/0")
+    rig.acknowledge("b", "two/0")
+    rig.subscribe("b = 2", "three")  # of this tree nothing can be claimed yet
+    rig.port.sent.clear()
+    other = msgspec.structs.replace(cluster_of("p"), version=(FORK, 0))
+    rig.ring.learn(other)
+    rig.port.hear(ClusterForked(other))
+    rig.port.advance(1)
+    ((to, renewal),) = rig.port.sent_to(Renew)
+    assert to == "p"
+    assert renewal.trees == (("a", 1, ids_digest(["one/0"])),)
+    assert ("p", ["two/0"]) in rig.registered()
+    rig.port.sent.clear()
+    rig.port.advance(DOUBT + RENEW_OFTEN)
+    assert len(rig.port.sent_to(Renew)) >= DOUBT / RENEW_OFTEN - 1
+
+
+def test_the_fork_of_a_cluster_that_has_nothing_of_ours_is_no_matter() -> None:
+    rig = Rig()
+    rig.subscribe("a = 1")
+    rig.acknowledge("a", "a/0")
+    rig.port.sent.clear()
+    rig.port.hear(ClusterForked(part("p", "zebra")))
+    rig.port.advance(5)
+    assert rig.port.sent_to(Renew) == []
