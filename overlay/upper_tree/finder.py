@@ -290,7 +290,10 @@ class Finder(Machine):
             if search.stage == "ask":
                 self._find(attribute, search)
         self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
-        if self.searches:
+        waiting = [s.again_at for s in self.searches.values() if s.stage != "walk"]
+        if waiting:
+            self._again.within(min(PAUSE, max(0.0, min(waiting) - self.port.now)))
+        elif self.searches:
             self._again.within(PAUSE)
 
     def _found(self, attribute: str, by: str) -> None:
