@@ -231,6 +231,17 @@ def test_an_owner_that_refuses_names_a_better_one() -> None:
     assert ("o2", ("x",)) in node.asked()
 
 
+def test_what_was_put_off_is_asked_when_it_is_due_and_not_a_round_later() -> None:
+    node = Seeker()
+    node.ring.learn(cluster_of("o"))
+    node.finder.ask_ring(["y"])
+    node.port.advance(0.2)
+    node.asked()
+    node.finder.ask_soon(["x"], node.port.now)
+    node.port.advance(0.26)
+    assert ("o", ("x",)) in node.asked()
+
+
 def test_an_owner_that_is_lost_is_looked_up_at_once() -> None:
     s = Seeker()
     s.ring.clusters = [part("o", "a"), part("p", "b")]
