@@ -42,7 +42,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "clusters": (
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
-        *("TakeOver", "TakenOver"),
+        *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "Recover", "RecoverReply"),
     ),
     "log_copies": ("LogEntries", "LogCopy", "LogAck", "ClusterHello", "ClusterHelloReply"),
     "heartbeats": ("Beat", "BeatReply"),  # of primaries and their voters
@@ -64,6 +64,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "Installed",
         "Uninstall",
         "TreesHosted",
+        "StillHosting",
         "ServingBeat",
         "ServingReply",
     ),

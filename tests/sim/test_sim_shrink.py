@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from cli.sim import sim
 from overlay.settings import Settings, TreeSettings
+from overlay.upper_tree import delegation
 from overlay.upper_tree.hosted import HostedTree
 from sim.checkers import Violation
 from sim.disk import DiskConditions
@@ -35,6 +36,14 @@ APART = Scenario(
         Fault(12, "heal"),
     ),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_sent_again() -> Iterator[None]:
+    """The fault of these tests: a link that is lost for good costs what was under way on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delegation, "AGAIN", 0.0)
+        yield
 
 
 def runs(most: int) -> Callable[[], bool]:
