@@ -143,7 +143,7 @@ class Node:
         )
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
         self.receiver = Receiver(self, settings, history)
-        self.delegation = Delegation(self, copies)
+        self.delegation = Delegation(self, copies, self.view.peers)
         self.clients = Clients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )

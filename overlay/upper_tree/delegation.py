@@ -10,16 +10,17 @@ delegates, by turns (fanout.py).
 Delegation takes nothing from what a delivery can rely on. A delegate that is lost before it has
 acknowledged (the link's own acknowledgement, which follows the delegate's turn) leaves its share
 with the sender, who spreads it anew. What a delegate cannot bring to its destination it gives back
-to the host, who tries for itself, as it would have done at first. What the host cannot bring it
-sends again: a link can be silent longer than links wait while both its ends live, and only a node
-that dies may cost an event. So it gives up when nothing was heard of the node for `AGAIN` seconds.
+to the host, who tries for itself, as it would have done at first. A link can be broken while both
+its ends live (P3): what the host cannot bring goes to a *helper*, any other node, as if that were a
+delegate. If the helper cannot reach the node either, the host tries again itself, and gives up when
+nothing was heard of the node for `AGAIN` seconds, or at once where nobody listens any more.
 The interested node removes what comes twice.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -158,10 +159,14 @@ def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
 class Delegation(Machine):
     """A delegate's part, and what becomes of deliveries whose link is lost."""
 
-    def __init__(self, port: Port, copies: Copies) -> None:
-        """`copies`: what this node sends, also as a host."""
+    def __init__(
+        self, port: Port, copies: Copies, others: Callable[[], Sequence[Peer]] = tuple
+    ) -> None:
+        """`copies`: what this node sends, also as a host; `others`: nodes that may help around a
+        broken link."""
         super().__init__(port)
         self.copies = copies
+        self.others = others
         self._lost: OrderedDict[NodeId, float] = OrderedDict()
         """Nodes whose link was lost and has not come up since, and since when."""
 
@@ -180,8 +185,11 @@ class Delegation(Machine):
         self._pass_on(message, message.hop, message.host or event.sender)
 
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
-        """A delegate could not reach this node; we try."""
+        """A delegate could not reach this node; we try, unless we could not either for long."""
         self.port.count("deliveries_given_back", len(message.events))
+        if message.peer.id in self._lost and not self._is_worth_trying(message.peer.id):
+            self.port.count("deliveries_given_up", len(message.events))
+            return
         deliveries = Deliveries(self.port, self.copies, message.hop)
         self.copies.note(message.events)
         for event in message.events:
@@ -195,6 +203,7 @@ class Delegation(Machine):
         if not deliveries:
             return
         gone = event.left or event.reason == REFUSED  # nobody listens there: its process died
+        helper = None if gone else self._helper(event.peer.id)
         again = not gone and self._is_worth_trying(event.peer.id)
         for message in deliveries:
             if message.onward:
@@ -208,12 +217,29 @@ class Delegation(Machine):
                     Undelivered(message.attribute, message.interval, message.hop,
                                 message.events, event.peer),
                 )  # fmt: skip
+            elif helper is not None:
+                self.port.count("deliveries_relayed", len(message.events))
+                self.copies.note(message.events)
+                share = Share(message.attribute, message.interval, (event.peer,))
+                relayed = msgspec.structs.replace(
+                    message, registrations=(), onward=((share,),) * len(message.events)
+                )
+                self.port.send(helper, relayed)
             elif again:
                 self.port.count("deliveries_sent_again", len(message.events))
                 self.copies.note(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
                 self.port.count("deliveries_given_up", len(message.events))
+
+    def _helper(self, node: NodeId) -> Peer | None:
+        """Somebody else, whose link is not known to be lost."""
+        fit = [
+            peer
+            for peer in self.others()
+            if peer.id not in (node, self.port.me.id) and peer.id not in self._lost
+        ]
+        return self.port.rng.choice(fit) if fit else None
 
     def on_link_up(self, event: LinkUp) -> None:
         """It lives."""

@@ -89,3 +89,30 @@ def test_a_small_overlay_has_two_replicas_and_the_smallest_one() -> None:
         world.add_node(seeds=["n0"])
         wait(world, lambda: len(hosts(world)["x"]) == 2, 30, f"{number + 1} nodes")
     assert_exact(world)
+
+
+# --- broken links between living nodes (P3) ---
+
+
+def test_what_a_broken_link_does_not_carry_goes_through_a_helper_until_it_heals() -> None:
+    world = served(3)
+    cut_off, *others = with_role(world, "none")
+    mine = world.subscribe(cut_off, "x >= 0")
+    acknowledged(world)
+    for host in with_role(world, "broker"):
+        world.network.sever(host, cut_off)
+    before = len(world.clients.publications)
+    for _ in range(3):
+        publish(world, others)
+        world.run(10)
+    world.run(30)  # a helper may have no link either, and links are given up after six seconds
+    published = [event.identity for event in world.clients.publications[before:]]
+    shown = [
+        each.delivery.event.identity
+        for each in world.clients.deliveries
+        if each.delivery.subscription == mine.identity
+    ]
+    assert sorted(shown) == sorted(published), "while the links are still broken"
+    assert sum(world.node(n).counters.get("deliveries_relayed", 0) for n in world.names())
+    world.network.heal()
+    assert_exact(world)

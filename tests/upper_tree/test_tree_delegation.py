@@ -43,7 +43,8 @@ class Rig:
     def __init__(self, count: int, chosen: Settings = TWO) -> None:
         self.net = TreeNet()
         self.host = HostNode(self.net.node("h"), chosen).lease()
-        self.host.port.add(Delegation(self.host.port, self.host.hosting.copies))
+        self.delegation = Delegation(self.host.port, self.host.hosting.copies)
+        self.host.port.add(self.delegation)
         self.nodes = [Interested(self.net.node(f"s{n}"), chosen) for n in range(count)]
         assign(self.host, EVERYTHING)
         for number in range(count):
@@ -186,6 +187,17 @@ def test_what_a_lost_link_did_not_carry_is_sent_again() -> None:
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
     assert rig.host.port.counts["deliveries_sent_again"] == 1
+
+
+def test_around_a_broken_link_a_helper_brings_it() -> None:
+    rig = Rig(2)
+    rig.delegation.others = lambda: (peer("s1"),)
+    rig.publish(event(1, x=5))
+    rig.net.cut("h", "s0")
+    assert rig.delegates() == {"s1": ["s0"]}
+    rig.net.flush()
+    assert rig.reached() == [[1], [1]]
+    assert rig.host.port.counts["deliveries_relayed"] == 1
 
 
 def test_a_node_where_nobody_listens_is_given_up_at_once() -> None:
