@@ -155,8 +155,11 @@ def test_the_file_grows_to_a_few_times_the_state_and_no_further(
         sizes += [sum(map(len, disk)) for disk in world.disks.values()]
     assert max(sizes) < 10_000
     position = leader.clusters.log.position
+    promised = dict(leader.clusters.journal.promises)
+    assert promised
     for node in [world.restart(node) for node in stop_all(world)]:
         assert node.clusters.log.position == position
+        assert node.clusters.journal.promises.keys() == promised.keys()
 
 
 def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
