@@ -217,7 +217,7 @@ class Delegation(Machine):
                     Undelivered(message.attribute, message.interval, message.hop,
                                 message.events, event.peer),
                 )  # fmt: skip
-            elif helper is not None:
+            elif helper is not None and not message.registrations:  # a share carries no such ids
                 self.port.count("deliveries_relayed", len(message.events))
                 self.copies.note(message.events)
                 share = Share(message.attribute, message.interval, (event.peer,))
