@@ -285,7 +285,8 @@ class Recovery:
         own = self.seat.cluster
         if own is not None and own.key == key:
             newest = own
-        led = (own is not None and own.key == key and self._is_led(own)) or (
+        hears = own is not None and own.key == key and sender.id != own.primary.id
+        led = (own is not None and hears and self._is_led(own)) or (
             newest is not None and newest.version[0] > message.cluster.version[0]
         )
         taken = before is not None and before.until > now and before.is_fitter(sender.id, position)

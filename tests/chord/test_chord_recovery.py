@@ -113,6 +113,22 @@ def test_a_primary_that_lost_all_its_voters_goes_on(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=5)
+    written(world, "a")
+    old = leader(world)
+    for node in [node for node in members(world, old) if node is not old][:3]:
+        world.crash(node)
+    world.run(8)
+    assert leader(world) is old
+    assert branch(epoch(old)) == 1
+    written(world, "b")
+    world.run(6)
+    world.members_agree()
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_outsiders_begin_anew_where_the_whole_cluster_is_lost(seed: int) -> None:
     world = grown(seed, nodes=10, clusters=1, size=5)
     written(world, "a")
