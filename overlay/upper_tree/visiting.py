@@ -108,6 +108,7 @@ class VisitInHand:
             host = ranked(self.port.me.id, entry.hosts)[0]
             _, events = self.onward.setdefault((host.id, attribute), (host, []))
             events.append(event)
+            self.deliveries.copies.note((event,))  # now, since it leaves less for deliveries
 
     def _locate(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
@@ -225,7 +226,6 @@ class VisitInHand:
                 self.port.trace(
                     "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
                 )
-            self.deliveries.copies.note(events)
             self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
         self.deliveries.send()
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]]

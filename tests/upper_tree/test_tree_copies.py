@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matching import EVERYTHING
+from matching import BOTTOM, EVERYTHING, Interval, place
 from overlay.machine import Message, Peer
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.history import History
@@ -13,6 +13,7 @@ from overlay.upper_tree.receiver import Receiver
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
 from tests.upper_tree.test_tree_delegation import Interested, Rig
+from tests.upper_tree.test_tree_hosting import assign
 
 
 @pytest.mark.parametrize(
@@ -84,5 +85,15 @@ def test_a_publisher_counts_its_visits() -> None:
     rig.host.hosting.copies.note((event(1, x=5),), 9)
     rig.publish(event(1, x=5))
     assert len(rig.host.port.sent_to(Deliver)) == 3
+    rig.net.flush()
+    assert rig.reached() == [[1]] * 40
+
+
+def test_a_visit_that_a_host_hands_on_is_one_of_its_copies() -> None:
+    rig = Rig(40, SIXTEEN)
+    assign(rig.host, Interval(BOTTOM, place(0)), attribute="y")
+    rig.host.port.hear(Visit(peer("pub"), 1, ("x", "y"), (event(1, x=5, y=5),)), peer("pub"))
+    assert len(rig.host.port.sent_to(Visit)) == 1
+    assert len(rig.host.port.sent_to(Deliver)) == 11
     rig.net.flush()
     assert rig.reached() == [[1]] * 40
