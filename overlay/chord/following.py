@@ -164,7 +164,7 @@ class Copy:
             return
         snapshot, items = found
         self.held = Held(snapshot.key, snapshot.position, snapshot.config)
-        self._tell(snapshot.key, snapshot.entries)
+        self._tell(self.held, snapshot.entries)
         for item in items:
             self._apply(self.held, item)
 
@@ -194,12 +194,15 @@ class Copy:
         self.held = Held(staged.key, staged.position, staged.config)
         self.staged = None
         self.journal.begin(self.held, staged.entries)
-        self._tell(staged.key, staged.entries)
+        self._tell(self.held, staged.entries)
 
-    def _tell(self, key: Key, entries: Sequence[bytes]) -> None:
-        self.port.emit(CopyReset(key))
+    def _tell(self, held: Held, entries: Sequence[bytes]) -> None:
+        self.port.emit(CopyReset(held.key))
         for index, entry in enumerate(entries):
-            self.port.emit(EntryCopied(key, index, entry))
+            self.port.emit(EntryCopied(held.key, index, entry))
+        # A primary has what it gave away until that is decided; no later entry would take it away.
+        if held.config.start != held.key:
+            self.port.emit(ArcGone(Cluster("", held.config.start, held.key, (0, 0), self.port.me)))
 
     def _apply(self, held: Held, item: LogItem) -> None:
         was = held.config

@@ -217,8 +217,6 @@ class Delegation(Machine):
                     Undelivered(message.attribute, message.interval, message.hop,
                                 message.events, event.peer),
                 )  # fmt: skip
-            elif not again:
-                self.port.count("deliveries_given_up", len(message.events))
             elif helper is not None and not message.registrations:  # a share carries no such ids
                 self.port.count("deliveries_relayed", len(message.events))
                 self.copies.note(message.events)
@@ -227,10 +225,12 @@ class Delegation(Machine):
                     message, registrations=(), onward=((share,),) * len(message.events)
                 )
                 self.port.send(helper, relayed)
-            else:
+            elif again:
                 self.port.count("deliveries_sent_again", len(message.events))
                 self.copies.note(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
+            else:
+                self.port.count("deliveries_given_up", len(message.events))
 
     def _helper(self, node: NodeId) -> Peer | None:
         """Somebody else, whose link is not known to be lost."""
@@ -246,12 +246,14 @@ class Delegation(Machine):
         self._lost.pop(event.peer.id, None)
 
     def _is_worth_trying(self, node: NodeId) -> bool:
-        """Whether a node whose link was lost may still be there. Once it is given up, what comes
-        back from helpers is given up, too, until a link to it comes up."""
+        """Whether a node whose link was lost may still be there."""
         since = self._lost.setdefault(node, self.port.now)
         while len(self._lost) > LOST_MOST:
             self._lost.popitem(last=False)
-        return self.port.now - since < AGAIN
+        if self.port.now - since < AGAIN:
+            return True
+        del self._lost[node]
+        return False
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
         deliveries = Deliveries(self.port, self.copies, hop, host)

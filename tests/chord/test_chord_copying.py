@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.chord.copying import FRAME, in_frames
-from overlay.chord.events import Committed, CopyReset, EntryCopied
+from overlay.chord.events import ArcGone, Committed, CopyReset, EntryCopied
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import LogAck, LogCopy, LogEntries, LogItem
 from overlay.machine import Peer
@@ -201,6 +202,28 @@ def test_a_copy_counts_only_when_it_is_complete() -> None:
     copy.settle()
     assert copy.registry.entries == node.registry.entries
     assert copy.clusters.log.position == log.position
+
+
+def test_a_copy_made_while_an_arc_was_given_away_is_without_that_arc() -> None:
+    """The primary still has it then, and no later entry tells the voter that it is gone."""
+    world = grown(2, nodes=3, clusters=1)
+    node, copy = primary(world), standby(world)
+    log = node.clusters.log
+    key, epoch = node.clusters.cluster.key, log.position[0]  # type: ignore[union-attr]
+    config = log.held.config  # type: ignore[union-attr]
+    start = f"{(int(key, 16) + 2**100) % 2**160:040x}"
+    copy.events.clear()
+    for at, kept in ((99, config), (100, msgspec.structs.replace(config, start=start))):
+        copy.clusters.log.on_copy(
+            node.peer, LogCopy(key, epoch, (epoch, at), kept, (b"x",), True, True)
+        )
+    copy.settle()
+    told = [e for e in copy.events if isinstance(e, EntryCopied | ArcGone)]
+    assert [type(e) for e in told] == [EntryCopied, EntryCopied, ArcGone]
+    arc = told[-1].arc  # type: ignore[union-attr]
+    assert arc.owns(start)
+    assert not arc.owns(key)
+    assert not arc.owns(f"{(int(start, 16) + 1) % 2**160:040x}")
 
 
 def test_an_acknowledgement_of_what_was_never_sent_commits_nothing() -> None:

@@ -224,22 +224,6 @@ def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
     assert rig.reached() == [[], [1]]
 
 
-def test_what_helpers_give_back_is_given_up_until_a_link_comes_up() -> None:
-    rig = Rig(2)
-    port = rig.host.port
-    rig.publish(event(1, x=5))
-    rig.net.cut("h", "s0")
-    port.now += delegation.AGAIN
-    back = Undelivered("x", EVERYTHING, 2, (event(2, x=5),), peer("s0"))
-    for again in range(2):
-        port.hear(back, peer("s1"))
-        assert port.counts["deliveries_given_up"] == again + 1
-    port.hear(LinkUp(peer("s0"), True))
-    port.hear(back, peer("s1"))
-    rig.net.flush()
-    assert 2 in rig.reached()[0]
-
-
 def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
     rig = Rig(2)
     port = rig.host.port
