@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
-from overlay.client import Feed, Publish, Subscribe
+from overlay.client import Attributes, Failed, Feed, Publish, Subscribe
 from tests.tui.tui_fake_node import ME
 from tests.tui.tui_pilot import TRIES, Seat, play, quake
 from tui.app import UNREACHABLE, USAGE, run
 from tui.screens.help import HelpScreen
 from tui.screens.live import LiveScreen
 from tui.screens.overlay import OverlayScreen
+from tui.screens.publish import PublishDialog
+from tui.screens.subscribe import SubscribeDialog
 from tui.widgets.event_stream import EventStream
 from tui.widgets.selector_input import SelectorInput
 
@@ -133,6 +135,32 @@ def test_keys_go_between_the_screens_and_out() -> None:
         assert key == 1
         await seat.press("q")
         await seat.until(lambda: not seat.app.is_running)
+
+    play(scenario)
+
+
+def test_answers_that_come_before_and_after_a_dialog_harm_nothing() -> None:
+    async def scenario(seat: Seat) -> None:
+        attachment = seat.app.attachment
+        await seat.until(lambda: attachment.up, "the node")
+        wanted, publishing = SubscribeDialog(attachment), PublishDialog(attachment, None)
+        dialogs = [wanted, publishing]
+        told = [
+            lambda: wanted._on_attributes(Attributes(1, ("magnitude",))),
+            lambda: publishing._on_published(Failed(1, "unknown", "no")),
+        ]
+        for dialog, tell in zip(dialogs, told, strict=True):
+            if dialog is wanted:
+                tell()  # not composed yet
+            await seat.app.push_screen(dialog)
+            await seat.until(lambda dialog=dialog: dialog.is_mounted, "the dialog")
+            # What taking down looks like in between: the dialog is there, its parts are not.
+            await dialog.query("*").remove()
+            tell()
+            await dialog.dismiss(None)
+            tell()
+        await seat.press("o")
+        assert isinstance(seat.app.screen, OverlayScreen)
 
     play(scenario)
 

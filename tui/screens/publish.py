@@ -33,9 +33,14 @@ class PublishDialog(ModalScreen[None]):
         self._attachment = attachment
         attributes = EXAMPLE if like is None else like.event.attributes
         shown = {name: value for name, value in attributes.items() if name != "id"}
-        self._text = json.dumps(shown, indent=2, ensure_ascii=False)
+        text = json.dumps(shown, indent=2, ensure_ascii=False)
         self._draft: Draft | None = None
         self._event_id = ""
+        # Held, not looked up: an answer may come while the dialog is being taken down.
+        self._area = TextArea(text, id="json", tab_behavior="focus")
+        self._area.cursor_blink = False
+        self._verdict = Static(id="verdict", markup=False)
+        self._ok = Button("Publish", variant="success", id="ok")
 
     def compose(self) -> ComposeResult:
         """Text, verdict, buttons."""
@@ -43,19 +48,17 @@ class PublishDialog(ModalScreen[None]):
             dialog.border_title = "Publish a test event"
             dialog.border_subtitle = "Ctrl+S publish · Esc close"
             yield Label("A flat JSON object; without an id it is given one")
-            area = TextArea(self._text, id="json", tab_behavior="focus")
-            area.cursor_blink = False
-            yield area
-            yield Static(id="verdict", markup=False)
+            yield self._area
+            yield self._verdict
             with Horizontal(classes="buttons"):
-                yield Button("Publish", variant="success", id="ok")
+                yield self._ok
                 yield Button("Close", id="cancel")
 
     def on_mount(self) -> None:
         """Begin."""
         self._new_id()
         self._look()
-        self.query_one(TextArea).focus()
+        self._area.focus()
 
     def on_text_area_changed(self) -> None:
         """Check while typing."""
@@ -98,14 +101,14 @@ class PublishDialog(ModalScreen[None]):
 
     def _look(self) -> None:
         try:
-            self._draft = parse_draft(self.query_one(TextArea).text, self._event_id)
+            self._draft = parse_draft(self._area.text, self._event_id)
         except DraftError as error:
             self._draft = None
             self._say(f"✗ {error}")
         else:
             nested = " and a payload" if self._draft.payload else ""
             self._say(f"✓ an event of {len(self._draft.attributes)} attributes{nested}")
-        self.query_one("#ok", Button).disabled = self._draft is None
+        self._ok.disabled = self._draft is None
 
     def _say(self, text: str) -> None:
-        self.query_one("#verdict", Static).update(text)
+        self._verdict.update(text)

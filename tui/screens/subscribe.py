@@ -45,6 +45,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
         self._selector = selector
         self._name = name
         self._names: tuple[str, ...] = ()
+        self._entry = SelectorInput(selector, self._known, self._values_of)
 
     def compose(self) -> ComposeResult:
         """Selector, name, latency level, buttons."""
@@ -54,7 +55,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             )
             dialog.border_subtitle = "Tab complete · Enter subscribe · Esc cancel"
             yield Label("Deliver every event where")
-            yield SelectorInput(self._selector, self._known, self._values_of)
+            yield self._entry
             name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
             level = Input(
                 str(self._level or ""),
@@ -76,7 +77,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
         """Ask which names there are."""
         self._attachment.ask(GetAttributes, self._on_attributes)
         self._allow()
-        self.query_one(SelectorInput).query_one(Input).focus()
+        self._entry.query_one(Input).focus()
 
     def on_selector_input_changed(self) -> None:
         """Good enough?"""
@@ -98,10 +99,10 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             self.dismiss(None)
 
     def _allow(self) -> None:
-        self.query_one("#ok", Button).disabled = not self.query_one(SelectorInput).check.good
+        self.query_one("#ok", Button).disabled = not self._entry.check.good
 
     def _done(self) -> None:
-        entry = self.query_one(SelectorInput)
+        entry = self._entry
         if not entry.check.good:
             self.app.bell()
             return
@@ -112,8 +113,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
     def _on_attributes(self, reply: Reply) -> None:
         if isinstance(reply, Attributes):
             self._names = reply.names
-            if self.is_attached:
-                self.query_one(SelectorInput).refresh_names()
+            self._entry.refresh_names()
 
     def _known(self) -> Sequence[str]:
         """Names that the node knows, then those that only the log has."""

@@ -85,36 +85,38 @@ class SelectorInput(Vertical):
         self._names = names
         self._values_of = values_of
         self._colours = SelectorColours()
-        self._start_value = value
         self._completion = Completion(0, ())
         self._marked = 0
         self.check = check(value)
-
-    @property
-    def value(self) -> str:
-        """The text."""
-        return self.query_one(_Line).value
-
-    def compose(self) -> ComposeResult:
-        """Three parts, one below the other."""
-        line = _Line(
-            self._start_value,
+        # Held, not looked up: names may come before these are mounted, or after they were removed.
+        self._line = _Line(
+            value,
             "selector, for example  magnitude >= 5 AND place LIKE '%Chile%'",
             self._colours,
             max_length=LONGEST,
             select_on_focus=False,
         )
-        line.cursor_blink = False
-        yield line
-        yield Static(id="caret")
-        yield Static(id="candidates")
+        self._line.cursor_blink = False
+        self._caret = Static(id="caret")
+        self._candidates = Static(id="candidates")
+
+    @property
+    def value(self) -> str:
+        """The text."""
+        return self._line.value
+
+    def compose(self) -> ComposeResult:
+        """Three parts, one below the other."""
+        yield self._line
+        yield self._caret
+        yield self._candidates
 
     def on_mount(self) -> None:
         """Say something from the start."""
         self._look()
 
     def refresh_names(self) -> None:
-        """The names of attributes have come."""
+        """The names of attributes have come; harmless when the parts are not there (any more)."""
         self._propose()
         self._show_caret()
 
@@ -127,7 +129,7 @@ class SelectorInput(Vertical):
             self._marked = (self._marked + (1 if what == "next" else -1)) % len(found)
             self._show_candidates()
             return True
-        line = self.query_one(_Line)
+        line = self._line
         chosen = found[self._marked]
         space = "" if chosen.endswith(("'", "(")) and not chosen.startswith("'") else " "
         line.replace(chosen + space, self._completion.start, line.cursor_position)
@@ -149,10 +151,10 @@ class SelectorInput(Vertical):
         self._colours.position = self.check.position
         self._propose()
         self.call_after_refresh(self._show_caret)  # the input must have scrolled first
-        self.query_one(_Line).refresh()
+        self._line.refresh()
 
     def _propose(self) -> None:
-        line = self.query_one(_Line)
+        line = self._line
         self._completion = complete(
             self.value[: line.cursor_position], self._names(), self._values_of
         )
@@ -160,7 +162,7 @@ class SelectorInput(Vertical):
         self._show_candidates()
 
     def _show_caret(self) -> None:
-        line = self.query_one(_Line)
+        line = self._line
         width = max(10, line.content_region.width)
         text = Text()
         if self.check.position >= 0:
@@ -176,7 +178,7 @@ class SelectorInput(Vertical):
                 text.append(f"  (not seen yet: {', '.join(map(one_line, unseen))})")
         else:
             text.append(f"\n{self.check.message}", "dim")
-        self.query_one("#caret", Static).update(text)
+        self._caret.update(text)
 
     def _show_candidates(self) -> None:
         found = self._completion.candidates
@@ -189,4 +191,4 @@ class SelectorInput(Vertical):
             text.append(fit(candidate, 50), "bold reverse" if marked else "").append(
                 f"{more}\n", "dim"
             )
-        self.query_one("#candidates", Static).update(text)
+        self._candidates.update(text)
