@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.experiment import json_option, quiet_option, show, show_nothing
+
 if TYPE_CHECKING:
     from sim.mass import Report
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 @click.option("--seconds", type=click.FloatRange(1, 3_600), default=40.0, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--replicas", type=click.IntRange(1, 16), help="Hosts of a virtual node (3).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+@quiet_option
 def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Kill a share of the nodes at one moment, or let them stand still, while events flow: what do
     the survivors still get, and how soon?
@@ -55,15 +57,6 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
     else:
         print_report(report)
     return 1 if report.twice or report.spurious else 0
-
-
-def show(stage: str, share: float) -> None:
-    """Progress."""
-    click.echo(f"{share:4.0%}  {stage}", err=True)
-
-
-def show_nothing(stage: str, share: float) -> None:
-    """No progress."""
 
 
 def print_report(report: Report) -> None:

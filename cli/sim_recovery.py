@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.experiment import json_option, out_option, quiet_option, report, show, show_nothing
+
 if TYPE_CHECKING:
     from sim.recovery.report import Report
 
@@ -47,13 +49,9 @@ def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> t
 @click.option("--times", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="The first of `times` seeds.")
 @click.option("--silent", is_flag=True, help="Machines die, too: nobody is told (a power cut).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for recovery.json and recovery.svg.",
-)
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+@out_option("recovery")
+@quiet_option
 def recovery(
     kills: tuple[str, ...],
     rates: tuple[float, ...],
@@ -73,41 +71,18 @@ def recovery(
     canopy sim recovery --kill primary --rate 2000 --times 30 --json
     canopy sim recovery --silent --out build/recovery
     """
-    import msgspec
-
+    from sim.recovery.picture import draw
     from sim.recovery.report import Plan, measure
     from sim.recovery.verdict import is_good
     from wire.codec import WireCodec
 
     plan = Plan(kills or KILLS, rates, **options)
-    report = measure(plan, WireCodec(), show_nothing if quiet else show)
-    text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-    if out is not None:
-        from sim.recovery.picture import draw
-
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "recovery.json").write_bytes(text + b"\n")
-        with (out / "recovery.svg").open("wb") as file:
-            draw(report, file)
-    if as_json:
-        click.echo(text.decode())
-    else:
-        print_report(report)
-        if out is not None:
-            click.echo(f"written to {out / 'recovery.json'} and .svg")
-    return 0 if all(map(is_good, report.rows)) else 1
+    found = measure(plan, WireCodec(), show_nothing if quiet else show)
+    report(found, "recovery", out, as_json, draw, print_report)
+    return 0 if all(map(is_good, found.rows)) else 1
 
 
-def show(what: str, share: float) -> None:
-    """Progress."""
-    click.echo(f"{share:4.0%}  {what}", err=True)
-
-
-def show_nothing(what: str, share: float) -> None:
-    """No progress."""
-
-
-def print_report(report: Report) -> None:
+def print_report(found: Report) -> None:
     """A table for a person."""
     from rich.console import Console
     from rich.table import Table
@@ -122,7 +97,7 @@ def print_report(report: Report) -> None:
         table.add_column(name, justify="left" if name == "lost" else "right")
     for name in ("events lost before, after", "twice", "spurious", "recovered"):
         table.add_column(name, justify="right")
-    for row in report.rows:
+    for row in found.rows:
         times = [row[n] for n in ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")]
         table.add_row(
             row["kill"],
@@ -135,5 +110,5 @@ def print_report(report: Report) -> None:
         )
     console = Console(highlight=False)
     console.print(table)
-    for line in report.not_measured:
+    for line in found.not_measured:
         console.print(f"not measured: {line}", markup=False)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.experiment import json_option, out_option, quiet_option, report, show
+
 if TYPE_CHECKING:
     from sim.lean.measure import Progress, RoutingPlan
     from sim.lean.report import Report, Spread
@@ -80,13 +82,9 @@ SHOW_EVERY = 2.0
 @click.option("--host-load", type=click.FloatRange(0.01), default=5.0, show_default=True)
 @click.option("--publishers", type=click.IntRange(0), default=0, help="How many nodes publish.")
 @click.option("--style", "styles", multiple=True, help="Only these, by name (repeatable).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for routing.json and routing.svg.",
-)
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+@out_option("routing")
+@quiet_option
 def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: Any) -> None:
     """Lay styles of routing side by side: messages, state and load of each.
 
@@ -99,28 +97,14 @@ def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: 
     canopy sim routing --fail 0.2 --out build/routing
     canopy sim routing --nodes 100000 --entries 500 --events 20000
     """
-    import msgspec
-
     from sim.lean.measure import measure
+    from sim.lean.picture import draw
 
     try:
-        report = measure(plan_of(**options), seed, None if quiet else show_progress())
+        found = measure(plan_of(**options), seed, None if quiet else seldom())
     except ValueError as error:
         raise click.UsageError(f"--style: {error}") from None
-    text = msgspec.json.format(msgspec.json.encode(report), indent=2)
-    if out is not None:
-        from sim.lean.picture import draw
-
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "routing.json").write_bytes(text + b"\n")
-        with (out / "routing.svg").open("wb") as file:
-            draw(report, file)
-    if as_json:
-        click.echo(text.decode())
-    else:
-        print_report(report)
-        if out is not None:
-            click.echo(f"written to {out / 'routing.json'} and .svg")
+    report(found, "routing", out, as_json, draw, print_report)
 
 
 def plan_of(
@@ -160,28 +144,28 @@ def plan_of(
     )
 
 
-def show_progress() -> Progress:
+def seldom() -> Progress:
     """Lines on standard error, one per stage and at most one per two seconds within it."""
     shown_at, shown = time.monotonic(), ""
 
-    def show(stage: str, share: float) -> None:
+    def told(stage: str, share: float) -> None:
         nonlocal shown_at, shown
         now = time.monotonic()
         if stage == shown and now - shown_at < SHOW_EVERY:
             return
         shown_at, shown = now, stage
-        click.echo(f"{share:4.0%}  {stage}", err=True)
+        show(stage, share)
 
-    return show
+    return told
 
 
-def print_report(report: Report) -> None:
+def print_report(found: Report) -> None:
     """Tables for a person."""
     from rich.console import Console
     from rich.table import Table
 
     rows: list[tuple[str, list[str]]] = []
-    styles = report.styles
+    styles = found.styles
 
     def row(name: str, values: list[str]) -> None:
         rows.append((name, values))
@@ -206,8 +190,8 @@ def print_report(report: Report) -> None:
     row("summaries, kB", [f"{s.summary_bytes / 1000:,.0f}" for s in styles])
     columns = {s.name: [values[n] for _, values in rows] for n, s in enumerate(styles)}
     console = Console(highlight=False)
-    interested = f"{report.interested_per_event:.2f} interested nodes per event"
-    console.print(f"seed {report.seed}, {interested}, {report.dead} nodes dead")
+    interested = f"{found.interested_per_event:.2f} interested nodes per event"
+    console.print(f"seed {found.seed}, {interested}, {found.dead} nodes dead")
     names = [name for name, _ in rows]
     for start in range(0, len(styles), 4):  # four styles are as wide as a terminal
         table = Table("", *(s.name for s in styles[start : start + 4]))

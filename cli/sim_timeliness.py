@@ -10,30 +10,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.sim_figure import changed
+from cli.experiment import (
+    changed,
+    json_option,
+    out_option,
+    quiet_option,
+    report,
+    seed_option,
+    set_option,
+    show,
+    show_nothing,
+)
 
 if TYPE_CHECKING:
-    from sim.timeliness.report import Series
+    from sim.timeliness.report import Series, Timeliness
 
 
 @click.command()
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for timeliness.json and timeliness.svg.",
-)
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="What everything follows from."
-)
-@click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another parameter, as it is called in the JSON: events=500, rates=[1000,4000].",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@out_option("timeliness")
+@seed_option
+@set_option
+@json_option
+@quiet_option
 def timeliness(
     out: Path | None, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
@@ -48,38 +46,24 @@ def timeliness(
     canopy sim timeliness --set rates=[2000,4000] --set matching=[10] --set events=500
     canopy sim timeliness --set replicas=2 --set processor.per_match=0.0005 --json
     """
-    import msgspec
-
     from sim.timeliness.experiment import experiment
+    from sim.timeliness.picture import draw
     from sim.timeliness.plan import TimelinessPlan
     from sim.timeliness.point import NotReadyError
     from wire.codec import WireCodec
 
     plan = changed(TimelinessPlan(), changes)
     try:
-        found = experiment(plan, seed, WireCodec(), None if quiet else show)
+        found = experiment(plan, seed, WireCodec(), show_nothing if quiet else show)
     except NotReadyError as error:
         raise click.ClickException(str(error)) from None
-    text = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    if out is not None:
-        from sim.timeliness.picture import draw
+    report(found, "timeliness", out, as_json, draw, print_report)
 
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "timeliness.json").write_bytes(text + b"\n")
-        with (out / "timeliness.svg").open("wb") as file:
-            draw(found, file)
-    if as_json:
-        click.echo(text.decode())
-        return
+
+def print_report(found: Timeliness) -> None:
+    """Tables for a person."""
     for series in found.series:
         print_series(series)
-    if out is not None:
-        click.echo(f"written to {out / 'timeliness.json'} and .svg")
-
-
-def show(stage: str, share: float) -> None:
-    """Progress."""
-    click.echo(f"{share:4.0%}  {stage}", err=True)
 
 
 def print_series(series: Series) -> None:
