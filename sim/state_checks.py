@@ -16,8 +16,10 @@ two places have to agree about is compared here, through the machines' public st
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
+from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.links.messages import BODY_MOST
 from overlay.links.outbox import OVERHEAD
@@ -49,8 +51,9 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
 
     `calm_since`: when the last primary began, who grants a full lease to everybody.
     """
-    ends = [s.ended for s in world.clients.subscriptions if s.ended is not None]
-    forgotten_at = max([calm_since, *ends]) + LEASES * world.settings.tree.lease
+    ends = {s.identity: s.ended for s in world.clients.subscriptions if s.ended is not None}
+    forgotten_at = max([calm_since, *ends.values()]) + LEASES * world.settings.tree.lease
+    over = {identity for identity, ended in ends.items() if ended < calm_since}
     violations: list[Violation] = []
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     owned = {
@@ -62,7 +65,7 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
     for attribute, (name, tree) in owned.items():
         violations += _check_hosts(attribute, name, tree, nodes)
         violations += _check_subscribers(
-            attribute, name, tree, nodes, lapsed=world.now > forgotten_at
+            attribute, name, tree, nodes, over, lapsed=world.now > forgotten_at
         )
     for node, machine in nodes.items():
         for attribute, id_ in machine.registrar.placed:
@@ -112,16 +115,25 @@ def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -
 
 
 def _check_subscribers(
-    attribute: str, name: str, owned: Any, nodes: dict[str, Any], lapsed: bool
+    attribute: str,
+    name: str,
+    owned: Any,
+    nodes: dict[str, Any],
+    over: Collection[str],
+    lapsed: bool,
 ) -> list[Violation]:
+    """`over`: subscriptions that ended before the last primary began. One that took the place of a
+    lost cluster may have an older log than the end's, and keep them until their leases end."""
     violations = []
+    forked = owned.tree.map.version[0] >= FORK
     for id_, registration in owned.tree.registrations.items():
         subscriber = nodes.get(registration.subscriber.id)
         if subscriber is not None and (attribute, id_) in subscriber.registrar.placed:
             continue
         incarnation = owned.tree.incarnations[id_]
         unsubscribed = subscriber is not None and subscriber.incarnation == incarnation
-        if unsubscribed or lapsed:
+        excused = forked and id_.rpartition("/")[0] in over
+        if (unsubscribed and not excused) or lapsed:
             text = f"{name} keeps {id_} in {attribute}, which {registration.subscriber.id} has not"
             violations.append(Violation("registration", text))
     return violations

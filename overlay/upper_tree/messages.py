@@ -90,10 +90,12 @@ class Unregistered(Message, frozen=True):
 
 class Renew(Message, frozen=True):
     """Leases of one subscriber with one cluster: per tree how many registrations it believes to
-    have and the CRC-32 of their sorted ids."""
+    have and the CRC-32 of their sorted ids. `unsure`: trees in which one is under way or ending.
+    In other trees it has nothing."""
 
     incarnation: int
     trees: tuple[tuple[str, int, int], ...]
+    unsure: tuple[str, ...] = ()
 
 
 class RenewRefused(Message, frozen=True):

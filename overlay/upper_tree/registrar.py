@@ -355,17 +355,19 @@ class Registrar(Machine):
             trees.setdefault(attribute, []).append(id_)
             if not placed.acknowledged:
                 unsure[attribute] = None
-        owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]]]] = {}
+        owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
         for attribute, ids in trees.items():
             owner = self.ring.owner(attribute_key(attribute))
             if owner is None:
                 self.ring.find(attribute_key(attribute))
             else:
-                claims = owners.setdefault(owner.primary.id, (owner.primary, []))[1]
-                if attribute not in unsure:
+                _, claims, doubtful = owners.setdefault(owner.primary.id, (owner.primary, [], []))
+                if attribute in unsure:
+                    doubtful.append(attribute)
+                else:
                     claims.append((attribute, len(ids), ids_digest(ids)))
-        for peer, claims in owners.values():
-            self.port.send(peer, Renew(self.incarnation, tuple(claims)))
+        for peer, claims, doubtful in owners.values():
+            self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful)))
         often = self.port.now < self._doubt_until
         if often:  # what nothing is claimed of has to be said
             said = [p for (name, _), p in self.placed.items() if name in unsure and p.acknowledged]

@@ -33,7 +33,7 @@ from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.compiled import boxes_of
 from overlay.upper_tree.events import BeliefEnded, LeasesOver, MapSettled
-from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
+from overlay.upper_tree.leases import Doubts, LeaseTable, registrations_of
 from overlay.upper_tree.messages import (
     Assign,
     BetterPivots,
@@ -72,6 +72,7 @@ class Registry(Machine):
         self.owner = owner
         self.beliefs = beliefs
         self.leases = LeaseTable(settings.tree.lease)
+        self.doubts = Doubts()
         self._sweep = Alarm(port, LeaseSweep())
         self._ended: deque[tuple[int, Peer, Unregistered]] = deque()
         """Answers that wait for the log, with the number of their entry."""
@@ -105,7 +106,9 @@ class Registry(Machine):
                 raise ProtocolError("a registration for somebody else")
             if not self.owner.owns(attribute):
                 foreign[attribute] = None
-            elif not self._is_known(registration):
+                continue
+            self.doubts.registered(sender.id, attribute, registration.id)
+            if not self._is_known(registration):
                 boxes = boxes_of(registration.selector)
                 pivot = None if message.final else self._better(attribute, boxes)
                 if pivot is None:
@@ -290,19 +293,26 @@ class Registry(Machine):
         else:
             self._ended.clear()
             self.leases.clear()
+            self.doubts.clear()
             self._sweep.cancel()
 
     def on_renew(self, sender: Peer, message: Renew) -> None:
         """All leases of one subscriber with this cluster, in one message; never logged."""
-        self.leases.touch(sender.id, message.incarnation, self.port.now)
+        named = [*(attribute for attribute, _, _ in message.trees), *message.unsure]
+        self.leases.touch(sender.id, message.incarnation, self.port.now, named)
         refused, foreign = [], []
         for attribute, count, digest in message.trees:
-            owned = self.owner.trees.get(attribute)
-            ids = () if owned is None else registrations_of(owned.tree, sender.id)
             if not self.owner.owns(attribute):
                 foreign.append(attribute)
-            elif (len(ids), ids_digest(ids)) != (count, digest):
+                continue
+            owned = self.owner.trees.get(attribute)
+            ids = () if owned is None else registrations_of(owned.tree, sender.id)
+            right, over = self.doubts.check(sender.id, attribute, ids, (count, digest))
+            if not right:
                 refused.append(attribute)
+            elif owned is not None and over:
+                self.port.count("registrations_disowned", len(over))
+                self.end(owned, over)
         self.owner.refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))

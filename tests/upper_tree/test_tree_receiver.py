@@ -9,7 +9,7 @@ from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.history import History
-from overlay.upper_tree.leases import LeaseTable, ids_digest, registrations_of
+from overlay.upper_tree.leases import Doubts, LeaseTable, ids_digest, registrations_of
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.receiver import Arrived, Receiver
@@ -235,6 +235,48 @@ def test_a_subscriber_that_was_never_heard_of_gets_a_full_term_first() -> None:
     assert leases.lapsed(tree, now=110.0) == ("s/0", "s/1", "t/0")
     leases.clear()
     assert leases.lapsed(tree, now=110.0) == ()
+
+
+def test_a_tree_that_renewals_do_not_name_for_a_term_is_not_renewed() -> None:
+    tree, leases = leased()
+    for now in (0.0, 4.0, 8.0, 12.0):
+        leases.touch("s", 2, now, ["y"])
+        leases.touch("t", 1, now, ["x", "y"])
+        assert "s/1" not in leases.lapsed(tree, now)
+        if now == 4.0:
+            leases.touch("s", 2, now, ["x"])  # for once it did
+            assert leases.lapsed(tree, now) == ("s/0",)
+    leases.touch("s", 2, 18.0, ["y"])
+    assert leases.lapsed(tree, now=18.0) == ("s/0", "s/1")
+
+
+def test_who_registers_may_have_something_in_any_tree() -> None:
+    tree, leases = leased()
+    leases.touch("s", 2, 0.0, ["y"])
+    leases.lapsed(tree, now=0.0)
+    leases.touch("s", 2, 11.0)
+    assert "s/1" not in leases.lapsed(tree, now=11.0)
+    leases.touch("s", 2, 12.0, ["y"])
+    assert "s/1" not in leases.lapsed(tree, now=12.0), "from then on a term again"
+
+
+def test_what_is_not_registered_again_after_a_wrong_claim_ends() -> None:
+    doubts, ids = Doubts(), ("s/0", "s/1", "s/2")
+    two = (2, ids_digest(["s/0", "s/2"]))
+    assert doubts.check("s", "x", ids, two) == (False, ())
+    assert doubts.check("s", "x", ids, two) == (False, ()), "it has not said what it has"
+    doubts.registered("s", "x", "s/0")
+    doubts.registered("s", "x", "s/2")
+    assert doubts.check("s", "x", ids, two) == (True, ("s/1",))
+    assert doubts.check("s", "x", ("s/0", "s/2"), two) == (True, ())
+
+
+def test_a_right_claim_ends_the_doubt() -> None:
+    doubts, ids = Doubts(), ("s/0", "s/1")
+    nothing, one = (0, ids_digest([])), (1, ids_digest(["s/0"]))
+    doubts.check("s", "x", ids, one)
+    assert doubts.check("s", "x", ids, (2, ids_digest(ids))) == (True, ())
+    assert doubts.check("s", "x", ids, nothing) == (False, ())
 
 
 def test_a_digest_tells_sets_apart_whatever_their_order() -> None:

@@ -382,6 +382,7 @@ def test_who_takes_the_place_of_a_lost_owner_is_told_what_was_registered_there()
     ((to, renewal),) = rig.port.sent_to(Renew)
     assert to == "p"
     assert renewal.trees == (("a", 1, ids_digest(["one/0"])),)
+    assert renewal.unsure == ("b",)
     assert ("p", ["two/0"]) in rig.registered()
     rig.port.sent.clear()
     rig.port.advance(DOUBT + RENEW_OFTEN)

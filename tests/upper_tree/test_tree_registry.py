@@ -264,7 +264,7 @@ def test_what_is_not_renewed_ends_and_what_is_renewed_stays() -> None:
     node.port.hear(Register(1, (registration("t/0", "x", "x > 1", other),)), other)
     for _ in range(4):
         node.port.advance(4)
-        node.port.hear(Renew(1, ()), S)
+        node.port.hear(Renew(1, (("x", 1, ids_digest(["s/0"])),)), S)
     assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
     assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", 1, ("t/0",)))]
     assert node.port.counts["leases_lapsed"] == 1
@@ -280,6 +280,23 @@ def test_a_renewal_that_claims_something_else_is_refused() -> None:
     no_tree = ("y", 1, ids_digest(["s/0"]))
     node.port.hear(Renew(1, (lost_one, no_tree)), S)
     assert node.port.take(RenewRefused) == [RenewRefused(("x", "y"))]
+
+
+def test_what_its_subscriber_has_not_ends_though_the_log_has_it() -> None:
+    node = owner(settings(tree={"lease": 8.0}))
+    made = ask_for(node, "s/0", "s/1")
+    mine = ("x", 1, ids_digest(["s/0"]))
+    node.port.hear(Renew(1, (mine,)), S)
+    assert node.port.take(RenewRefused) == [RenewRefused(("x",))]
+    node.port.hear(Register(1, (made[0],)), S)
+    node.port.hear(Renew(1, (mine,)), S)
+    assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+    for unsure in (("x",), ("x",), ("x",), (), (), (), ()):
+        node.port.advance(3)
+        assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+        node.port.hear(Renew(1, (), unsure), S)
+    node.port.advance(3)
+    assert list(node.owner.trees["x"].tree.registrations) == []
 
 
 def test_a_renewal_for_an_arc_that_moved_is_no_loss() -> None:
