@@ -27,6 +27,7 @@ from overlay.settings import Settings
 from wire import control
 from wire.codec import WireCodec
 from wire.framing import COMMAND_FRAMES, PREFIX
+from wire.outlet import Counters
 
 CLIENTS: Final = 8
 PUBLISHER: Final = CLIENTS + 1
@@ -127,12 +128,12 @@ class Bench:
         self.world.to_clients = self.server.reply
 
     def client(self, number: int) -> control.Client:
-        client = control.Client(number)
-        client.put = self.put  # type: ignore[method-assign]
+        client = control.Client(number, Counters())
+        client.outlet.put = self.put  # type: ignore[method-assign]
         return client
 
-    def put(self, frame: bytes) -> None:
-        self.sent += len(frame)
+    def put(self, data: bytes) -> None:
+        self.sent += len(data)
 
     def command(self, client: int, command: Command) -> None:
         self.node.command(client, command)

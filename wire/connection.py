@@ -2,8 +2,8 @@
 
 Costs decide the shape (issue 2, *Facts*): a `send_all` is 14 to 19 µs, a receive 9 to 12, a memory
 channel 8 to 13 per message. So the reader takes as much as there is and hands all its frames over
-in one call; the writer takes everything that the node's turn queued and sends it at once; between
-node and writer lies a plain list with a parking lot.
+in one call; what the node's turn queued leaves in one piece at the turn's end (wire/outlet.py), and
+only what the socket does not take at once is the writer's.
 
 A peer that does not read must not block us for ever: what waits is bounded, and each `send_all` of
 a bounded piece has a time-out. A send that was cut off leaves half a frame, so the connection is
@@ -20,12 +20,10 @@ import trio
 from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
 from wire.framing import NODE_FRAMES, FrameReader
+from wire.outlet import Counters, Outlet
 
 READ_SIZE: Final = 64 * 1024
 """Bytes asked for in one receive. Twice a frame of a busy link; larger ones were not faster."""
-
-PIECE: Final = 256 * 1024
-"""Bytes of one `send_all`: its time-out is for progress, not for a whole queue. Wild guess."""
 
 QUEUE_LIMIT: Final = 16 << 20
 """Bytes that wait in one connection. Links grant each other 4 MiB of credit
@@ -37,20 +35,6 @@ so that the failure detector, not this, decides about a slow peer. Wild guess.""
 
 LINGER: Final = 2.0
 """Seconds in which what was written before `close` may still leave. Wild guess."""
-
-
-class Counters:
-    """What the connections of one process have moved (shown in `canopy status` as ``wire_…``)."""
-
-    __slots__ = ("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends")
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.frames_in = 0
-        self.frames_out = 0
-        self.sends = 0
-        self.errors = 0
 
 
 class Connection:
@@ -77,24 +61,23 @@ class Connection:
         self._counters = counters
         self._on_frames = on_frames
         self._on_garbage = on_garbage
-        self._outbox: list[bytes] = []
-        self._waiting = 0  # bytes in the outbox
-        self._lot = trio.lowlevel.ParkingLot()
+        self._outlet = Outlet(counters)
         self._scope = trio.CancelScope()
         self._reason: str | None = None
 
     def write(self, frame: Frame) -> None:
-        """Queue a frame. Ends the connection if too much waits (the peer does not read)."""
+        """Queue a frame; `send_now` has to follow. Ends the connection if too much waits (the peer
+        does not read)."""
         if self.closing or self._reason is not None:
             return
-        data = NODE_FRAMES.encode(frame)
-        self._outbox.append(data)
-        self._waiting += len(data)
+        self._outlet.put(NODE_FRAMES.encode(frame))
         self._counters.frames_out += 1
-        if self._waiting > QUEUE_LIMIT:
-            self._fail(f"the peer does not read: {self._waiting} bytes wait")
-        else:
-            self._lot.unpark_all()
+        if self._outlet.waiting > QUEUE_LIMIT:
+            self._fail(f"the peer does not read: {self._outlet.waiting} bytes wait")
+
+    def send_now(self) -> None:
+        """The end of a turn: what was queued leaves."""
+        self._outlet.send_now()
 
     def close(self) -> None:
         """End it after what was written has left, at most `LINGER` seconds from now."""
@@ -102,7 +85,7 @@ class Connection:
         if not self._open:
             self._scope.cancel()
         self._scope.deadline = trio.current_time() + LINGER
-        self._lot.unpark_all()
+        self._outlet.wake()
 
     def _fail(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -110,11 +93,10 @@ class Connection:
 
     def _refuse(self, reason: str) -> None:
         """The peer sent what is no frame: tell it why (the writer still may), then end."""
-        self._outbox.append(NODE_FRAMES.encode(Bye(reason)))
-        self._waiting += len(self._outbox[-1])
+        self._outlet.put(NODE_FRAMES.encode(Bye(reason)))
         self._reason = self._reason or reason
         self._scope.deadline = trio.current_time() + LINGER
-        self._lot.unpark_all()
+        self._outlet.wake()
         if not self.closing:
             self._on_garbage(self.number, reason)
 
@@ -132,6 +114,7 @@ class Connection:
                 self._reason = connect_fault(error)
                 return None if self.closing else self._reason
             self._open = True
+            self._outlet.open(stream)
             try:
                 if not self.closing:
                     on_open(self.number)
@@ -139,6 +122,7 @@ class Connection:
                     nursery.start_soon(self._read, stream, nursery.cancel_scope)
                     nursery.start_soon(self._write, stream, nursery.cancel_scope)
             finally:
+                self._outlet.close()
                 await trio.aclose_forcefully(stream)
         return None if self.closing else self._reason or "the connection ended"
 
@@ -175,39 +159,21 @@ class Connection:
 
     async def _write(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
         while True:
-            if not self._outbox:
+            if not self._outlet:
                 if self.closing or self._reason is not None:
                     break
-                await self._lot.park()
+                await self._outlet.idle()
                 continue
-            piece = self._take()
             with trio.move_on_after(SEND_TIMEOUT) as sending:
                 try:
-                    await stream.send_all(piece)
+                    await self._outlet.drain(stream)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                     self._reason = self._reason or f"writing failed: {error.__cause__ or error}"
                     break
             if sending.cancelled_caught:
                 self._reason = self._reason or f"the peer took nothing for {SEND_TIMEOUT:g} s"
                 break
-            self._counters.sends += 1
-            self._counters.bytes_out += len(piece)
         scope.cancel()
-
-    def _take(self) -> bytes:
-        """Frames of the outbox in one piece, at most about `PIECE` bytes."""
-        if self._waiting <= PIECE:
-            piece = b"".join(self._outbox)
-            self._outbox.clear()
-        else:
-            size = count = 0
-            while count < len(self._outbox) and size < PIECE:
-                size += len(self._outbox[count])
-                count += 1
-            piece = b"".join(self._outbox[:count])
-            del self._outbox[:count]
-        self._waiting -= len(piece)
-        return piece
 
 
 def connect_fault(error: OSError | ValueError) -> str:

@@ -42,9 +42,10 @@ from wire.codec import array_header
 from wire.driver import TrioDriver
 from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from wire.log import Log
+from wire.outlet import Counters, Outlet
 
 READ_SIZE: Final = 256 * 1024  # bytes of one receive; a batch of 256 events has about 64 KiB
-PIECE: Final = 256 * 1024  # bytes of deliveries in one frame, and of one send; wild guess
+PIECE: Final = 256 * 1024  # bytes of deliveries in one frame; wild guess
 QUEUE_LIMIT: Final = 16 << 20  # bytes that wait for one client before deliveries drop; wild guess
 REQUESTS: Final = 64  # unanswered requests of one client; wild guess
 PUBLISHES: Final = 4  # unanswered publishes among them: enough to hide the reply's way. Wild guess
@@ -65,16 +66,15 @@ class Commands(Protocol):
 class Client:
     """One connection to the control socket."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, counters: Counters) -> None:
         self.number = number
         self.dropped = 0  # deliveries since it was last told
-        self.outbox: list[bytes] = []
-        self.waiting = 0  # bytes in the outbox
+        self.outlet = Outlet(counters)
+        self.packing = 0  # bytes in `fresh` and `gathered`
         self.unanswered: dict[int, bool] = {}  # request -> whether it is a publish
         self.publishes = 0
         self.fresh: list[bytes] = []  # encoded deliveries of this turn
         self.gathered: list[bytes] = []  # encoded events of this turn
-        self.ready = trio.lowlevel.ParkingLot()  # the writer waits here
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
 
     @property
@@ -96,22 +96,10 @@ class Client:
         if publish is not None and not self.full:
             self.room.unpark_all()
 
-    def put(self, frame: bytes) -> None:
-        """Queue a frame for the writer."""
-        self.outbox.append(frame)
-        self.waiting += len(frame)
-        self.ready.unpark_all()
-
-    def take(self) -> bytes:
-        """The next frames for the socket, in one piece."""
-        size = count = 0
-        while count < len(self.outbox) and size < PIECE:
-            size += len(self.outbox[count])
-            count += 1
-        piece = b"".join(self.outbox[:count])
-        del self.outbox[:count]
-        self.waiting -= size
-        return piece
+    @property
+    def waiting(self) -> int:
+        """Bytes that its socket has not taken."""
+        return self.outlet.waiting + self.packing
 
 
 class ControlServer:
@@ -137,7 +125,8 @@ class ControlServer:
         self._clients: dict[int, Client] = {}
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
-        self._touched: dict[int, Client] = {}  # clients with deliveries of this turn
+        self._counters = Counters()
+        self._touched: dict[int, Client] = {}  # clients for whom something was queued in this turn
         # Encoded in this turn, by the object's id; the object is kept, so the id stays its own.
         self._events: dict[int, tuple[Event, bytes]] = {}
         # Without the empty array at their ends:
@@ -164,7 +153,7 @@ class ControlServer:
 
     async def settle(self) -> None:
         """Wait until every client has got what waits for it."""
-        while any(client.outbox for client in self._clients.values()):
+        while any(client.outlet for client in self._clients.values()):
             await trio.sleep(0.01)
 
     # From the node (through the driver).
@@ -183,20 +172,29 @@ class ControlServer:
         if isinstance(reply, Status):
             reply = self.fill_status(reply)
         try:
-            found.put(REPLY_FRAMES.encode(reply))
+            frame = REPLY_FRAMES.encode(reply)
         except (ValueError, OverflowError) as error:
-            found.put(REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error))))
+            frame = REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error)))
+        self._put(found, frame)
         found.answered(reply.request)
 
     def flush(self) -> None:
-        """The end of a turn: send its deliveries together."""
+        """The end of a turn: what was queued leaves, its deliveries together."""
         if not self._touched:
             return
         for client in self._touched.values():
             self._pack(client, self._delivered, client.fresh)
             self._pack(client, self._gathered, client.gathered)
+            client.packing = 0
+            client.outlet.send_now()
+            if client.dropped:
+                client.outlet.wake()  # the writer tells it
         self._touched.clear()
         self._events.clear()
+
+    def _put(self, client: Client, frame: bytes) -> None:
+        client.outlet.put(frame)
+        self._touched[client.number] = client
 
     def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
         now = self._wall()
@@ -209,7 +207,7 @@ class ControlServer:
                 msgspec.structs.replace(found, latency_ms=(now - found.event.time) * 1000)
             )
             client.fresh.append(encoded)
-            client.waiting += len(encoded)
+            client.packing += len(encoded)
 
     def _gather(self, client: Client, events: tuple[Event, ...]) -> None:
         """An event for several clients is encoded once."""
@@ -224,7 +222,7 @@ class ControlServer:
                 known = encoded_events[id(event)] = (event, self._encode(event))
             encoded = known[1]
             client.gathered.append(encoded)
-            client.waiting += len(encoded)
+            client.packing += len(encoded)
 
     def _drop(self, client: Client, event: Event) -> None:
         if not client.dropped:
@@ -240,8 +238,7 @@ class ControlServer:
             size += len(encoded)
             if size >= PIECE or end == len(fresh):
                 body = array_header(end - start) + b"".join(fresh[start:end])
-                client.waiting -= size
-                client.put(REPLY_FRAMES.wrap(head + body))
+                client.outlet.put(REPLY_FRAMES.wrap(head + body))
                 start, size = end, 0
         fresh.clear()
 
@@ -253,7 +250,8 @@ class ControlServer:
             await trio.aclose_forcefully(stream)
             return
         self._last_number += 1
-        client = self._clients[self._last_number] = Client(self._last_number)
+        client = self._clients[self._last_number] = Client(self._last_number, self._counters)
+        client.outlet.open(stream)
         self._log.debug("client", client=client.number)
         try:
             async with trio.open_nursery() as nursery:
@@ -262,6 +260,7 @@ class ControlServer:
         finally:
             del self._clients[client.number]
             self._touched.pop(client.number, None)
+            client.outlet.close()
             await trio.aclose_forcefully(stream)
         self._commands.client_gone(client.number)
 
@@ -280,18 +279,20 @@ class ControlServer:
                 while client.full:
                     await client.room.park()
                 self._take(client, command)
+            self.flush()  # what was answered outside of a turn
         if reader.error is not None:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
-            client.put(REPLY_FRAMES.encode(Failed(NEWS, "usage", reader.error)))
+            self._put(client, REPLY_FRAMES.encode(Failed(NEWS, "usage", reader.error)))
+            self.flush()
             with trio.move_on_after(1.0):  # a moment for the writer to tell it
-                while client.outbox:
+                while client.outlet:
                     await trio.sleep(0.01)
         scope.cancel()
 
     def _take(self, client: Client, command: Command) -> None:
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
-            client.put(REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
+            self._put(client, REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
             return
         if isinstance(command, Publish):
             command = stamp(command, self._wall())
@@ -302,18 +303,18 @@ class ControlServer:
         self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         while True:
-            if not client.outbox:
+            if not client.outlet:
                 if client.dropped:
                     reason = (
                         f"{client.dropped} deliveries were dropped: this program reads too slowly"
                     )
                     client.dropped = 0
-                    client.put(REPLY_FRAMES.encode(Failed(NEWS, "overflow", reason)))
+                    client.outlet.put(REPLY_FRAMES.encode(Failed(NEWS, "overflow", reason)))
                     continue
-                await client.ready.park()
+                await client.outlet.idle()
                 continue
             try:
-                await stream.send_all(client.take())
+                await client.outlet.drain(stream)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()

@@ -5,8 +5,8 @@ handlers run to completion, queue what they have to say, and flush. Then, in thi
 
 1. what the node stored becomes durable,
 2. replies and deliveries of the turn go to the control clients, coalesced,
-3. the timer is set anew if the node's next deadline moved forward,
-4. and only when this task waits again do the connections' writers send the frames of the turn,
+3. the frames of the turn go to the peers,
+4. the timer is set anew if the node's next deadline moved forward,
 
 so that nothing leaves before what it promises is on disk (DESIGN.md, section 3). The methods that
 the node calls only queue and return; none calls back.
@@ -29,9 +29,10 @@ from overlay.links.messages import Frame
 from overlay.machine import Named
 from traces.writer import TraceWriter
 from wire.config import split_address
-from wire.connection import Connection, Counters
+from wire.connection import Connection
 from wire.folder import DataFolder
 from wire.log import Log
+from wire.outlet import Counters
 
 CONNECTIONS: Final = 4_096
 """Connections of one process, both directions; more are refused. Wild guess."""
@@ -120,6 +121,7 @@ class TrioDriver:
         self._node: NodeInputs | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
+        self._written: dict[int, Connection] = {}  # in this turn
         self._last_number = 0
         self._alarm = math.inf  # what the timer sleeps until
         self._timer = trio.lowlevel.ParkingLot()
@@ -138,6 +140,7 @@ class TrioDriver:
         found = self._connections.get(connection)
         if found is not None:  # else it ended, and `on_closed` is on its way
             found.write(frame)
+            self._written[connection] = found
 
     def close(self, connection: int, reason: str) -> None:
         """Close after what was written has left. No `on_closed` follows."""
@@ -202,6 +205,10 @@ class TrioDriver:
             self._folder.sync()
         for action in self.after_turn:
             action()
+        if self._written:
+            for connection in self._written.values():
+                connection.send_now()
+            self._written.clear()
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from overlay.links.messages import Ack, Batch, Bye, Frame
-from tests.support.wire_rig import PATIENCE, rig
+from tests.support.wire_rig import PATIENCE, Rig, rig
 from wire import connection as connection_module
 from wire import driver as driver_module
 from wire.folder import DataFolder
@@ -30,15 +30,24 @@ async def frames_until_closed(stream: trio.SocketStream) -> list[Frame]:
     return found
 
 
+def write(one: Rig, connection: int, *frames: Frame) -> None:
+    """A turn that writes these."""
+
+    def turn() -> None:
+        for frame in frames:
+            one.driver.write(connection, frame)
+
+    one.driver.turn(turn)
+
+
 async def test_two_drivers_exchange_frames_in_order() -> None:
     async with rig() as one, rig() as two:
         connection = one.driver.dial(two.address)
         await one.has("opened", connection)
         (_, accepted) = await two.has("accepted")
         sent = [Batch(n, 0, 0, 0, False, bytes([n % 256]) * (n * 37 % 5_000)) for n in range(500)]
-        for frame in sent:
-            one.driver.write(connection, frame)
-        two.driver.write(accepted, Ack(1, 2))
+        write(one, connection, *sent)
+        write(two, accepted, Ack(1, 2))
         with trio.fail_after(PATIENCE):
             while len(two.node.frames) < len(sent) or not one.node.frames:
                 await trio.sleep(0.005)
@@ -51,8 +60,7 @@ async def test_frames_of_a_turn_leave_and_arrive_together() -> None:
         connection = one.driver.dial(two.address)
         await one.has("opened", connection)
         await two.has("accepted")
-        for number in range(100):
-            one.driver.write(connection, Ack(number, 0))
+        write(one, connection, *[Ack(number, 0) for number in range(100)])
         with trio.fail_after(PATIENCE):
             while len(two.node.frames) < 100:
                 await trio.sleep(0.005)
@@ -64,11 +72,10 @@ async def test_what_was_written_before_close_still_leaves() -> None:
     async with rig() as one:
         stream = await one.dial()
         (_, connection) = await one.has("accepted")
-        one.driver.write(connection, Ack(0, 0))  # the first frame has a smaller limit
+        write(one, connection, Ack(0, 0))  # the first frame has a smaller limit
         body = b"x" * 900_000
-        for number in range(5):
-            one.driver.write(connection, Batch(number, 0, 0, 0, False, body))
-        one.driver.write(connection, Bye("enough"))
+        write(one, connection, *[Batch(number, 0, 0, 0, False, body) for number in range(5)])
+        write(one, connection, Bye("enough"))
         one.driver.close(connection, "enough")
         found = await frames_until_closed(stream)
         assert [type(frame) for frame in found] == [Ack] + [Batch] * 5 + [Bye]
@@ -82,8 +89,8 @@ async def test_after_close_nothing_of_the_connection_reaches_the_node() -> None:
     async with rig() as one:
         stream = await one.dial()
         (_, connection) = await one.has("accepted")
-        one.driver.write(connection, Ack(0, 0))
-        one.driver.write(connection, Batch(0, 0, 0, 0, False, b"x" * 1_000_000))
+        write(one, connection, Ack(0, 0))
+        write(one, connection, Batch(0, 0, 0, 0, False, b"x" * 1_000_000))
         one.driver.close(connection, "enough")
         await stream.send_all(NODE_FRAMES.encode(Ack(1, 2)) * 10)
         await frames_until_closed(stream)
@@ -164,7 +171,7 @@ async def test_a_peer_that_does_not_read_is_closed_and_bounded(
         (_, connection) = await one.has("accepted")
         with trio.fail_after(PATIENCE):
             while not any(found[0] == "closed" for found in one.node.inputs):
-                one.driver.write(connection, Batch(0, 0, 0, 0, False, b"x" * 500_000))
+                write(one, connection, Batch(0, 0, 0, 0, False, b"x" * 500_000))
                 await trio.sleep(0)
         found = await one.has("closed", connection)
         assert "does not read" in str(found[2])
@@ -175,8 +182,8 @@ async def test_a_send_that_stalls_has_a_time_out(monkeypatch: pytest.MonkeyPatch
     async with rig() as one:
         await one.dial()
         (_, connection) = await one.has("accepted")
-        for _ in range(12):  # more than the sockets' buffers hold
-            one.driver.write(connection, Batch(0, 0, 0, 0, False, b"x" * 1_000_000))
+        # More than the sockets' buffers hold:
+        write(one, connection, *[Batch(0, 0, 0, 0, False, b"x" * 1_000_000)] * 12)
         found = await one.has("closed", connection)
         assert "took nothing" in str(found[2])
 
