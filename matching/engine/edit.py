@@ -134,7 +134,7 @@ def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
     at = place % SEGMENT
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
     size = record_bytes(read64(h + H_STRIDE * 8))
-    old = read64(read64(table + T_RECORDS * 8) + at * size)
+    old = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
     # Whoever was here before left its bits: in the columns of its record, and maybe in others if
     # that is full.
     full, stale = True, 0
@@ -181,7 +181,8 @@ def _write_part(
 @kernel
 def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
     stride = read64(h + H_STRIDE * 8)
-    record = read64(table + T_RECORDS * 8) + at * record_bytes(stride)
+    size = record_bytes(stride)
+    record = read64(table + T_RECORDS * 8) + at * size
     exact = read64(table + T_EXACT * 8) + at * stride * 16
     columns, parts, last = ALL, 0, -1
     for number in range(read64(job + J_COUNT * 8)):
@@ -201,8 +202,8 @@ def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
     for part in range(parts, stride):
         _write_part(h, record, exact, part, NO_COLUMN, -TURN - 1, TURN)
     flags, label = read64(job + J_FLAGS * 8), read64(job + J_LABEL * 8)
-    write64(record + R_COLUMNS, columns)
-    write32(record + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
+    write64(record + size + R_COLUMNS, columns)
+    write32(record + size + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
     word, bit = (at >> 6) * 8, at & 63
     _set(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
     _set(read64(table + T_LIVE * 8) + word, bit, 1)
@@ -353,7 +354,8 @@ def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
     for number in range(len(places)):
         table = read64(h + H_TABLE * 8) + (places[number] // SEGMENT) * TABLE * 8
         at = places[number] % SEGMENT
-        columns = read64(read64(table + T_RECORDS * 8) + at * record_bytes(stride))
+        size = record_bytes(stride)
+        columns = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
         exact = read64(table + T_EXACT * 8) + at * stride * 16
         for part in range(stride):
             column = (columns >> (8 * part)) & 255

@@ -89,10 +89,13 @@ N_BLOCK = N_WITHOUT
     TABLE,
 ) = range(10)
 
-# A record: a byte for each part's column, the label with the flag for Python as its highest bit,
-# the lowest fine codes of all parts, 16 bits each, and the highest ones. The whole codes lie
-# elsewhere: they are looked at where fine codes are equal.
-R_COLUMNS, R_LABEL, R_LOWS = 0, 8, 12
+# A record: the lowest fine codes of all parts, 16 bits each, and the highest ones; at its end the
+# label with the flag for Python as its highest bit, and a byte for each part's column. Eight fine
+# codes are read at once however many there are, so nothing of that reaches beyond the record: the
+# next line of memory would have to be waited for (measured: *base* at a million, 134 microseconds
+# instead of 97). The whole codes lie elsewhere: they are looked at where fine codes are equal.
+R_LOWS = 0
+R_LABEL, R_COLUMNS = -12, -8  # from the end
 R_PYTHON = 31  # the bit
 LABELS = 2**R_PYTHON  # all labels are smaller
 # Bits of a fine code below the row's six: a place in its bucket.
@@ -140,7 +143,8 @@ class Segment:
             return self.memory[first + starts[number] :][: sizes[number]]
 
         part(T_TIGHT)[:] = 255  # empty words are dead
-        part(T_RECORDS).view(np.int64)[:: record_size(stride) // 8] = -1  # no columns yet
+        ends = slice((record_size(stride) + R_COLUMNS) // 8, None, record_size(stride) // 8)
+        part(T_RECORDS).view(np.int64)[ends] = -1  # no columns yet
         self.leaves = part(T_LEAVES).view(np.int32)
         """By place: whose subscription it is."""
 

@@ -49,6 +49,7 @@ from matching.engine.layout import (
     LINE,
     MISSING_ROW,
     NARROW,
+    R_COLUMNS,
     R_LABEL,
     R_LOWS,
     R_PYTHON,
@@ -156,6 +157,10 @@ def _summaries(h: int) -> int:
     segments, indexed = read64(h + H_SEGMENTS * 8), read64(h + H_INDEXED * 8)
     scratch, blocks = read64(h + H_LINE * 8), read64(h + H_ALIVE * 8)
     summary, pitch = read64(h + H_DEAD * 8), read64(h + H_PITCH * 8)
+    for column in range(indexed):
+        line = summary + read64(offsets + column * 8) // ROW * pitch
+        for segment in range(segments):
+            prefetch(line + segment * LINE)
     count = 0
     for segment in range(segments):
         table = tables + segment * TABLE * 8
@@ -202,7 +207,7 @@ def _compare(h: int, count: int) -> None:
     """Compare the edges' records with the event's codes; put those that pass where they go."""
     fines, edges = read64(h + H_FINE * 8), read64(h + H_EDGES * 8)
     stride = read64(h + H_STRIDE * 8)
-    parts = (1 << stride) - 1
+    parts, size = (1 << stride) - 1, record_bytes(stride)
     found, ask = read64(h + H_FOUND * 8), read64(h + H_ASK * 8)
     found_count, ask_count = read64(h + H_FOUND_COUNT * 8), read64(h + H_ASK_COUNT * 8)
     for number in range(min(RECORDS_AHEAD, count)):
@@ -211,7 +216,7 @@ def _compare(h: int, count: int) -> None:
         # Behind the last one are old ones, whose memory is still there.
         prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
         record = read64(edges + number * 16)
-        columns, label = read64(record), read32(record + R_LABEL)
+        columns, label = read64(record + size + R_COLUMNS), read32(record + size + R_LABEL)
         held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
         passes = (held & parts) == parts
         if passes and (held >> 8) & parts != parts:
