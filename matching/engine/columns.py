@@ -40,8 +40,8 @@ class Columns:
         widest = widths[len(widths) * 99 // 100] if widths else 1
         self.stride = layout.NARROW if widest <= layout.NARROW else layout.STRIDE
         """Parts of a record."""
-        self.bounds = aligned(max(1, self.indexed) * (ROWS - 1), np.int64)
-        """The first codes of rows 1, 2, …; int64[indexed * (ROWS - 1)]."""
+        self.bounds = aligned(max(1, self.indexed) * ROWS, np.int64)
+        """The first codes of rows 1, 2, … and the end of all; int64[indexed * ROWS]."""
         self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
         """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
         self._set_bounds(sample)
@@ -66,7 +66,7 @@ class Columns:
             if cut[0] == 2
         ]
         self.strings.spread(texts)
-        bounds = self.bounds.reshape(-1, ROWS - 1)
+        bounds = self.bounds.reshape(-1, ROWS)
         bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
         for name, column in self._of.items():
             cuts: list[int] = []
@@ -88,9 +88,9 @@ class Columns:
 
     def _set_shifts(self) -> None:
         """So many that the codes of a bucket fit into the bits there are for them."""
-        bounds, shifts = self.bounds.reshape(-1, ROWS - 1), self.shifts.reshape(-1, ROWS)
+        bounds, shifts = self.bounds.reshape(-1, ROWS), self.shifts.reshape(-1, ROWS)
         for column in range(self.indexed):
-            ends = [*bounds[column].tolist(), HIGHEST]
+            ends = bounds[column].tolist()
             for row in range(1, ROWS):
                 last = max(0, ends[row] - ends[row - 1] - 1)
                 shifts[column, row] = max(0, last.bit_length() - layout.FINE)

@@ -82,7 +82,7 @@ def spans(h: int, job: int) -> None:
         column = read64(job + (J_PARTS + part * 3) * 8)
         if column >= indexed:
             continue
-        of_column = bounds + column * (ROWS - 1) * 8
+        of_column = bounds + column * ROWS * 8
         first = row_of(of_column, read64(job + (J_PARTS + part * 3 + 1) * 8))
         last = row_of(of_column, read64(job + (J_PARTS + part * 3 + 2) * 8))
         rows = (ALL << first) & (ALL if last == ROWS - 1 else (1 << (last + 1)) - 1)
@@ -172,7 +172,7 @@ def _write_part(
         return
     first, last = 0, 0
     if column < read64(h + H_INDEXED * 8):
-        of_column = read64(h + H_BOUNDS * 8) + column * (ROWS - 1) * 8
+        of_column = read64(h + H_BOUNDS * 8) + column * ROWS * 8
         first, last = row_of(of_column, low), row_of(of_column, high)
     write16(lows, fine(h, column, first, low))
     write16(highs, fine(h, column, last, high))
@@ -360,6 +360,6 @@ def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
         for part in range(stride):
             column = (columns >> (8 * part)) & 255
             if column < indexed:
-                of_column = bounds + column * (ROWS - 1) * 8
+                of_column = bounds + column * ROWS * 8
                 low[number, column] = row_of(of_column, read64(exact + part * 16))
                 high[number, column] = row_of(of_column, read64(exact + part * 16 + 8))

@@ -45,7 +45,7 @@ NARROW = 5
     H_OFFSETS,  # address: byte offset of its row in each column, int64[INDEXED]
     H_BEFORE,  # address: of the row before, or of the same where that tells nothing; likewise
     H_BEHIND,  # address: of the row behind; likewise
-    H_BOUNDS,  # address: first codes of rows 1…, int64[indexed, ROWS - 1]
+    H_BOUNDS,  # address: first codes of rows 1…, int64[indexed, ROWS]
     H_SHIFTS,  # address: how many bits fine codes drop, int64[indexed, ROWS]
     H_TABLE,  # address: of each segment its addresses, int64[segments, TABLE]
     H_DEAD,  # address: the summaries, for each column and row a line for each segment

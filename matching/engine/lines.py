@@ -116,6 +116,23 @@ def line_load(typing: Any, address: Any) -> Any:
 
 
 @_instruction
+def line_reached(typing: Any, address: Any, code: Any) -> Any:
+    """How many of the eight integers at an address (a multiple of 64) are not above a number."""
+
+    def code_(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.inttoptr(args[0], VECTOR.as_pointer())
+        alike = ir.Constant(VECTOR, ir.Undefined)
+        for lane in range(8):
+            alike = builder.insert_element(alike, args[1], ir.Constant(ir.IntType(32), lane))
+        reached = builder.icmp_signed("<=", builder.load(place, align=BYTES), alike)
+        count = _llvm(builder, "llvm.ctpop.i8", ir.IntType(8), ir.IntType(8))
+        some = builder.call(count, [builder.bitcast(reached, ir.IntType(8))])
+        return builder.zext(some, WORD)
+
+    return types.int64(ADDRESS, types.int64), code_
+
+
+@_instruction
 def line_store(typing: Any, address: Any, line: Any) -> Any:
     """Write a line to an address that is a multiple of 64."""
 

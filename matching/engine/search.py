@@ -76,6 +76,7 @@ from matching.engine.lines import (
     line_none,
     line_not,
     line_or,
+    line_reached,
     line_store,
     line_words,
     lowest_bit,
@@ -99,12 +100,10 @@ TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they 
 @kernel
 def row_of(bounds: int, code: int) -> int:
     """How many of a column's bounds (an address) the code reaches: its row."""
+    # All of them are read: nothing has to be waited for in turn, as halving would.
     row = 0
-    step = ROWS // 2
-    while step:
-        if read64(bounds + (row + step - 1) * 8) <= code:
-            row += step
-        step >>= 1
+    for line in range(0, ROWS * 8, LINE):
+        row += line_reached(bounds + line, code)
     return row
 
 
@@ -115,7 +114,7 @@ def fine(h: int, column: int, row: int, code: int) -> int:
         return (code >> 48) + 2**15
     if row == MISSING_ROW:
         return 0
-    first = read64(read64(h + H_BOUNDS * 8) + (column * (ROWS - 1) + row - 1) * 8)
+    first = read64(read64(h + H_BOUNDS * 8) + (column * ROWS + row - 1) * 8)
     shift = read64(read64(h + H_SHIFTS * 8) + (column * ROWS + row) * 8)
     # The difference may need all 64 bits.
     place: Any = np.int64(np.uint64(code - first) >> np.uint64(shift))
@@ -139,7 +138,7 @@ def _rows(h: int) -> None:
         write64(codes + column * 8, code)
         row = 0
         if column < indexed:
-            row = row_of(bounds + column * (ROWS - 1) * 8, code)
+            row = row_of(bounds + column * ROWS * 8, code)
             here = column * ROWS + row
             # In the outermost rows no interval ends that a candidate could have.
             before = here if row == 0 else here - 1
