@@ -265,14 +265,17 @@ class Index(Generic[Key]):
 
         For who works with arrays: `key_of` tells whose a label is, until that key is taken out.
         """
+        labels = self._match_plain(attributes)
+        found = None
+        if self._fast is not None:
+            found, more = self._fast.match(attributes)
+            labels += more
+            if not labels:
+                return found
         import numpy as np
 
-        labels = self._match_plain(attributes)
-        if self._fast is None:
-            return np.array(labels, np.uint32)
-        found, more = self._fast.match(attributes)
-        labels += more
-        return np.concatenate([found, np.array(labels, np.uint32)]) if labels else found
+        others = np.array(labels, np.uint32)
+        return others if found is None else np.concatenate([found, others])
 
     @property
     def is_fast(self) -> bool:

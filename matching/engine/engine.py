@@ -90,7 +90,7 @@ class Engine:
         header[layout.H_SEGMENTS] = len(self._segments)
         header[layout.H_STRIDE] = self._stride
         header[layout.H_PITCH] = self._pitch * layout.LINE
-        header[layout.H_VALUES] = self._columns.event.buffer_info()[0]
+        header[layout.H_EVENT] = self._columns.event.buffer_info()[0]
         header[layout.H_JOB] = self._job.buffer_info()[0]
         for field, block in (
             (layout.H_CODES, self._codes),

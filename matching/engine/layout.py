@@ -33,13 +33,17 @@ NO_COLUMN = 255
 STRIDE = 8
 NARROW = 5
 
+# An event: of each column the slot of its value, and the slots: a number's bits, or another value's
+# code turned alike; -1 is no value.
+E_SLOTS, E_VALUES = 0, COLUMNS
+
 # The header: what is where, for the kernels.
 (
     H_COLUMNS,  # how many columns have values
     H_INDEXED,  # how many of them have rows; the first ones
     H_SEGMENTS,
     H_STRIDE,  # parts of a record
-    H_VALUES,  # address: the event, int64[COLUMNS]; a number's bits, else a code turned alike
+    H_EVENT,  # address: the address of the event
     H_CODES,  # address: its codes, int64[COLUMNS + 1]
     H_FINE,  # address: its fine codes, int32[COLUMNS + 1]
     H_OFFSETS,  # address: byte offset of its row in each column, int64[INDEXED]

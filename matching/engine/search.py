@@ -20,6 +20,8 @@ import numpy as np
 from matching.engine.layout import (
     BLOCK,
     BLOCKS,
+    E_SLOTS,
+    E_VALUES,
     EDGES,
     FINE,
     H_ALIVE,
@@ -33,6 +35,7 @@ from matching.engine.layout import (
     H_DEAD,
     H_DENSE,
     H_EDGES,
+    H_EVENT,
     H_FINE,
     H_FOUND,
     H_FOUND_COUNT,
@@ -44,7 +47,6 @@ from matching.engine.layout import (
     H_SHIFTS,
     H_STRIDE,
     H_TABLE,
-    H_VALUES,
     LABELS,
     LINE,
     MISSING_ROW,
@@ -124,14 +126,16 @@ def fine(h: int, column: int, row: int, code: int) -> int:
 @kernel
 def _rows(h: int) -> None:
     """The event's codes, and where each column's row begins; takes the event away."""
-    values, codes = read64(h + H_VALUES * 8), read64(h + H_CODES * 8)
+    event, codes = read64(read64(h + H_EVENT * 8)), read64(h + H_CODES * 8)
+    values = event + E_VALUES * 8
     fines = read64(h + H_FINE * 8)
     indexed = read64(h + H_INDEXED * 8)
     bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
     for column in range(read64(h + H_COLUMNS * 8)):
-        bits = read64(values + column * 8)
-        write64(values + column * 8, -1)
+        value = values + read64(event + (E_SLOTS + column) * 8) * 8
+        bits = read64(value)
+        write64(value, -1)
         if bits == -TURN - 1:  # the negative zero
             bits = 0
         code = bits if bits >= 0 else bits ^ TURN
