@@ -50,7 +50,7 @@ class Shape:
                 return False
         try:
             self._pack(self.memory, layout.E_VALUES * 8, *attributes.values())
-        except OverflowError:  # an integer beyond the floats
+        except struct.error:  # an integer beyond the floats
             return False
         return True
 
@@ -163,7 +163,7 @@ class Columns:
             if kind is float or kind is int:
                 try:
                     numbers[column] = value  # type: ignore[assignment]
-                except OverflowError:  # an integer beyond the floats: no event's, but no fault
+                except ValueError:  # an integer beyond the floats: no event's, but no fault
                     numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
             elif kind is str:
                 raw[column] = self.strings.code(value)  # type: ignore[arg-type]

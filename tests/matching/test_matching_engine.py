@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
-from matching.engine import layout, search
+from matching.engine import columns, layout, search
 from matching.engine.codes import EXACT, MISSING, Coder, Strings, number_code
 from matching.engine.engine import Engine
 from matching.expression import Expression
@@ -149,6 +149,42 @@ def test_integers_beyond_the_floats_are_exact() -> None:
         expected = [k for k, n in enumerate(numbers) if value == n]
         expected += [~k for k, n in enumerate(numbers) if value > n]
         assert sorted(index.match({"x": value})) == sorted(expected)
+
+
+def test_events_of_one_shape_and_what_is_odd_among_them() -> None:
+    """Written at once from the third on; what is no number, and new columns, come in between."""
+    index: Index[int] = Index(1)
+    predicates = [attr("x") > 1, attr("y") <= 2, attr("x") == "a", attr("y") == True]  # noqa: E712
+    for key, predicate in enumerate(predicates):
+        index.add(key, predicate)
+    odd: list[Any] = ["a", True, False, 10**400, -(10**400), None, 1, -0.0, 2.5]
+    for number, value in enumerate(odd * 2):
+        if number == len(odd):
+            predicates += [attr("z") < 0, attr("w") == 3]
+            for key in (4, 5):
+                index.add(key, predicates[key])
+        for event in (
+            {"z": -1.0, "x": 2.0, "w": 3, "y": 1},
+            {"z": -1.0, "x": 0.0, "w": 3, "y": 1},
+            {"z": -1.0, "x": 2.0, "w": 3, "y": value},
+            {"z": value, "x": value, "w": 3, "y": 7},
+            {"w": 3.0, "y": 7},
+            {"y": 7, "w": 3.0},
+        ):
+            expected = [key for key, predicate in enumerate(predicates) if predicate.matches(event)]
+            assert index.match(event) == expected
+
+
+def test_shapes_are_remembered_within_bounds() -> None:
+    index: Index[int] = Index(1)
+    for key in range(20):
+        index.add(key, attr(f"x{key}") > key)
+    for number in range(2 * columns.SHAPES):
+        names = [f"x{number % 20}", f"u{number}"]
+        for _ in range(3):
+            assert index.match(dict.fromkeys(names, 30.0)) == [number % 20]
+    assert index._fast is not None
+    assert len(index._fast._columns._shapes) == columns.SHAPES
 
 
 def test_more_attributes_than_columns() -> None:

@@ -17,6 +17,7 @@ from matching.engine.lines import (
     line_emit,
     line_load,
     line_not,
+    line_reached,
     line_store,
     line_words,
 )
@@ -44,6 +45,18 @@ def test_a_line_is_counted_and_emitted(density: float) -> None:
     assert bool(some) == bool(bits.any())
     assert (out[:emitted] == labels[bits > 0]).all()
     assert (inverse == ~line).all()
+
+
+@kernel
+def _reached(line: int, code: int) -> int:
+    return line_reached(line, code)
+
+
+@pytest.mark.parametrize("code", [-(2**63), -4, -3, 0, 6, 7, 2**63 - 1])
+def test_integers_that_a_code_reaches_are_counted(code: int) -> None:
+    line = aligned(8, np.int64)
+    line[:] = [-(2**63), -3, 0, 0, 7, 2**40, 2**63 - 2, 2**63 - 1]
+    assert _reached(line.ctypes.data, code) == (line <= code).sum()
 
 
 @kernel
