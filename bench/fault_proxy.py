@@ -106,10 +106,10 @@ class Pair:
 class Entrance:
     """Where one node is reached."""
 
-    def __init__(self, name: str, target: Address) -> None:
+    def __init__(self, name: str, target: Address, address: Address) -> None:
         self.name = name
         self.target = target
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(address)
         self.address: Address = self.listener.getsockname()
         self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.datagrams.bind(self.address)
@@ -149,10 +149,12 @@ class FaultProxy:
         self._bell.close()
         self._ear.close()
 
-    def enter(self, name: str, port: int) -> str:
-        """An entrance for the node that listens on `port`; the address to advertise."""
+    def enter(self, name: str, port: int, entrance: str = "") -> str:
+        """An entrance for the node that listens on `port`; the address to advertise. `entrance`:
+        the one that it had before it left; else any."""
+        address = ("127.0.0.1", int(entrance.rpartition(":")[2] or 0))
         with self._lock:
-            made = self.entrances[name] = Entrance(name, ("127.0.0.1", port))
+            made = self.entrances[name] = Entrance(name, ("127.0.0.1", port), address)
         self._ring()
         return f"127.0.0.1:{made.address[1]}"
 

@@ -38,10 +38,6 @@ SOON = 1.0
 REST = 20.0
 """Seconds after the last event: longer than any retry or lease."""
 
-FORGOTTEN = "it has forgotten the session"
-"""The reason for the end of a link that nobody took for a death: the other side answers, but knows
-of no session, since it was this side that stood still for long."""
-
 Progress = Callable[[str, float], None]
 
 
@@ -226,7 +222,6 @@ class Failure:
                 if record.time >= failed_at
                 and record.kind == "link"
                 and record.fields["reason"].startswith("down:")
-                and not record.fields["reason"].endswith(FORGOTTEN)
                 and names.get(record.fields["peer"]) in up
             }
         )

@@ -20,6 +20,7 @@ from overlay.links.events import (
     REFUSED,
     Codec,
     Connection,
+    End,
     LinkDown,
     SeedFailed,
     SeedReached,
@@ -178,7 +179,7 @@ class Connections:
             self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
         session.refusals = session.refusals + 1 if reason == REFUSED else 0
         if session.refusals >= REFUSALS:
-            self._close_session(session, reason, left=False)
+            self._close_session(session, reason, left=False, end=End.GONE)
             return
         session.back_off(now, self._rng, self._faults.until(session.peer.id))
         self._arm(session)
@@ -280,7 +281,9 @@ class Connections:
                 seed.is_reached = False
                 self._look_within(seed, SEED_REST)
 
-    def _close_session(self, session: Session, reason: str, left: bool) -> None:
+    def _close_session(
+        self, session: Session, reason: str, left: bool, end: End = End.UNHEARD
+    ) -> None:
         """M5's CLOSED: report what may be lost, forget."""
         if session.state is State.CLOSED:
             return
@@ -290,15 +293,18 @@ class Connections:
         self._alarms.cancel(session)
         del self._sessions[session.peer.id]
         self._dirty.pop(session.peer.id, None)
-        self._report_down(session, reason, left)
+        self._report_down(session, reason, left, end)
         self._seek_again(session.peer.id)
 
-    def _report_down(self, session: Session, reason: str, left: bool) -> None:
+    def _report_down(
+        self, session: Session, reason: str, left: bool, end: End = End.UNHEARD
+    ) -> None:
         for seed in self._seeds.values():
             if not seed.is_reached and seed.wire is None:
                 self._look_within(seed, self._seed_retry_most)
-        self._trace("link", peer=session.peer.id, reason=f"down: {reason}")
-        self._emit(LinkDown(session.peer, reason, left, session.outbox.lost()))
+        what = "anew" if end is End.ALIVE else "down"
+        self._trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
+        self._emit(LinkDown(session.peer, reason, left, session.outbox.lost(), end))
 
     def _arm(self, session: Session) -> None:
         self._alarms.set(session, session.next_alarm(session.peer.id in self._pins))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Final, Protocol
 
 from overlay.links.messages import Frame
@@ -17,6 +18,14 @@ REFUSED: Final = "connection refused"
 was never there, while its machine answers."""
 
 
+class End(Enum):
+    """What the end of a session says of the peer."""
+
+    UNHEARD = auto()  # silent, or nobody answers where it is, or it broke the protocol
+    GONE = auto()  # nobody listens where it is, or another node does: its process ended
+    ALIVE = auto()  # it speaks, but has begun anew: it had given this side up, or restarted
+
+
 class LinkUp(LocalEvent, frozen=True):
     """A session with `peer` is CONNECTED; `fresh` if it is a new session (the peer may be new
     or restarted and knows nothing of what was said before)."""
@@ -26,7 +35,7 @@ class LinkUp(LocalEvent, frozen=True):
 
 
 class LinkDown(LocalEvent, frozen=True):
-    """The session with `peer` is CLOSED: it is silent, refused us, or left (`left`).
+    """The session with `peer` is over, as `end` says; or the peer `left`.
 
     `lost` are messages that were queued or not acknowledged: they may or may not have arrived.
     """
@@ -35,6 +44,7 @@ class LinkDown(LocalEvent, frozen=True):
     reason: str
     left: bool
     lost: tuple[Message, ...] = ()
+    end: End = End.UNHEARD
 
 
 class SeedReached(LocalEvent, frozen=True):

@@ -22,7 +22,7 @@ Welcome with session 0, a name. It may then say Hello to that node on the same c
 from __future__ import annotations
 
 from overlay.links.connections import Connections
-from overlay.links.events import Connection, LinkUp, SeedFailed
+from overlay.links.events import Connection, End, LinkUp, SeedFailed
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.links.session import Session, Stage, State, Wire
 from overlay.machine import Message, Peer, ProtocolError
@@ -174,7 +174,7 @@ class Handshake(Connections):
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
                     unsent = session.outbox.take_unsent()
-                self._close_session(session, reason, left=False)
+                self._close_session(session, reason, left=False, end=End.ALIVE)
                 session = None
             elif hello.dials <= session.their_dials:
                 return None
@@ -239,7 +239,7 @@ class Handshake(Connections):
             restarted = welcome.incarnation != session.their_incarnation
             reason = "it restarted" if restarted else "it has forgotten the session"
             unsent = [] if restarted else session.outbox.take_unsent()
-            self._report_down(session, reason, left=False)
+            self._report_down(session, reason, left=False, end=End.ALIVE)
             session.begin_anew(session.number)
             for encoded, message in unsent:
                 session.outbox.offer(encoded, message)
@@ -254,7 +254,7 @@ class Handshake(Connections):
         if expected is not None:
             expected.wire = None
             there = f"{peer.id} is at {expected.peer.address}"
-            self._close_session(expected, there, left=False)
+            self._close_session(expected, there, left=False, end=End.GONE)
         if seed is not None:
             seed.wire = None
             seed.peer = peer.id

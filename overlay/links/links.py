@@ -193,6 +193,9 @@ class Links(Handshake):
     def on_tick(self) -> None:
         """Do what has fallen due. Calling too early or twice does no harm."""
         now = self._clock()
+        due = self._alarms.deadline()
+        if due is not None and now - due >= self._settings.heartbeat:
+            self._doubt_itself(now - due, now)
         while self._acks and self._acks[0][0] <= now:
             session = self._acks.popleft()[1]
             session.ack_timed = False
@@ -284,6 +287,14 @@ class Links(Handshake):
         self._trace("drop", peer=peer.id, reason=f"{type(message).__name__}: {reason}", size=size)
 
     # What falls due
+
+    def _doubt_itself(self, late: float, now: float) -> None:
+        """This node stood still (P3, Lifeguard): whom it did not hear meanwhile may have spoken."""
+        self._count("stood_still", 1)
+        for session in self._sessions.values():
+            session.excuse(late, now)
+        for wire in self._wires.values():
+            wire.give_up += late
 
     def _on_session_alarm(self, session: Session, now: float) -> None:
         if session.state is State.CONNECTING:

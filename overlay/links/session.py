@@ -200,6 +200,11 @@ class Session(Alarmed):
         """From now on silence counts. (Before, nobody was asked and nobody had to answer.)"""
         self.heard = now
 
+    def excuse(self, seconds: float, now: float) -> None:
+        """So much of the silence was ours."""
+        self.heard = min(self.heard + seconds, now)
+        self.since = min(self.since + seconds, now)
+
     def is_missed(self, is_pinned: bool) -> bool:
         """Whether silence counts: the link is watched, or something has not arrived yet."""
         return is_pinned or not self.outbox.is_empty

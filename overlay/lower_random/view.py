@@ -17,7 +17,7 @@ Each exchange carries access points (C2) and hints at the ring, too.
 
 from __future__ import annotations
 
-from overlay.links.events import LinkDown, LinkUp, SeedReached
+from overlay.links.events import End, LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.buried import Buried
 from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHeard
@@ -235,8 +235,11 @@ class View(Machine):
             self._shuffle_with(event.peer)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Contact failed: out of the view."""
-        self.forget(event.peer.id)
+        """Contact failed: out of the view. Who lives stays; what was asked of it may be lost."""
+        if event.end is End.ALIVE:
+            self._asked.pop(event.peer.id, None)
+        else:
+            self.forget(event.peer.id)
 
     # Ways into the ring
 

@@ -12,14 +12,13 @@ acknowledged (the link's own acknowledgement, which follows the delegate's turn)
 with the sender, who spreads it anew. What a delegate cannot bring to its destination it gives back
 to the host, who tries for itself, as it would have done at first. A link can be broken while both
 its ends live (P3): what the host cannot bring goes to a *helper*, any other node, as if that were a
-delegate. If the helper cannot reach the node either, the host tries again itself, and gives up when
-nothing was heard of the node for `AGAIN` seconds, or at once where nobody listens any more.
+delegate. If the helper cannot reach the node either, the host tries again itself, for some time
+(detours.py); it gives up at once where nobody listens any more, or another node does.
 The interested node removes what comes twice.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,25 +26,17 @@ import msgspec
 
 from matching import Interval
 from overlay.client import Event
-from overlay.links.events import REFUSED, LinkDown, LinkUp
+from overlay.links.events import End, LinkDown, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.copies import Copies
+from overlay.upper_tree.detours import Detours
 from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
 SHARE_MOST = 2_000
 """Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
 a larger share gets the event more than once."""
-
-
-AGAIN = 18.0
-"""Seconds that deliveries to a node are sent again since its link was lost and no other came up:
-three times as long as a silent link is waited for. Wild guess."""
-
-LOST_MOST = 4_096
-"""Nodes for which it is remembered since when their links are lost: those that were lost first are
-forgotten, and so tried somewhat longer. As many as there may be links."""
 
 
 class Delegated(LocalEvent, frozen=True):
@@ -166,9 +157,7 @@ class Delegation(Machine):
         broken link."""
         super().__init__(port)
         self.copies = copies
-        self.others = others
-        self._lost: OrderedDict[NodeId, float] = OrderedDict()
-        """Nodes whose link was lost and has not come up since, and since when."""
+        self.detours = Detours(port, others)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -185,9 +174,9 @@ class Delegation(Machine):
         self._pass_on(message, message.hop, message.host or event.sender)
 
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
-        """A delegate could not reach this node; we try, unless we could not either for long."""
+        """A delegate could not reach this node; we try, unless nobody could for long."""
         self.port.count("deliveries_given_back", len(message.events))
-        if message.peer.id in self._lost and not self._is_worth_trying(message.peer.id):
+        if not self.detours.gave_back(message.peer.id, sender.id):
             self.port.count("deliveries_given_up", len(message.events))
             return
         deliveries = Deliveries(self.port, self.copies, message.hop)
@@ -202,9 +191,11 @@ class Delegation(Machine):
         deliveries = [message for message in event.lost if isinstance(message, Deliver)]
         if not deliveries:
             return
-        gone = event.left or event.reason == REFUSED  # nobody listens there: its process died
-        helper = None if gone else self._helper(event.peer.id)
-        again = not gone and self._is_worth_trying(event.peer.id)
+        gone = event.left or event.end is End.GONE
+        if not gone:
+            self.detours.lose(event.peer.id)
+        helper = None if gone else self.detours.helper(event.peer.id)
+        again = not gone and self.detours.is_fresh(event.peer.id)
         for message in deliveries:
             if message.onward:
                 self.port.count("deliveries_spread_anew", len(message.events))
@@ -232,28 +223,9 @@ class Delegation(Machine):
             else:
                 self.port.count("deliveries_given_up", len(message.events))
 
-    def _helper(self, node: NodeId) -> Peer | None:
-        """Somebody else, whose link is not known to be lost."""
-        fit = [
-            peer
-            for peer in self.others()
-            if peer.id not in (node, self.port.me.id) and peer.id not in self._lost
-        ]
-        return self.port.rng.choice(fit) if fit else None
-
     def on_link_up(self, event: LinkUp) -> None:
         """It lives."""
-        self._lost.pop(event.peer.id, None)
-
-    def _is_worth_trying(self, node: NodeId) -> bool:
-        """Whether a node whose link was lost may still be there."""
-        since = self._lost.setdefault(node, self.port.now)
-        while len(self._lost) > LOST_MOST:
-            self._lost.popitem(last=False)
-        if self.port.now - since < AGAIN:
-            return True
-        del self._lost[node]
-        return False
+        self.detours.find(event.peer.id)
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
         deliveries = Deliveries(self.port, self.copies, hop, host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from overlay.links.events import End
 from overlay.links.messages import Ack
 from tests.support.wires import Host, Note, World
 
@@ -132,3 +133,56 @@ def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
     world.run(50.5)
     assert states(b) == [("a", "CONNECTED")]
     assert len(b.dialled) == 0
+
+
+def test_a_node_that_stood_still_takes_nobody_for_dead() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    for one, other in ((a, b), (b, a)):
+        one.links.pin(other.peer.id)
+        one.send(other, 1)
+    world.run(1.0)
+    world.now += 5.5  # a stands still, and its clock comes before what b has said meanwhile
+    a.links.on_tick()
+    world.run(10.0)
+    assert not a.downs() + b.downs()
+
+
+def test_silence_goes_on_to_count_after_standing_still() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.pin("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    world.now += 4.0
+    world.run(4.0)
+    assert not a.downs()
+    world.run(3.0)
+    [down] = a.downs()
+    assert (down.end, "silent" in down.reason) == (End.UNHEARD, True)
+
+
+def test_a_peer_that_begins_anew_lives() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b)
+    again = world.host("b", incarnation=2)
+    again.send(a, 2)
+    world.run(3.0)
+    [down] = a.downs()
+    assert (down.end, down.reason) == (End.ALIVE, "it restarted")
+
+
+def test_a_process_that_is_not_there_any_more_is_gone() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.kill(b)
+    world.run(3.0)
+    a.send(b, 2)
+    world.run(3.0)
+    assert {down.end for down in a.downs()} == {End.GONE}

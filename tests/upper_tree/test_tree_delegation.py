@@ -6,11 +6,11 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.client import Event
-from overlay.links.events import REFUSED, LinkDown, LinkUp
+from overlay.links.events import End, LinkDown, LinkUp
 from overlay.links.messages import BODY_MOST
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree import delegation
+from overlay.upper_tree import delegation, detours
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.delegation import Delegation, Deliveries, Recipient
 from overlay.upper_tree.history import History
@@ -191,7 +191,7 @@ def test_what_a_lost_link_did_not_carry_is_sent_again() -> None:
 
 def test_around_a_broken_link_a_helper_brings_it() -> None:
     rig = Rig(2)
-    rig.delegation.others = lambda: (peer("s1"),)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     rig.net.cut("h", "s0")
     assert rig.delegates() == {"s1": ["s0"]}
@@ -200,14 +200,54 @@ def test_around_a_broken_link_a_helper_brings_it() -> None:
     assert rig.host.port.counts["deliveries_relayed"] == 1
 
 
-def test_a_node_where_nobody_listens_is_given_up_at_once() -> None:
+def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
+    rig = Rig(20, settings(tree={"fan_out": 30}))
+    rig.delegation.detours.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
+    rig.publish(event(1, x=5))
+    rig.net.flush()
+    del rig.net.nodes["s0"]
+    rig.publish(event(2, x=5))
+    began = rig.host.port.now
+    for _ in range(100):
+        for name in rig.net.nodes:
+            if rig.net.links.get((name, "s0")):
+                rig.net.cut(name, "s0")
+        if not rig.net.busy():
+            break
+        for link in [link for link in rig.net.busy() if link[1] != "s0"]:
+            rig.net.deliver(link)
+        rig.net.advance(1.0)
+    else:
+        raise AssertionError("it goes round for ever")
+    assert rig.host.port.now - began > detours.AGAIN / 2, "it was tried for some time"
+    assert rig.host.port.counts["deliveries_given_up"] == 1
+
+
+def test_while_one_helper_reaches_a_node_it_is_not_given_up() -> None:
+    rig = Rig(3)
+    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
+    for number in range(1, 41):
+        rig.publish(event(number, x=5))
+        while rig.net.busy():
+            for name in ("h", "s1"):
+                if rig.net.links.get((name, "s0")):
+                    rig.net.cut(name, "s0")
+            if rig.net.busy():
+                rig.net.deliver(rig.net.busy()[0])
+        rig.net.advance(5.0)
+        rig.host.lease()
+    assert sorted(rig.nodes[0].events) == list(range(1, 41))
+    assert "deliveries_given_up" not in rig.host.port.counts
+
+
+def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
     rig = Rig(2)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     lost = tuple(rig.net.links.pop(("h", "s0")))
-    rig.host.port.hear(LinkDown(peer("s0"), REFUSED, False, lost))
+    rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, End.GONE))
     rig.net.flush()
     assert rig.host.port.counts["deliveries_given_up"] == 1
-    assert rig.reached() == [[], [1]]
 
 
 def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
@@ -217,7 +257,7 @@ def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
     for again in range(3):
         rig.net.cut("h", "s0")
         assert port.counts["deliveries_sent_again"] == again + 1
-        port.now += delegation.AGAIN / 3
+        port.now += detours.AGAIN / 3
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert port.counts["deliveries_given_up"] == 1
@@ -230,7 +270,7 @@ def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
     rig.publish(event(1, x=5))
     rig.net.cut("h", "s0")
     port.hear(LinkUp(peer("s0"), True))
-    port.now += delegation.AGAIN
+    port.now += detours.AGAIN
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert rig.reached() == [[1], [1]]

@@ -1,0 +1,165 @@
+"""The oracle of a run of endurance, what it publishes and wants, and how faults are drawn."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from bench import endurance_faults
+from bench.endurance_faults import REST, SILENCING, TOGETHER, Injector
+from bench.endurance_load import WANTED, attributes
+from bench.endurance_oracle import MARGIN, Ledger
+from bench.fault_proxy import SOUND, Faults
+from matching import Index, compile_selector
+from overlay.client import ClusterInfo
+
+LEVEL = next(n for n, wanted in enumerate(WANTED) if wanted.selector.startswith("level"))
+
+
+def test_what_a_selector_is_said_to_mean_it_means() -> None:
+    index: Index[int] = Index()
+    for number, wanted in enumerate(WANTED):
+        index.add(number, compile_selector(wanted.selector))
+    found: dict[int, int] = {}
+    for number in range(3_000):
+        event = attributes(number)
+        keys = sorted(index.match(event))
+        assert keys == [n for n, wanted in enumerate(WANTED) if wanted.means(event)]
+        found.update(dict.fromkeys(keys, number))
+    assert len(found) == len(WANTED), "each is met by some"
+
+
+def wanted_numbers(ledger: Ledger, count: int, at: float) -> list[int]:
+    """Publish at `at` until so many events are wanted by `LEVEL`; their numbers."""
+    found: list[int] = []
+    while len(found) < count:
+        (number,) = ledger.ask(1, at)
+        if WANTED[LEVEL].means(attributes(number)):
+            found.append(number)
+    return found
+
+
+def test_the_oracle_tells_lost_twice_spurious_and_excused_apart() -> None:
+    ledger = Ledger()
+    session = ledger.begin(LEVEL, "a", since=10.0)
+    early = wanted_numbers(ledger, 1, 9.0)
+    good, twice, lost = wanted_numbers(ledger, 3, 20.0)
+    (silent,) = wanted_numbers(ledger, 1, 21.0)  # no receipt
+    (flying,) = wanted_numbers(ledger, 1, 100.0)
+    for number in (*early, good, twice, lost):
+        ledger.answer(range(number, number + 1), 22.0)
+    ledger.answer(range(flying, flying + 1), 100.5)
+    ledger.kills.append((100.0 + MARGIN, "z"))
+    unwanted = next(n for n in range(silent) if not WANTED[LEVEL].means(attributes(n)))
+    for number in (good, twice, twice, unwanted):
+        session.take(number, 0.1)
+    found = ledger.verdict(0.0)
+    assert (found["lost"], found["lost_in_flight"], found["owed"]) == (1, 1, 4)
+    assert (found["duplicates"], found["spurious"]) == (1, 1)
+    assert [each["event"] for each in found["missing"]] == [lost]
+    assert found["without_receipt"] == found["published"] - 5
+
+
+def test_a_session_is_owed_nothing_that_was_under_way_at_its_end() -> None:
+    ledger = Ledger()
+    ledger.begin(LEVEL, "a", since=0.0)
+    (before,) = wanted_numbers(ledger, 1, 1.0)
+    (late,) = wanted_numbers(ledger, 1, 40.0)
+    ledger.answer(range(before, before + 1), 2.0)
+    ledger.answer(range(late, late + 1), 41.0)
+    ledger.kill("a", 42.0)
+    assert [number for number, _ in ledger.missing()[1]] == [before]
+    assert ledger.sessions[0].until == 42.0
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Overlay:
+    """Nodes that only note what is done to them; the injector's rules are checked at each step."""
+
+    class Node:
+        is_up = True
+        is_paused = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.proxy = self
+        self.nodes = {str(n): self.Node() for n in range(9)}
+        self.silent: dict[str, str] = {}
+        self.rested: dict[str, float] = {}
+        self.ways: dict[tuple[str, str], Faults] = {}
+        self.most = 0
+
+    def begin(self, name: str, what: str) -> None:
+        assert name not in self.silent
+        assert self.clock.now - self.rested.get(name, -inf) >= REST
+        self.silent[name] = what
+        if list(self.silent.values()).count("killed") < 3:  # else it is a cluster
+            self.most = max(self.most, len(self.silent))
+
+    def end(self, name: str) -> None:
+        del self.silent[name]
+        self.rested[name] = self.clock.now
+
+    def kill(self, name: str) -> None:
+        self.begin(name, "killed")
+
+    def restart(self, name: str, wiped: bool) -> None:
+        self.end(name)
+
+    def pause(self, name: str) -> None:
+        self.begin(name, "paused")
+
+    def resume(self, name: str) -> None:
+        self.end(name)
+
+    def spoil(self, sender: str, receiver: str, faults: Faults) -> None:
+        self.ways[sender, receiver] = faults
+
+    def close(self, one: str, other: str) -> int:
+        return 1
+
+    def heal(self) -> None:
+        self.ways.clear()
+
+    def status(self, name: str) -> None:
+        return None
+
+    def named(self, id_: str) -> str:
+        return id_
+
+    def clusters(self, avoid: Any = ()) -> tuple[ClusterInfo, ...]:
+        return tuple(
+            ClusterInfo("k", "k", 1, str(n), str(n + 1), (str(n + 2),), (), {}) for n in (0, 3, 6)
+        )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_faults_of_all_kinds_are_survivable_and_end(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(endurance_faults, "time", clock)
+    overlay, ledger = Overlay(clock), Ledger()
+    injector = Injector(overlay, ledger, seed, 200, 5.0)  # type: ignore[arg-type]
+    injector.run()
+    assert injector.done == sum(injector.kinds.values()) == 200
+    assert sorted(injector.kinds) == sorted(kind for kind, _ in endurance_faults.KINDS)
+    assert not overlay.silent
+    assert all(faults == SOUND for faults in overlay.ways.values())
+    assert overlay.most == TOGETHER
+    assert sum(injector.kinds[kind] for kind in SILENCING) > 50
+    assert len(ledger.kills) > 30
