@@ -9,7 +9,9 @@ a new epoch. Two rounds:
 2. *the epoch*: a voter stores its promise, then answers. An epoch is granted to one node only.
 
 Nothing that was committed is lost: it is with a majority, of which one also grants, and only to a
-log that is at least as far as its own. The winner says HELLO to the members and REJOIN to its ring
+log that is at least as far as its own. Of a cluster that forked (P5) only those stand, and are
+granted to, whose log is the fork's: the older one names other voters, and they would elect a second
+primary without asking the fork's. The winner says HELLO to the members and REJOIN to its ring
 neighbours; the old primary is an ordinary member of the new description, and where it wakes up it
 is fenced by its epoch: by voters, hosts, ring neighbours, and its own lease (`pulse`).
 """
@@ -22,11 +24,12 @@ import msgspec
 
 from overlay.chord.copying import Log
 from overlay.chord.events import PrimarySuspected
+from overlay.chord.forks import lineage
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Grant, Nominate
-from overlay.machine import Key, NodeId, Peer, Timer
+from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
 
@@ -216,7 +219,14 @@ class Election:
         return max(self.settings.grant_timeout, self.pulse.round_trip())
 
     def _may_stand(self) -> bool:
-        return self.log.held is not None and not self.seat.leaving and self._is_voter()
+        cluster = self.seat.cluster
+        return (
+            cluster is not None
+            and self.log.held is not None
+            and not self.seat.leaving
+            and self._is_voter()
+            and _is_of(self.log.position, cluster)
+        )
 
     def _is_voter(self) -> bool:
         return self.log.votes(self.port.me.id)
@@ -241,6 +251,7 @@ class Election:
             message.epoch > cluster.version[0]
             and promises.may(key, message.epoch, sender.id)
             and message.position >= self.log.position
+            and _is_of(message.position, cluster)
             and self._lets(sender, message.wanted)
         )
         if granted and not message.trial:
@@ -261,3 +272,8 @@ class Election:
         unpromised = self.log.promises.epoch(cluster.key) <= cluster.version[0]
         renewal = candidate.id == cluster.primary.id and unpromised
         return wanted or renewal or self.pulse.silent()
+
+
+def _is_of(position: Version, cluster: Cluster) -> bool:
+    """Whether a log that ends at `position` was written under the fork that leads `cluster`."""
+    return lineage(position[0]) >= lineage(cluster.version[0])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import msgspec
 import pytest
 
+from overlay.chord.election import NominationDue
 from overlay.chord.events import Elected
+from overlay.chord.forks import fork_of
 from overlay.chord.journal import Journal
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import Grant, LogAck, LogEntries, Nominate, Rejoin
@@ -170,6 +175,29 @@ def test_a_voter_grants_nothing_to_a_log_that_is_behind_its_own() -> None:
     ask = Nominate(cluster.key, 9, (epoch, following - 1), False, False)
     voter.clusters.election.on_nominate(one.peer, ask)
     assert [m.granted for _, _, m in world.sent if isinstance(m, Grant)] == [False]
+
+
+def test_who_has_heard_of_a_fork_but_has_not_its_log_neither_stands_nor_is_granted() -> None:
+    world = grown(3, nodes=5, clusters=1, size=5)
+    node = primary(world)
+    voter, one, *_ = others(world, node)
+    cluster = voter.clusters.cluster
+    assert cluster is not None
+    fork = msgspec.structs.replace(cluster, version=(fork_of(1, 3, Random(1)), 0))
+    world.crash(node)
+    voter.clusters.seat.take(fork, "told by the primary")
+    voter.clusters.pulse._patient_until = 0.0
+    world.sent.clear()
+    after = fork.version[0] + 1
+    for position, granted in ((voter.clusters.log.position, False), ((after - 1, 1), True)):
+        ask = Nominate(cluster.key, after, position, True, False)
+        voter.clusters.election.on_nominate(one.peer, ask)
+        answers = [m for _, _, m in world.sent if isinstance(m, Grant)]
+        assert [m.granted for m in answers] == [granted]
+        world.sent.clear()
+    voter.clusters.election.suspect()
+    voter.clusters.election.on_nomination_due(NominationDue())
+    assert voter.clusters.election.campaign is None
 
 
 def test_a_voter_that_has_granted_takes_no_entries_of_an_older_epoch() -> None:
