@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test faults check bench soak mutations lock clean
+.PHONY: setup demo test faults check bench soak pairs mutations lock clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ bench: setup
 # Random scenarios by seed until one is bad, or Ctrl-C. SOAK="--minutes 10", "--seed 7 --seeds 1".
 soak: setup
 	$(BIN)/canopy sim soak $(SOAK)
+
+# Each fault alone and each pair of faults, simulated: some seven minutes. PAIRS="--seed 7".
+pairs: setup
+	$(BIN)/canopy sim pairs $(PAIRS)
 
 # Faults planted one at a time into a copy: how many seeds does the soak need to find each?
 mutations: setup

@@ -16,6 +16,7 @@ import click
 
 from cli.sim_failure import failure
 from cli.sim_figure import figure
+from cli.sim_pairs import pairs
 from cli.sim_recovery import recovery
 from cli.sim_replay import replay
 from cli.sim_routing import routing
@@ -38,6 +39,7 @@ def sim() -> None:
 sim.add_command(soak)
 sim.add_command(failure)
 sim.add_command(figure)
+sim.add_command(pairs)
 sim.add_command(replay)
 sim.add_command(recovery)
 sim.add_command(routing)

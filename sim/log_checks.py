@@ -49,7 +49,8 @@ class LogWatch:
             node = self.world.node(name)
             if node.clusters.is_primary:
                 self._compare(name, node)
-                self._count(name, node, nodes)
+                if not self._is_replaced(node.clusters):
+                    self._count(name, node, nodes)
             if node.clusters.cluster is not None and not self.world.drivers[name].is_paused:
                 members.append(name)
             attributes.update(dict.fromkeys(node.owner.trees))
@@ -63,6 +64,18 @@ class LogWatch:
             for owners in by_lineage.values():
                 if len(owners) > 1:
                     self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
+
+    def _is_replaced(self, clusters: Any) -> bool:
+        """Whether another has taken its place under a later fork, with its voters perhaps: what it
+        committed last is no promise any more (P5), it just has not heard so yet."""
+        mine = clusters.cluster
+        others = (self.world.node(name).clusters for name in self.world.names())
+        return any(
+            other.is_primary
+            and other.owns(mine.key)
+            and lineage(other.cluster.version[0]) > lineage(mine.version[0])
+            for other in others
+        )
 
     def _compare(self, name: str, node: Any) -> None:
         log, cluster = node.clusters.log, node.clusters.cluster

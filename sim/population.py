@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from sim.oracle import GRACE
 from sim.scenario import Fault
 from sim.world import World
 
@@ -20,6 +21,7 @@ class Population:
         self._rng = rng
         self._leaving: dict[str, None] = {}
         self._paused: dict[str, float] = {}  # since when
+        self._closed: dict[tuple[str, ...], float] = {}  # ways that say nothing, since when
 
     def join(self) -> None:
         """One more node. The first founds; the others know it and one other."""
@@ -53,21 +55,10 @@ class Population:
                     world.drivers[name].disk.conditions = fault.disk
             case "cut":
                 network.cut(*nodes)
-            case "sever":
-                network.sever(*nodes)
-            case "partition":
-                groups = [[self.names[n] for n in group] for group in fault.groups]
-                network.partition(groups or [[name] for name in nodes])
-            case "block":
-                network.block(*nodes)
-            case "clog":
-                network.clog(*nodes)
-            case "unclog":
-                network.unclog(*nodes)
+            case "sever" | "partition" | "block" | "clog" | "unclog" | "heal":
+                self._part(fault, nodes)
             case "throttle":
                 network.throttle(nodes[0], "".join(nodes[1:]), fault.bandwidth)
-            case "heal":
-                network.heal()
             case "network":
                 assert fault.network is not None
                 world.network.conditions = fault.network
@@ -109,10 +100,43 @@ class Population:
             case "resume":
                 for name, since in self._paused.items():
                     world.drivers[name].resume()
-                    if world.now - since >= world.settings.links.dead_after:
-                        # To the others it was dead, and what was in flight through it is lost.
-                        world.clients.crashes += [(name, since), (name, world.now)]
+                    self._excuse(name, since)
                 self._paused.clear()
+
+    def _part(self, fault: Fault, nodes: list[str]) -> None:
+        """What happens to the ways between processes."""
+        network = self.world.network
+        match fault.do:
+            case "sever":
+                network.sever(*nodes)
+            case "partition":
+                groups = [[self.names[n] for n in group] for group in fault.groups]
+                network.partition(groups or [[name] for name in nodes])
+            case "block":
+                network.block(*nodes)
+            case "clog":
+                network.clog(*nodes)
+            case "unclog":
+                network.unclog(*nodes)
+                self._reopened(tuple(nodes))
+            case "heal":
+                network.heal()
+                for way in list(self._closed):
+                    self._reopened(way)
+        if fault.do not in ("unclog", "heal"):
+            self._closed.setdefault(tuple(nodes), self.world.now)
+
+    def _reopened(self, way: tuple[str, ...]) -> None:
+        self._excuse("", self._closed.pop(way, self.world.now))
+
+    def _excuse(self, name: str, since: float) -> None:
+        """Whom nobody hears for long is dead to them, and what was in flight through it is lost."""
+        now, crashes = self.world.now, self.world.clients.crashes
+        if now - since >= self.world.settings.links.dead_after:
+            while since < now:
+                crashes.append((name, since))
+                since += GRACE
+            crashes.append((name, now))
 
     def _restart(self, nodes: list[str], fault: Fault) -> None:
         for name in nodes:
