@@ -48,6 +48,7 @@ from overlay.upper_tree.receiver import Receiver
 from overlay.upper_tree.registrar import Registrar
 from overlay.upper_tree.registry import Registry
 from overlay.upper_tree.replicas import Replicas
+from overlay.upper_tree.uniting import RegistryUnion
 
 
 class Driver(LinkTransport, Protocol):
@@ -133,6 +134,7 @@ class Node:
         self.beliefs = Beliefs(self, settings, self.owner)
         self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
+        self.uniting = RegistryUnion(self, settings, self.clusters, self.owner, self.registry)
         self.hosting = Hosting(self, settings, self.access_points)
         replicas = Replicas(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = Locations(settings.tree.locations, replicas)
@@ -155,7 +157,7 @@ class Node:
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.beliefs, self.registry, self.balance, self.hosting, self.finder, self.publisher,
             self.registrar, self.receiver, self.delegation, self.clients, self.inspection,
-            self.explaining, self.watcher,
+            self.explaining, self.watcher, self.uniting,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)

@@ -64,8 +64,8 @@ PLANTED = (
     one(
         "a walk that does not count its hops", "C3",
         LOW + "crawl.py",
-        "walk.attributes, hop, walk.left - 1, walk.limit, trace",
-        "walk.attributes, hop, walk.left, walk.limit, trace",
+        "names, left = walk.attributes, walk.left - 1",
+        "names, left = walk.attributes, walk.left",
     ),
     one(
         "a recovery with the whole hop limit", "C4",
@@ -165,8 +165,8 @@ PLANTED = (
     one(
         "leases that are not renewed", "C6",
         TREE + "registrar.py",
-        "            self.port.send(peer, Renew(self.incarnation, tuple(claims)))",
-        "            del peer, claims",
+        "            self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful)))",
+        "            del peer, claims, doubtful",
     ),
     one(
         "registrations of the dead that never end", "promise: bounded state",

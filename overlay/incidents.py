@@ -17,6 +17,7 @@ from overlay.chord.events import (
     MemberJoined,
     MemberLost,
     PrimarySuspected,
+    RingLeft,
     RoleChanged,
 )
 from overlay.chord.messages import Cluster
@@ -64,6 +65,7 @@ class Watcher(Machine):
             Fenced: self.on_fenced,
             MemberJoined: self.on_member_joined,
             MemberLost: self.on_member_lost,
+            RingLeft: self.on_ring_left,
         }
 
     def commands(self) -> dict[type[Command], Callable[..., None]]:
@@ -141,6 +143,11 @@ class Watcher(Machine):
     def on_member_lost(self, event: MemberLost) -> None:
         """At the primary."""
         self._note("member lost", event.peer.id, self._seat[0], "serves no more")
+
+    def on_ring_left(self, event: RingLeft) -> None:
+        """Two rings have become one."""
+        text = f"{event.ring} has ended: over to {event.into}"
+        self._note("ring ended", self.port.me.id, None, text)
 
     def _note(self, what: str, node: NodeId, cluster: Cluster | None, text: str) -> None:
         last = self.kept[-1] if self.kept else None

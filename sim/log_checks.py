@@ -23,7 +23,7 @@ from typing import Any
 
 from overlay.chord.forks import lineage
 from overlay.chord.keys import attribute_key
-from overlay.machine import Key, NodeId
+from overlay.machine import NodeId
 from sim.checkers import Violation
 from sim.world import World
 
@@ -37,8 +37,8 @@ class LogWatch:
     def __init__(self, world: World, note: Note) -> None:
         self.world = world
         self.note = note
-        self._ledger: dict[tuple[Key, int], dict[int, tuple[int, bytes]]] = {}
-        self._seen: dict[tuple[NodeId, int, Key, int], int] = {}
+        self._ledger: dict[tuple[str, int], dict[int, tuple[int, bytes]]] = {}  # ring/key
+        self._seen: dict[tuple[NodeId, int, str, int], int] = {}
 
     def look(self) -> None:
         """Look at all nodes now."""
@@ -56,11 +56,13 @@ class LogWatch:
             attributes.update(dict.fromkeys(node.owner.trees))
         for attribute in attributes:
             key = attribute_key(attribute)
-            by_lineage: dict[int, list[str]] = {}
+            by_lineage: dict[tuple[str, int], list[str]] = {}  # rings that do not know each other
             for name in members:
                 clusters = self.world.node(name).clusters
                 if clusters.owns(key):
-                    by_lineage.setdefault(lineage(clusters.cluster.version[0]), []).append(name)
+                    cluster = clusters.cluster
+                    branch = (cluster.ring, lineage(cluster.version[0]))
+                    by_lineage.setdefault(branch, []).append(name)
             for owners in by_lineage.values():
                 if len(owners) > 1:
                     self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
@@ -81,8 +83,9 @@ class LogWatch:
         log, cluster = node.clusters.log, node.clusters.cluster
         if log.held is None:
             return
-        reign = (node.me.id, node.incarnation, cluster.key, cluster.version[0])
-        ledger = self._ledger.setdefault((cluster.key, lineage(cluster.version[0])), {})
+        which = f"{cluster.ring}/{cluster.key}"
+        reign = (node.me.id, node.incarnation, which, cluster.version[0])
+        ledger = self._ledger.setdefault((which, lineage(cluster.version[0])), {})
         known = max(ledger, default=-1)
         if reign not in self._seen and log.next <= known:
             self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")

@@ -211,7 +211,7 @@ class Watch:
         """By text, so that what lasts is told once."""
         self.calm_since = 0.0
         """When a primary was first seen, the last time."""
-        self._primaries: dict[tuple[Key, int], str] = {}
+        self._primaries: dict[tuple[str, Key, int], str] = {}  # by ring, key, and epoch
         self._logs = LogWatch(world, self._note)
         self._turn = 0  # how many bounds were looked at
         world.after(WATCH_EVERY, self.look)
@@ -235,12 +235,12 @@ class Watch:
     def _epochs(self, name: str, node: Any) -> None:
         if node.clusters.is_primary:
             cluster = node.clusters.cluster
-            arc = (cluster.key, cluster.version[0])
+            arc = (cluster.ring, cluster.key, cluster.version[0])
             if arc not in self._primaries:
                 self.calm_since = self.world.now
             other = self._primaries.setdefault(arc, name)
             if other != name:
-                text = f"{other} and {name} led {_short(cluster.key)} in epoch {arc[1]}"
+                text = f"{other} and {name} led {_short(cluster.key)} in epoch {arc[2]}"
                 self._note("epoch", text)
 
     def _note(self, kind: str, text: str) -> None:

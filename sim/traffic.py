@@ -38,7 +38,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "walk_answers": ("WalkHit", "WalkMiss"),
     "ring": (
         *("Find", "FindReply", "Stabilise", "Neighbourhood", "AskNeighbourhood", "Rectify"),
-        *("Moved", "Contact"),
+        *("Moved", "Contact", "RingMet", "Merge", "MergeReply", "RingEnded"),
     ),
     "clusters": (
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
@@ -55,6 +55,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "Unregister",
         "Unregistered",
         "NotOwner",
+        *("Adopt", "Adopted", "AdoptRefused"),  # by who owned them in a ring that ends
     ),
     "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
     "hosts": (

@@ -2,8 +2,9 @@
 
 Table of contents: `seat` is the role, `founding` the first cluster of a ring, `recruiting` finds
 members, `members` lets them come and go, `copying` keeps the standby's copy of the log, `handover`
-gives an arc away. This file is what they look like from outside: the registry of the trees appends
-entries, answers the events StateWanted, ArcLeaving and MemberLeaving, and asks what it `owns`.
+gives an arc away, `merging` ends a ring that has met a better one. This file is what they look like
+from outside: the registry of the trees appends entries, answers the events StateWanted, ArcLeaving,
+Uniting and MemberLeaving, and asks what it `owns`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from collections.abc import Sequence
 from overlay.chord.copying import Log
 from overlay.chord.election import CampaignOver, Election, NominationDue
 from overlay.chord.events import (
-    BetterRing,
     ClusterMoved,
     Committed,
     Fenced,
+    OtherRing,
+    RingCollected,
     Role,
 )
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
 from overlay.chord.journal import Journal
 from overlay.chord.members import AskPrimary, LeaveAnyway, Members
+from overlay.chord.merging import MergeRound, Merging
+from overlay.chord.merging_messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.messages import (
     ArcGiven,
     AskArc,
@@ -94,6 +98,7 @@ class Clusters(Machine):
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.log.hears = self.pulse.follows
         self.recovery = Recovery(chosen, self.seat, self.log, self.pulse)
+        self.merging = Merging(self.seat, self.pulse, self.membership, self.handovers)
         self.succession = Succession(
             self.seat,
             self.log,
@@ -142,7 +147,13 @@ class Clusters(Machine):
             HandOverTimeout: self.handovers.on_timeout,
             ClusterMoved: self.on_cluster_moved,
             Fenced: self.on_fenced,
-            BetterRing: self.on_better_ring,
+            OtherRing: self.merging.on_other_ring,
+            RingMet: self.merging.on_ring_met,
+            Merge: self.merging.on_merge,
+            MergeReply: self.merging.on_reply,
+            RingEnded: self.merging.on_ended,
+            RingCollected: self.merging.on_collected,
+            MergeRound: self.merging.on_round,
             LinkUp: self.membership.on_link_up,
             LinkDown: self.on_link_down,
             Recover: self.recovery.on_recover,
@@ -251,6 +262,11 @@ class Clusters(Machine):
         """Answer to ArcLeaving: the state of that arc; nothing is under way in it any more."""
         self.handovers.transfer(entries)
 
+    def united(self, stage: int, audience: Sequence[Peer] = ()) -> None:
+        """Answer to Uniting: the stage is reached. `audience`: who used the trees, to be told when
+        the ring has ended."""
+        self.merging.reached(stage, audience)
+
     def release(self, peer: Peer) -> None:
         """Answer to MemberLeaving: nothing is hosted by `peer` any more."""
         self.membership.release(peer)
@@ -307,14 +323,6 @@ class Clusters(Machine):
         """Somebody else serves our keys."""
         self.succession.fence(event.cluster)
 
-    def on_better_ring(self, event: BetterRing) -> None:
-        """A founder that is still alone gives its ring up. (A ring that has grown cannot yet.)"""
-        if self.founding.yields() and not self.seat.leaving:
-            self.port.count("rings_given_up")
-            self.membership.disband("another ring is better")
-            self.ring.outside()
-            self.founding.wait()
-
     def on_link_down(self, event: LinkDown) -> None:
         """Somebody does not answer."""
         self.recruiting.lose(event.peer.id)
@@ -326,6 +334,7 @@ class Clusters(Machine):
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """Somebody has told who leads."""
         self.recovery.on_moved(event.sender, event.cluster)
+        self.merging.on_cluster_moved(event)
         self.membership.on_cluster_moved(event)
 
     def _resume(self, cluster: Cluster) -> None:

@@ -162,7 +162,27 @@ class PrimarySuspected(LocalEvent, frozen=True):
     cluster: Cluster
 
 
-class BetterRing(LocalEvent, frozen=True):
-    """At a member: there is another ring, and its id is smaller: ours should join it."""
+class OtherRing(LocalEvent, frozen=True):
+    """There is another ring, in which `peer` serves, as far as is known; perhaps `cluster` was told
+    as well. Of the two the one with the smaller id goes on."""
 
     ring: str
+    peer: Peer
+    cluster: Cluster | None
+
+
+class RingLeft(LocalEvent, frozen=True):
+    """This node has gone over to the ring `into`: what it knew of clusters, owners and trees was of
+    the ring that it left. RingKnown follows."""
+
+    ring: str
+    into: str
+
+
+class Uniting(LocalEvent, frozen=True):
+    """At the primary of a ring that ends: what is registered here goes to the owners in the ring of
+    `into`. Call `Clusters.united(stage)` when the stage is reached (upper_tree/uniting.py says what
+    each is); 0, and None: it does not end, go on as before."""
+
+    into: Cluster | None
+    stage: int

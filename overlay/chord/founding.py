@@ -7,8 +7,7 @@ alone and serves its local clients. The first cluster owns the whole ring.
 
 Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
 ring's id begins with how little its founder knew: one that was told to found by having no seeds
-comes before one that took its turn, and that before one that reached nobody. A founder that is
-still alone in the losing ring gives it up and is recruited like anybody.
+comes before one that took its turn, and that before one that reached nobody (see `merging`).
 """
 
 from __future__ import annotations
@@ -57,16 +56,6 @@ class Founding:
         if any(peer.id < self.port.me.id for peer in others):
             return None  # somebody else's turn
         return self._cluster(ITS_TURN if others else ALONE)
-
-    def yields(self) -> bool:
-        """Whether this node founded a ring in which nobody else serves, and may give it up."""
-        cluster = self.seat.cluster
-        return (
-            cluster is not None
-            and self.seat.is_primary
-            and cluster.start == cluster.key
-            and len(cluster.members()) == 1
-        )
 
     def _cluster(self, rank: int) -> Cluster:
         """The first cluster of a new ring: alone, and owner of every key."""

@@ -6,16 +6,15 @@ any cluster that it knows of. All three have the cache of `known`; `Place.route`
 which all three pass a lookup on: to whom the key belongs by the newest description, else to the
 closest cluster before it, which knows more of that part of the ring.
 
-There is one ring. A second one (two founders, a healed partition) is noticed here. Outsiders go
-over to the one with the smaller id, and so does a founder that is still alone (`founding`); two
-rings with members are kept apart: `BetterRing` is the place where merging them begins.
+There is one ring. A second one (two founders, a healed partition) is noticed here: a node stays in
+its ring until that has ended (`merging`), whoever it hears of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from overlay.chord.events import BetterRing, ClusterForked, Fenced, RingKnown
+from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.forks import branch
 from overlay.chord.known import KnownClusters, overlaps, replaces
 from overlay.chord.messages import Cluster, Contact
@@ -23,6 +22,12 @@ from overlay.chord.pointers import Pointers, between
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
 from overlay.settings import RingSettings
+
+MEET_AGAIN = 1.0
+"""Seconds for which the same of another ring is no news: gossip repeats itself. Wild guess."""
+
+RINGS_MOST = 16
+"""Other rings, and ended ones, that are remembered. Wild guess: one is rare."""
 
 
 class Place:
@@ -37,7 +42,8 @@ class Place:
         self.own: Cluster | None = None  # of which this node is a member
         self.former: Cluster | None = None  # of which it was one
         self.serving = False  # as its primary
-        self._other_ring = ""  # the last that was heard of
+        self.ended: dict[str, Cluster] = {}  # rings that are no more, and a cluster of the next
+        self._others: dict[str, float] = {}  # other rings, and when their news was last passed on
 
     def knows_ring(self) -> bool:
         """Whether there is a way into the ring."""
@@ -45,7 +51,7 @@ class Place:
 
     def learn(self, cluster: Cluster) -> bool:
         """Take a description from anybody. True if it was news."""
-        if not self._same_ring(cluster.ring, cluster.primary):
+        if not self._same_ring(cluster.ring, cluster.primary, cluster):
             return False
         if self.serving and self.own is not None:
             if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
@@ -141,31 +147,46 @@ class Place:
         for hint in self.known.hints():
             yield hint.primary
 
-    def _same_ring(self, ring: str, peer: Peer) -> bool:
+    def meet(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
+        """Another ring was heard of, in which `peer` serves; or even a description of its
+        `cluster`. The smaller id wins (DESIGN.md, Found), so one of the two has to hear of it."""
+        now = self.port.now
+        if cluster is None and now - self._others.get(ring, float("-inf")) < MEET_AGAIN:
+            return  # gossip repeats itself
+        if ring not in self._others:
+            self.port.count("other_rings_met")
+            self.port.trace("cluster", name=ring, reason=f"another ring met: {peer.id}")
+        self._others.pop(ring, None)
+        self._others[ring] = now
+        if len(self._others) > RINGS_MOST:
+            del self._others[next(iter(self._others))]
+        self.port.emit(OtherRing(ring, peer, cluster))
+
+    def end(self, ring: str, into: Cluster) -> None:
+        """`ring` is no more; its nodes go over to the one of `into`."""
+        self.ended[ring] = into
+        if len(self.ended) > RINGS_MOST:
+            del self.ended[next(iter(self.ended))]
+
+    def go_over(self, into: Cluster) -> None:
+        """This node, which serves nowhere, belongs to the ring of `into` from now on."""
+        left, self.ring = self.ring, into.ring
+        self.known.clear()
+        self.former = None
+        self.learn(into)
+        self.port.emit(RingLeft(left, into.ring))
+        self.port.emit(RingKnown(into.ring))
+
+    def _same_ring(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> bool:
         """Whether `ring` is ours; the first that is heard of becomes ours."""
         if self.own is None and not self.knows_ring():
             self.ring = ""  # every way into the former one is gone
+        if ring != self.ring and ring in self.ended:
+            return False
         if not self.ring:
             self.ring = ring
             self.port.emit(RingKnown(ring))
         if ring == self.ring:
             return True
-        return self._heard_other_ring(ring, peer)
-
-    def _heard_other_ring(self, ring: str, peer: Peer) -> bool:
-        """Two rings have met: the smaller id wins (DESIGN.md, Found). An outsider just goes over;
-        a member is told of it. True if `ring` is ours now."""
-        self.port.count("other_ring_heard")
-        if ring != self._other_ring:  # gossip repeats itself, the trace shall not
-            self._other_ring = ring
-            self.port.trace("cluster", name=ring, reason=f"another ring heard: {peer.id}")
-        if ring > self.ring:
-            return False
-        if self.own is not None:
-            self.port.emit(BetterRing(ring))
-            return False
-        self.known.clear()
-        self.former = None
-        self.ring = ring
-        self.port.emit(RingKnown(ring))
-        return True
+        self.meet(ring, peer, cluster)
+        return False

@@ -277,7 +277,9 @@ class Recovery:
         self.port.set_timer(max(ANSWER_WITHIN, self.pulse.round_trip()), AnswersDue())
 
     def on_recover(self, sender: Peer, message: Recover) -> None:
-        """Agree, unless somebody leads it or is fitter to."""
+        """Agree, unless somebody leads it or is fitter to. Of another ring nothing is known."""
+        if self.seat.ring.id not in ("", message.cluster.ring):
+            return
         key, now = message.cluster.key, self.port.now
         position = message.position
         before = self._agreed.get(key)

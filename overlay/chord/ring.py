@@ -148,11 +148,6 @@ class Ring(Machine):
             place.learn(cluster)
         self.lookups.led()
 
-    def outside(self) -> None:
-        """This node has given its ring up, and knows no other yet."""
-        self.place.known.clear()
-        self.place.former = None
-
     def handed_over(self, cluster: Cluster) -> None:
         """The former primary of `cluster` tells the ring neighbours who serves now."""
         place = self.place

@@ -36,6 +36,9 @@ class RecruitingView(Protocol):
     def tell_ring(self, hint: RingHint | None) -> None:
         """Gossip this way into the ring; None: there is nothing to tell any more."""
 
+    def end_ring(self, ring: str) -> None:
+        """This ring is no more."""
+
 
 class Seat:
     """The description of the own cluster, and what follows from it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from zlib import crc32
 
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.buried import Buried
@@ -46,6 +47,7 @@ class AccessPoints(Machine):
     def __init__(self, port: Port, settings: ViewSettings) -> None:
         super().__init__(port)
         self._settings = settings
+        self.ring = 0  # mark of the ring that this node belongs to
         self._own: dict[str, AccessPoint] = {}
         # Least recently used attribute first; per attribute best first, with who named the point.
         self._table: dict[str, list[Entry]] = {}
@@ -88,6 +90,8 @@ class AccessPoints(Machine):
         who, attribute = point.peer.id, point.attribute
         if who == self.port.me.id or point.age > self._settings.access_point_age:
             return False
+        if point.ring != self.ring:
+            return False
         stale = self._stale.get((attribute, who))
         if stale is not None and point.version <= stale:
             return False
@@ -122,6 +126,15 @@ class AccessPoints(Machine):
         if version is not None:
             self._forget(attribute, peer_id, version)
 
+    def belong(self, ring: str) -> None:
+        """This node belongs to this ring now: ways into trees of any other lead astray."""
+        self.ring = crc32(ring.encode())
+        for attribute in list(self._table):
+            kept = [each for each in self._table[attribute] if each.point.ring == self.ring]
+            self._table[attribute] = kept
+            if not kept:
+                del self._table[attribute]
+
     def own(self, points: Sequence[AccessPoint]) -> None:
         """All trees that this node serves now; replaces what was said before."""
         self._own = {point.attribute: point for point in points}
@@ -153,7 +166,7 @@ class AccessPoints(Machine):
         point, age = entry.point, self._shuffles - entry.born
         if point.age == age:
             return point
-        return AccessPoint(point.attribute, point.peer, point.version, age)
+        return AccessPoint(point.attribute, point.peer, point.version, age, point.ring)
 
     def on_stale_point(self, sender: Peer, message: StalePoint) -> None:
         """A point that we named proved wrong (C10)."""

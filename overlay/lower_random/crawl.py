@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.events import WalkFound, WalkLost
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
@@ -87,7 +89,8 @@ class Crawl(Machine):
             self.port.count("walks_refused")
             self._end_lost(number, list(open_), 0)
         elif rest:
-            self._go_on(Walk(me, number, tuple(rest), 0, limit, limit, ()))
+            ring = self._access_points.ring
+            self._go_on(Walk(me, number, tuple(rest), 0, limit, limit, (), ring))
 
     # A step, here or for another node
 
@@ -95,7 +98,10 @@ class Crawl(Machine):
         """Step 2 of the paper's figure 2."""
         del sender
         _check(walk)
-        found, rest = self._look(walk.attributes, walk.origin)
+        if walk.ring == self._access_points.ring:
+            found, rest = self._look(walk.attributes, walk.origin)
+        else:
+            found, rest = [], list(walk.attributes)
         if found:
             self.port.send(walk.origin, WalkHit(walk.number, walk.hop, tuple(found)))
         if rest and walk.left == 0:
@@ -131,9 +137,9 @@ class Crawl(Machine):
         peer = self.port.rng.choice(ways)
         for attribute in walk.attributes:
             self._record("walk_hop", walk.origin, walk.number, attribute, hop=hop, peer=peer.id)
+        names, left = walk.attributes, walk.left - 1
         self.port.send(
-            peer,
-            Walk(walk.origin, walk.number, walk.attributes, hop, walk.left - 1, walk.limit, trace),
+            peer, Walk(walk.origin, walk.number, names, hop, left, walk.limit, trace, walk.ring)
         )
 
     def _recover(self, walk: Walk, trace: tuple[Peer, ...]) -> None:
@@ -154,7 +160,8 @@ class Crawl(Machine):
                 "walk_recovered", walk.origin, walk.number, attribute, hop=hop, peer=peer.id
             )
         self.port.send(
-            peer, Walk(walk.origin, walk.number, walk.attributes, hop, limit, limit, trace)
+            peer,
+            Walk(walk.origin, walk.number, walk.attributes, hop, limit, limit, trace, walk.ring),
         )
 
     # The ends of this node's walks
@@ -214,7 +221,7 @@ class Crawl(Machine):
 
 
 def _with(walk: Walk, attributes: tuple[str, ...]) -> Walk:
-    return Walk(walk.origin, walk.number, attributes, walk.hop, walk.left, walk.limit, walk.trace)
+    return msgspec.structs.replace(walk, attributes=attributes)
 
 
 def _check(walk: Walk) -> None:

@@ -22,6 +22,7 @@ class AccessPoint(msgspec.Struct, frozen=True, array_like=True):
     peer: Peer
     version: Version  # of the partition map when this was true
     age: int  # in shuffles
+    ring: int = 0  # mark of the ring whose tree it is: of two that meet each has its own
 
 
 class RingHint(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +64,7 @@ class Walk(Message, frozen=True):
     left: int  # hops that remain after this one
     limit: int  # the present limit; halved at each recovery (C4)
     trace: tuple[Peer, ...]  # the last k nodes visited, oldest first
+    ring: int = 0  # mark of the origin's ring: only its access points will do
 
     def data_units(self) -> int:
         """Each attribute counts."""

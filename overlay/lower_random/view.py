@@ -57,6 +57,7 @@ class View(Machine):
         self._is_settled = False
         self._own_ring: RingHint | None = None
         self._rings: dict[tuple[str, Key], RingHint] = {}
+        self._ended: dict[str, None] = {}  # rings that are no more
 
     def handlers(self) -> Handlers:
         """Shuffles, their timer, and the links' news."""
@@ -119,6 +120,13 @@ class View(Machine):
     def tell_ring(self, hint: RingHint | None) -> None:
         """The own cluster's hint, told in every exchange; None: this node is in none."""
         self._own_ring = hint
+
+    def end_ring(self, ring: str) -> None:
+        """This ring is no more: no gossip about it."""
+        self._ended[ring] = None
+        if len(self._ended) > RINGS_KEPT:
+            del self._ended[next(iter(self._ended))]
+        self._rings = {place: hint for place, hint in self._rings.items() if place[0] != ring}
 
     # The exchange
 
@@ -251,7 +259,7 @@ class View(Machine):
 
     def _hear_ring(self, hint: RingHint) -> None:
         """Remember the newest of each cluster; a primary found dead is not passed on."""
-        if self._buried.hides(hint.primary.id, 0, self._shuffles):
+        if hint.ring in self._ended or self._buried.hides(hint.primary.id, 0, self._shuffles):
             return
         place = (hint.ring, hint.key)
         known = self._rings.pop(place, None)

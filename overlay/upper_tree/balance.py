@@ -141,7 +141,7 @@ class Balance(Machine):
     def _ask_for_split(self) -> None:
         cluster, trees = self.owner.clusters.cluster, self.owner.trees
         limits = self.settings.cluster
-        if cluster is None or len(trees) < 2:
+        if cluster is None or len(trees) < 2 or self.owner.uniting:
             return
         if (
             len(trees) > limits.split_trees
@@ -286,6 +286,8 @@ class Balance(Machine):
     def on_assigned(self, sender: Peer, message: Assigned) -> None:
         """A host has followed; perhaps the last one that was waited for."""
         owned = self.owner.trees.get(message.attribute)
+        if owned is not None and message.version == owned.stop_version:
+            owned.stopping.pop(sender.id, None)
         if owned is None or not owned.changing:
             return
         version = (owned.next or owned.tree.map).version

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from overlay.chord.events import OwnerFound, OwnerUnknown
+from overlay.chord.events import OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFound, WalkLost
@@ -101,6 +101,7 @@ class Finder(Machine):
             NotOwner: self.on_not_owner,
             Recall: self.on_recall,
             LinkDown: self.on_link_down,
+            RingLeft: self.on_ring_left,
             AskAgain: self.on_ask_again,
         }
 
@@ -276,6 +277,15 @@ class Finder(Machine):
         for attribute, search in self.searches.items():
             if search.stage == "ask" and search.asked == event.peer.id:
                 self._find(attribute, search)
+
+    def on_ring_left(self, event: RingLeft) -> None:
+        """The owners are others now. Nothing counts that those of before have told or will tell."""
+        self.locations.forget_all()
+        self._asked.clear()
+        for search in self.searches.values():
+            search.asked_at = None
+            search.redirects = 0
+        self.ask_ring([a for a, search in self.searches.items() if search.stage != "walk"])
 
     def on_ask_again(self, timer: AskAgain) -> None:
         """What was not answered in time is asked once more, through a fresh lookup."""

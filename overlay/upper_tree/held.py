@@ -124,6 +124,10 @@ class HeldSummaries:
         held.ask_at = max(now + term * EARLY, now + PAUSE)
         held.soon_at = now + term * TOGETHER
 
+    def forget_all(self) -> None:
+        """Their owners are no more."""
+        self._held.clear()
+
     def recall(self, attribute: str) -> None:
         """Believe it no more."""
         self._held.pop(attribute, None)

@@ -10,7 +10,7 @@ serving lease from its owner (serving.py), answers *moved*.
 from __future__ import annotations
 
 from matching import Groups
-from overlay.chord.events import ClusterForked
+from overlay.chord.events import ClusterForked, RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
@@ -57,6 +57,7 @@ class Hosting(Machine):
         self.joint: Joint | None = None if self.counting else Groups()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
         self.leases = LeasesHeld()
+        self._ring = ""  # that this node belongs to
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
         self._reigns: dict[
             Key, tuple[Key, int]
@@ -68,6 +69,8 @@ class Hosting(Machine):
             Assign: self.on_assign,
             TreesHosted: self.on_trees_hosted,
             ClusterForked: self.on_cluster_forked,
+            RingKnown: self.on_ring_known,
+            RingLeft: self.on_ring_left,
             Install: self.on_install,
             Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
@@ -119,6 +122,8 @@ class Hosting(Machine):
         """Drop what the owner does not know to be here: it ended while this node was not heard, or
         a former primary gave it without a majority. What that one has still under way comes too
         late."""
+        if self._ring and message.ring not in ("", self._ring):
+            return  # of a ring that has not ended yet; it has nothing here
         if message.epoch >= self._reigns.get(message.key, ("", 0))[1]:
             self._reigns[message.key] = (message.start, message.epoch)
             if len(self._reigns) > EPOCHS_KEPT:
@@ -164,6 +169,22 @@ class Hosting(Machine):
         ):
             self.port.send(cluster.primary, StillHosting(cluster.key))
 
+    def on_ring_known(self, event: RingKnown) -> None:
+        """Only ways into the trees of this ring are of use, and told."""
+        self._ring = event.ring
+        self.access_points.belong(event.ring)
+        self._publish_access_points()
+
+    def on_ring_left(self, event: RingLeft) -> None:
+        """Owners of another ring count their epochs anew, and know of no tree here."""
+        for tree in self.trees.values():
+            tree.assign(Assign(tree.attribute, tree.version, (), 0, ()))
+            tree.forget_foreign()
+        self.trees.clear()
+        self._epochs.clear()
+        self._reigns.clear()
+        self.leases = LeasesHeld()
+
     def _is_fenced(self, attribute: str, epoch: int) -> bool:
         """Whether a former primary speaks, which does not know that it is one."""
         known = max(self._epochs.pop(attribute, 0), self._reign(attribute_key(attribute)))
@@ -177,7 +198,7 @@ class Hosting(Machine):
     def _publish_access_points(self) -> None:
         self.access_points.own(
             [
-                AccessPoint(attribute, self.port.me, tree.version, 0)
+                AccessPoint(attribute, self.port.me, tree.version, 0, self.access_points.ring)
                 for attribute, tree in self.trees.items()
                 if tree.intervals
             ]

@@ -206,6 +206,13 @@ class Locations:
         for tree in self._trees.values():
             tree.forget(node)
 
+    def forget_all(self) -> None:
+        """All trees have other owners and hosts."""
+        self._trees.clear()
+        self._absent.clear()
+        self._recalled.clear()
+        self.summaries.forget_all()
+
     # --- where nobody is ---
 
     def is_absent(self, attribute: str, now: float) -> bool:

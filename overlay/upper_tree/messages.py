@@ -104,6 +104,28 @@ class RenewRefused(Message, frozen=True):
     trees: tuple[str, ...]
 
 
+class Adopt(Message, frozen=True):
+    """From an owner of a ring that ends: take these registrations, which are not mine, each with
+    its subscriber's incarnation."""
+
+    registrations: tuple[Registration, ...]
+    incarnations: tuple[int, ...]
+
+
+class Adopted(Message, frozen=True):
+    """As `Registered`, to who gave them."""
+
+    attribute: str
+    ids: tuple[str, ...]
+
+
+class AdoptRefused(Message, frozen=True):
+    """As `NotOwner`, to who gave them."""
+
+    attributes: tuple[str, ...]
+    cluster: Cluster | None
+
+
 class NotOwner(Message, frozen=True):
     """I do not own these attributes (now). `cluster` may."""
 
@@ -182,6 +204,7 @@ class TreesHosted(Message, frozen=True):
     key: Key
     epoch: int
     attributes: tuple[str, ...]
+    ring: str = ""
 
 
 class StillHosting(Message, frozen=True):

@@ -19,11 +19,12 @@ come back are forgotten, the oldest first. Wild guess."""
 class Waiting:
     """A registration whose SUBACK is not yet due."""
 
-    __slots__ = ("believers", "blind_until", "index", "installed", "registration")
+    __slots__ = ("believers", "blind_until", "index", "installed", "registration", "sponsor")
 
     def __init__(self, registration: Registration, index: int) -> None:
         self.registration = registration
         self.index = index  # of its log entry
+        self.sponsor: Peer | None = None  # who registered it instead of its subscriber (uniting.py)
         self.installed: dict[NodeId, None] = {}  # hosts that have it
         self.believers: dict[NodeId, float] = {}  # who may skip it, and until when (beliefs.py)
         self.blind_until = 0.0  # … and until when somebody whom we forgot may
@@ -65,6 +66,8 @@ class OwnedTree:
         self.unsure = False
         """Another primary took these registrations: that they are here does not say that they were
         acknowledged."""
+        self.stopping: dict[NodeId, Peer] = {}  # hosts that shall serve it no more (uniting.py) …
+        self.stop_version: Version = (0, 0)  # … and have not answered this version
         self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
 
     def counts(self) -> list[int]:

@@ -23,6 +23,7 @@ from overlay.chord.events import (
     StateWanted,
 )
 from overlay.chord.keys import attribute_key
+from overlay.chord.merging import STOPPED
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer, Version
@@ -81,6 +82,7 @@ class Owner(Machine):
         self.replanting = Replanting()
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._key: Key | None = None  # of the cluster whose state this is
+        self.uniting = 0  # the stage at which these trees are on their way to another ring
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -107,7 +109,11 @@ class Owner(Machine):
 
     def owns(self, attribute: str) -> bool:
         """Whether this node decides about the attribute now."""
-        return self.clusters.owns(attribute_key(attribute))
+        return self.uniting < STOPPED and self.clusters.owns(attribute_key(attribute))
+
+    def takes(self, attribute: str) -> bool:
+        """Whether it takes registrations now, and ends them."""
+        return not self.uniting and self.owns(attribute)
 
     def who_owns(self, attribute: str) -> Cluster | None:
         """Who decides, as far as known; None: not us now, and no better guess."""
@@ -218,7 +224,7 @@ class Owner(Machine):
         """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
         its own ring up for a better one), so nobody may find them at their hosts. What a leaving
         primary handed over is gone from `trees` before."""
-        if void:
+        if void and self.uniting < STOPPED:  # else they have dropped them, and may serve others
             epoch, number = self.state.highest()
             for attribute, owned in self.trees.items():
                 for host in owned.all_hosts().values():
@@ -323,7 +329,8 @@ class Owner(Machine):
         cluster = self.clusters.cluster
         if cluster is not None:
             hosted = tuple(a for a, owned in self.trees.items() if peer.id in owned.all_hosts())
-            self.port.send(peer, TreesHosted(cluster.start, cluster.key, self.epoch, hosted))
+            start, key, ring = cluster.start, cluster.key, cluster.ring
+            self.port.send(peer, TreesHosted(start, key, self.epoch, hosted, ring))
 
     def live_strays(self, owned: OwnedTree) -> bool:
         """Whether a host that can be reached has to be given all anew."""
@@ -355,7 +362,7 @@ class Owner(Machine):
     def _grant(self) -> None:
         """Beats to those whose turn it is, for what of the arc nobody else decides about."""
         cluster = self.clusters.cluster
-        if cluster is None or not self.clusters.is_followed:
+        if cluster is None or not self.clusters.is_followed or self.uniting >= STOPPED:
             return
         start = cluster.start
         if self._transferred is not None:

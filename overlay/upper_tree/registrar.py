@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from matching import EVERYTHING, Interval, Predicate
-from overlay.chord.events import ClusterForked, OwnerFound
+from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.machine import (
@@ -50,6 +50,7 @@ from overlay.upper_tree.messages import (
     Unregistered,
 )
 from overlay.upper_tree.pivots import choose_pivot
+from overlay.upper_tree.placed import Placed
 
 PAUSE = 0.25
 """Seconds until what was refused, or asked of a node that is gone, is tried again; wild guess."""
@@ -64,9 +65,8 @@ RENEW_WITHIN = 0.5
 guess."""
 
 DOUBT, RENEW_OFTEN = 12.0, 2.0
-"""Seconds for which one renews often after that, and in between: a new owner has other things to do
-as well, and what it does not know yet can not be claimed before it was registered again. Wild
-guesses."""
+"""Seconds for which one renews often after that, and in between: what a new owner does not know yet
+can not be claimed before it was registered again. Wild guesses."""
 
 
 class RegisterDue(Timer, frozen=True):
@@ -75,25 +75,6 @@ class RegisterDue(Timer, frozen=True):
 
 class RenewDue(Timer, frozen=True):
     """Renew all leases."""
-
-
-class Placed:
-    """A registration of ours and how far it is."""
-
-    __slots__ = (
-        "acknowledged", "again_at", "asked", "final", "redirected", "registration", "sent",
-        "subscription",
-    )  # fmt: skip
-
-    def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
-        self.subscription = subscription
-        self.registration = registration
-        self.acknowledged = False
-        self.asked: NodeId = ""  # the owner that it was sent to
-        self.again_at = 0.0  # when to send it once more
-        self.final = final  # an owner has named the pivot
-        self.sent = 0  # how often
-        self.redirected = False  # it was sent on at once to an owner that another one named
 
 
 class Registrar(Machine):
@@ -123,6 +104,7 @@ class Registrar(Machine):
             OwnerFound: self.on_owner_found,
             OwnerRefused: self.on_owner_refused,
             ClusterForked: self.on_cluster_forked,
+            RingLeft: self.on_ring_left,
             LinkDown: self.on_link_down,
             RegisterDue: self.on_register_due,
             RenewDue: self.on_renew_due,
@@ -379,8 +361,19 @@ class Registrar(Machine):
     def on_cluster_forked(self, event: ClusterForked) -> None:
         """Another has taken the place of an owner: does it know what we registered?"""
         if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self.placed):
-            self._doubt_until = self.port.now + DOUBT
-            self._renew.within(self.port.rng.random() * RENEW_WITHIN)
+            self._doubt()
+
+    def _doubt(self) -> None:
+        self._doubt_until = self.port.now + DOUBT
+        self._renew.within(self.port.rng.random() * RENEW_WITHIN)
+
+    def on_ring_left(self, event: RingLeft) -> None:
+        """The owners of another ring have what those of the former one had: do they know it all?"""
+        self._doubt()
+        for placed in self.placed.values():
+            placed.again_at = self.port.now
+        self.ending = dict.fromkeys(self.ending, self.port.now)
+        self._again.within(0.0)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
         """The owner does not know what we believe it knows: register again."""

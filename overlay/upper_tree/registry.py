@@ -35,6 +35,7 @@ from overlay.upper_tree.compiled import boxes_of
 from overlay.upper_tree.events import BeliefEnded, LeasesOver, MapSettled
 from overlay.upper_tree.leases import Doubts, LeaseTable, registrations_of
 from overlay.upper_tree.messages import (
+    Adopted,
     Assign,
     BetterPivots,
     Install,
@@ -104,7 +105,7 @@ class Registry(Machine):
             attribute = registration.attribute
             if registration.subscriber.id != sender.id:
                 raise ProtocolError("a registration for somebody else")
-            if not self.owner.owns(attribute):
+            if not self.owner.takes(attribute):
                 foreign[attribute] = None
                 continue
             self.doubts.registered(sender.id, attribute, registration.id)
@@ -120,7 +121,17 @@ class Registry(Machine):
             self._direct(sender, better)
         self.leases.touch(sender.id, message.incarnation, self.port.now)
 
-    def _is_known(self, registration: Registration) -> bool:
+    def adopt(self, sponsor: Peer, registration: Registration, incarnation: int) -> None:
+        """Take a registration of a ring that ends; `sponsor` hears when it is acknowledged."""
+        if not self._is_known(registration, sponsor):
+            self._take(registration, boxes_of(registration.selector), incarnation)
+        owned = self.owner.trees[registration.attribute]
+        if (waiting := owned.waiting.get(registration.id)) is not None:
+            waiting.sponsor = sponsor
+        self.leases.touch(registration.subscriber.id, incarnation, self.port.now)
+        self._check(owned)
+
+    def _is_known(self, registration: Registration, sponsor: Peer | None = None) -> bool:
         """Whether we have it already; its SUBACK is given again if it was given."""
         owned = self.owner.trees.get(registration.attribute)
         if owned is None or owned.tree.registrations.get(registration.id) != registration:
@@ -129,7 +140,7 @@ class Registry(Machine):
             if owned.unsure:
                 self._await(owned, registration, 0)
             else:
-                self._acknowledge(owned.tree, [registration])
+                self._acknowledge(owned.tree, [(registration, sponsor)])
         return True
 
     def _better(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
@@ -224,32 +235,38 @@ class Registry(Machine):
         owned.unsure = False
         committed = self.owner.committed
         done = [
-            waiting.registration
+            (waiting.registration, waiting.sponsor)
             for waiting in owned.waiting.values()
             if waiting.index < committed
             and waiting.is_believed(self.port.now)
             and owned.installed_everywhere(waiting, self.owner.leases.is_over)
         ]
-        for registration in done:
+        for registration, _ in done:
             del owned.waiting[registration.id]
         if done:
             self._acknowledge(owned.tree, done)
             self.owner.settled()
 
-    def _acknowledge(self, tree: Tree, registrations: list[Registration]) -> None:
-        by_subscriber: dict[NodeId, list[Registration]] = {}
-        for registration in registrations:
-            by_subscriber.setdefault(registration.subscriber.id, []).append(registration)
-        for group in by_subscriber.values():
-            ids = tuple(registration.id for registration in group)
-            reply = Registered(tree.attribute, tree.map.version, ids)
-            self.port.send(group[0].subscriber, reply)
+    def _acknowledge(self, tree: Tree, done: list[tuple[Registration, Peer | None]]) -> None:
+        by_peer: dict[tuple[NodeId, bool], tuple[Peer, list[str]]] = {}
+        for registration, sponsor in done:
+            peer = sponsor or registration.subscriber
+            group = by_peer.setdefault((peer.id, sponsor is not None), (peer, []))
+            group[1].append(registration.id)
+        for (_, adopted), (peer, found) in by_peer.items():
+            ids = tuple(found)
+            self.port.send(
+                peer,
+                Adopted(tree.attribute, ids)
+                if adopted
+                else Registered(tree.attribute, tree.map.version, ids),
+            )
 
     # --- ending ---
 
     def on_unregister(self, sender: Peer, message: Unregister) -> None:
         """End registrations of the sender."""
-        if not self.owner.owns(message.attribute):
+        if not self.owner.takes(message.attribute):
             self.owner.refuse(sender, [message.attribute])
             return
         owned = self.owner.trees.get(message.attribute)
@@ -322,7 +339,7 @@ class Registry(Machine):
         self._sweep.rang()
         self.leases.forget_old(self.port.now)
         for owned in list(self.owner.trees.values()):
-            if self.owner.owns(owned.tree.attribute):
+            if self.owner.takes(owned.tree.attribute):
                 lapsed = self.leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))

@@ -65,6 +65,10 @@ class ToldTable:
                 self.blind_until = max(self.blind_until, belief.until)
             self._forget(*oldest)
 
+    def attributes(self) -> tuple[str, ...]:
+        """Of which somebody was told something."""
+        return tuple(self._by_tree)
+
     def believers(self, attribute: str, now: float) -> list[Belief]:
         """What may still be believed of the tree."""
         return [b for b in self._by_tree.get(attribute, {}).values() if b.until > now]

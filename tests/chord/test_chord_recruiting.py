@@ -87,18 +87,6 @@ def test_a_lone_founder_gives_its_ring_up_when_it_hears_of_another() -> None:
     world.members_agree()
 
 
-def test_a_ring_with_members_is_not_given_up() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=2))
-    one, other = world.add(), world.add()
-    world.run(12)
-    assert roles(world) == {"primary": 1, "standby": 1}
-    ring = one.ring.id
-    world.add(founder=True)
-    world.run(5)
-    assert one.ring.id == other.ring.id == ring
-    assert len(world.primaries()) == 2
-
-
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_a_cluster_recruits_until_it_has_its_size(size: int) -> None:
     world = MiniWorld(cluster=ClusterSettings(size=size))

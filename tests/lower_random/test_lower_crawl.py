@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +95,15 @@ def test_step_2_a_hit_ends_that_attribute_and_the_rest_goes_on() -> None:
     assert (origin.id, hit) == ("o", WalkHit(7, 5, (point("x", "h", (3, 4)),)))
     assert to.id == "a"
     assert walk == Walk(peer("o"), 7, ("y",), 6, 4, 10, (peer("o"), port.me))
+
+
+def test_a_walk_of_another_ring_goes_on_and_finds_nothing_here() -> None:
+    port = FakePort()
+    _, points = walker(port, "a")
+    points.learn(point("x", "h"))
+    port.hear(msgspec.structs.replace(a_walk("x"), ring=9), peer("o"))
+    ((to, walk),) = port.sent
+    assert (to.id, walk.attributes, walk.ring) == ("a", ("x",), 9)
 
 
 def test_a_node_of_the_trace_is_never_visited() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,3 +196,16 @@ def test_whatever_happens_the_table_is_bounded_and_names_nothing_refuted(
         for each in told:
             assert each.age <= 3
             assert each.version > refuted.get((each.attribute, each.peer.id), (0, 0))
+
+
+def test_ways_into_the_trees_of_another_ring_are_not_taken() -> None:
+    """Views mix sooner than rings do, and who enters the other's tree misses one's own."""
+    _, points = table()
+    points.belong("ours")
+    theirs, ours = point("x", "a"), msgspec.structs.replace(point("x", "b"), ring=points.ring)
+    assert not points.learn(theirs)
+    assert points.learn(ours)
+    assert points.lookup("x") == ours
+    points.belong("another")
+    assert points.lookup("x") is None
+    assert len(points) == 0

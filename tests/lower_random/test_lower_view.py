@@ -295,6 +295,17 @@ def test_hints_are_bounded_and_not_passed_on_when_the_primary_is_dead() -> None:
     assert not port.of(RingHeard)
 
 
+def test_nothing_is_told_of_a_ring_that_has_ended() -> None:
+    port, view, _ = alone()
+    known = hint("11")
+    assert known not in rings(port, known)
+    assert known in rings(port)
+    view.end_ring(known.ring)
+    assert rings(port, known) == ()
+    assert rings(port) == ()
+    assert len(port.of(RingHeard)) == 1
+
+
 def test_an_exchange_beyond_all_bounds_breaks_the_link() -> None:
     port, _, _ = alone()
     many = tuple(Neighbour(peer(f"x{number}"), 0) for number in range(HEARD_MOST + 1))

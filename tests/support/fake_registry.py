@@ -17,6 +17,7 @@ from overlay.chord.events import (
     RoleChanged,
     SnapshotWanted,
     StateWanted,
+    Uniting,
 )
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, LocalEvent, Peer
@@ -42,6 +43,8 @@ class FakeRegistry:
         self.departing: Cluster | None = None
         self.hosts_for_long = False  # MemberLeaving is answered only when told
         self.leaving: list[Peer] = []
+        self.unites = True  # answers Uniting at once
+        self.stages: list[int] = []  # that it was asked for
 
     def write(self, key: Key, text: str) -> bool:
         """As the registry does: only where the node owns the key."""
@@ -84,6 +87,10 @@ class FakeRegistry:
             self.leaving.append(event.peer)
             if not self.hosts_for_long:
                 self.let_go()
+        elif isinstance(event, Uniting):
+            self.stages.append(event.stage)
+            if self.unites and event.stage:
+                clusters.united(event.stage)
 
     def go_on(self) -> None:
         """Transfer what leaves."""

@@ -95,6 +95,9 @@ class FakeView:
     def tell_ring(self, hint: RingHint | None) -> None:
         self.hint = hint
 
+    def end_ring(self, ring: str) -> None:
+        pass
+
 
 class MiniNode:
     """One node: two machines and a registry."""
