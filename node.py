@@ -34,6 +34,7 @@ from overlay.settings import Settings
 from overlay.turns import Turns
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.beliefs import Beliefs
+from overlay.upper_tree.believers import Believers
 from overlay.upper_tree.clients import Clients
 from overlay.upper_tree.delegation import Delegation
 from overlay.upper_tree.explaining import Explaining
@@ -131,7 +132,8 @@ class Node:
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored
         )
         self.owner = Owner(self, settings, self.clusters, self.ring)
-        self.beliefs = Beliefs(self, settings, self.owner)
+        self.believers = Believers(self, settings, self.owner)
+        self.beliefs = Beliefs(self, settings, self.owner, self.believers)
         self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
         self.uniting = RegistryUnion(self, settings, self.clusters, self.owner, self.registry)
@@ -155,9 +157,9 @@ class Node:
         self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.beliefs, self.registry, self.balance, self.hosting, self.finder, self.publisher,
-            self.registrar, self.receiver, self.delegation, self.clients, self.inspection,
-            self.explaining, self.watcher, self.uniting,
+            self.believers, self.beliefs, self.registry, self.balance, self.hosting, self.finder,
+            self.publisher, self.registrar, self.receiver, self.delegation, self.clients,
+            self.inspection, self.explaining, self.watcher, self.uniting,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)

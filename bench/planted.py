@@ -147,8 +147,20 @@ PLANTED = (
     one(
         "a SUBACK while somebody still believes that nobody subscribes", "C5",
         TREE + "registry.py",
-        "            and waiting.is_believed(self.port.now)\n",
+        "            and self.beliefs.is_over(waiting)\n",
         "",
+    ),
+    one(
+        "a new primary that asks nobody what the former one said", "P4",
+        TREE + "believers.py",
+        "self._unknown = dict(state.believers)",
+        "self._unknown = {}",
+    ),
+    one(
+        "a publisher that is told before the log names it", "P1",
+        TREE + "beliefs.py",
+        "            if index is not None and index >= self.owner.committed:\n",
+        "            if False:\n",
     ),
     one(
         "summaries that are never taken back", "C9",

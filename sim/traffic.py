@@ -57,7 +57,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "NotOwner",
         *("Adopt", "Adopted", "AdoptRefused"),  # by who owned them in a ring that ends
     ),
-    "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled"),  # what publishers know of trees
+    "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled", "AskBeliefs", "Believed"),
     "hosts": (
         "Assign",
         "Assigned",

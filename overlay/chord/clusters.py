@@ -203,6 +203,11 @@ class Clusters(Machine):
         return self.seat.is_primary and self.pulse.serving()
 
     @property
+    def lease_left(self) -> float:
+        """Seconds for which this node alone decides, whatever happens; 0.0 or less: none."""
+        return self.pulse.lease_left() if self.seat.is_primary else 0.0
+
+    @property
     def led_for(self) -> float:
         """Seconds that this node has led its cluster under the present epoch."""
         return self.port.now - self.pulse.led_since

@@ -79,10 +79,12 @@ class Committed(LocalEvent, frozen=True):
 class Elected(LocalEvent, frozen=True):
     """This node leads a cluster whose former primary could not say what was under way: not to whom
     it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led
-    (perhaps this node, before it was started again)."""
+    (perhaps this node, before it was started again). `forked`: its log may lack what another branch
+    of the cluster committed."""
 
     cluster: Cluster
     lost: Peer
+    forked: bool = False
 
 
 class Replanted(LocalEvent, frozen=True):

@@ -91,15 +91,21 @@ class Pulse:
 
     def serving(self) -> bool:
         """Whether a majority of the voters followed this primary a short time ago."""
+        return not self.log.fenced and self.lease_left() >= 0.0
+
+    def lease_left(self) -> float:
+        """Seconds until the present answers of a majority let nobody lead any more; below 0.0: they
+        do not now. A primary that votes alone has as long as others would, who can come at once."""
         now = self.port.now
+        mine = now + LEASE_SHARE * self.settings.suspect_after
         until = sorted(
             (
-                now if peer.id == self.port.me.id else self._leased.get(peer.id, -1e9)
+                mine if peer.id == self.port.me.id else self._leased.get(peer.id, -1e9)
                 for peer in self.log.voters
             ),
             reverse=True,
         )
-        return bool(until) and not self.log.fenced and now <= until[self.log.majority() - 1]
+        return until[self.log.majority() - 1] - now if until else -1e9
 
     def follows(self, node: NodeId) -> bool:
         """Whether this voter answered a short time ago."""

@@ -123,18 +123,19 @@ class Succession:
         self.seat.tell_members()
         self.log.lead(campaign.start)
         self.pulse.lead(tuple(campaign.granted), campaign.since)
+        forked = lineage(cluster.version[0]) != lineage(before.version[0])
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 lost = msgspec.structs.replace(cluster, key=before.start)
                 self.port.emit(Replanted(lost))
-            elif lineage(cluster.version[0]) != lineage(before.version[0]):
-                self.port.emit(Elected(cluster, before.primary))  # a fork has told hosts otherwise
+            elif forked:  # which has told hosts and publishers otherwise
+                self.port.emit(Elected(cluster, before.primary, forked))
             return
         self._reign = self.port.now
         self.seat.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
         if not campaign.wanted:
-            self.port.emit(Elected(cluster, before.primary))
+            self.port.emit(Elected(cluster, before.primary, forked))
 
     # -- somebody else does ----------------------------------------------------------------------
 

@@ -19,17 +19,20 @@ has a say.
 
 from __future__ import annotations
 
+from collections import deque
 from hashlib import blake2b
 from itertools import zip_longest
 
 import msgspec
 
 from matching import Cut
+from overlay.chord.events import Committed, RoleChanged
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
+from overlay.upper_tree.believers import Believers
 from overlay.upper_tree.compiled import boxes_of
-from overlay.upper_tree.events import BeliefEnded
+from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     AskTree,
@@ -54,6 +57,11 @@ PLACES_MOST = 64
 """Virtual nodes of one tree that an answer names; of a larger tree only the root. Wild guess."""
 
 
+HELD_MOST = 4_096
+"""Questions that wait for the log, the oldest forgotten first: whoever gets no answer asks again.
+Wild guess."""
+
+
 class BeliefEnds(Timer, frozen=True):
     """The term of answers that were never recalled is over."""
 
@@ -63,10 +71,13 @@ class BeliefEnds(Timer, frozen=True):
 class Beliefs(Machine):
     """Tells publishers of the trees that this node owns, and takes it back."""
 
-    def __init__(self, port: Port, settings: Settings, owner: Owner) -> None:
+    def __init__(self, port: Port, settings: Settings, owner: Owner, believers: Believers) -> None:
         super().__init__(port)
         self.settings = settings.tree
         self.owner = owner
+        self.believers = believers
+        self._held: deque[tuple[int, Peer, AskTree]] = deque()
+        """Questions that wait for the log, with the number of their entry."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -74,14 +85,42 @@ class Beliefs(Machine):
             AskTree: self.on_ask_tree,
             Recalled: self.on_recalled,
             BeliefEnds: self.on_belief_ends,
+            BeliefsLearned: self.on_beliefs_learned,
+            Committed: self.on_committed,
+            RoleChanged: self.on_role_changed,
         }
 
     # --- answering ---
 
     def on_ask_tree(self, sender: Peer, message: AskTree) -> None:
-        """Where trees are and what is in them; who is told what is remembered."""
+        """Where trees are and what is in them, when the log says that the asker may believe it."""
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many attributes in one question")
+        lasting = True
+        if any(self.owner.owns(attribute) for attribute in message.attributes):
+            index = self.believers.admit(sender)
+            if index is not None and index >= self.owner.committed:
+                self._held.append((index, sender, message))
+                if len(self._held) > HELD_MOST:
+                    self._held.popleft()  # it will ask again
+                return
+            lasting = index is not None
+        self._tell(sender, message, lasting)
+
+    def on_committed(self, event: Committed) -> None:
+        """The log is further: some may be told now."""
+        while self._held and self._held[0][0] < event.next:
+            _, peer, message = self._held.popleft()
+            self._tell(peer, message, lasting=True)
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """Who asked before will ask again."""
+        if event.role != "primary":
+            self._held.clear()
+
+    def _tell(self, sender: Peer, message: AskTree, lasting: bool) -> None:
+        """Who is told what is remembered; what does not last is good for what waits for it."""
+        term = self.believers.told(sender) if lasting else 0.0
         held = dict(zip(message.attributes, message.held, strict=False))
         entries: list[Location] = []
         nobody: list[str] = []
@@ -94,26 +133,28 @@ class Beliefs(Machine):
                 foreign.append(attribute)
             elif owned is None:
                 nobody.append(attribute)
-                self.owner.told.tell(attribute, sender, now)
+                if lasting:
+                    self.owner.told.tell(attribute, sender, now, term)
             else:
                 entries += places(owned)
-                if self._summarised(owned):
-                    self.owner.told.tell(attribute, sender, now, digest=owned.digest)
+                if lasting and self._summarised(owned):
+                    self.owner.told.tell(attribute, sender, now, term, owned.digest)
                     known = held.get(attribute) == owned.digest
                     summary = None if known else owned.summary
                     summaries.append(TreeSummary(attribute, owned.digest, summary))
         self.owner.refuse(sender, foreign)
-        self._answer(sender, message.number, entries, nobody, summaries)
+        self._answer(sender, (message.number, term), entries, nobody, summaries)
 
     def _answer(
         self,
         asker: Peer,
-        number: int,
+        about: tuple[int, float],
         entries: list[Location],
         nobody: list[str],
         summaries: list[TreeSummary],
     ) -> None:
-        """As few messages as frames can carry."""
+        """As few messages as frames can carry. `about`: the question's number, and the term."""
+        number, term = about
         if not entries and not nobody:
             return
         batches = zip_longest(
@@ -123,8 +164,13 @@ class Beliefs(Machine):
             fillvalue=(),
         )
         for some, outlines, absent in batches:
-            term = self.settings.nobody_term
-            self.port.send(asker, TreeAnswer(some, absent, term, number, outlines))
+            answer = TreeAnswer(some, absent, term, number, outlines, self._epoch)
+            self.port.send(asker, answer)
+
+    @property
+    def _epoch(self) -> int:
+        cluster = self.owner.clusters.cluster
+        return 0 if cluster is None else cluster.version[0]
 
     def _summarised(self, owned: OwnedTree) -> bool:
         """Whether the tree has a summary, made now if that is worth it."""
@@ -176,9 +222,21 @@ class Beliefs(Machine):
             waiting.believers[belief.peer.id] = belief.until
             if not belief.recalled:
                 belief.recalled = True
-                self.port.send(belief.peer, Recall(attribute, told.number))
+                self.port.send(belief.peer, Recall(attribute, told.number, self._epoch))
         waiting.blind_until = told.blind_until
         self._wait(owned)
+
+    def on_beliefs_learned(self, event: BeliefsLearned) -> None:
+        """Somebody believes what a former owner said: it is taken back, whatever it is."""
+        for attribute in event.attributes:
+            owned = self.owner.trees.get(attribute)
+            if owned is not None:
+                for waiting in owned.waiting.values():
+                    self._recall(owned, waiting, 0)
+
+    def is_over(self, waiting: Waiting) -> bool:
+        """Whether nobody believes any more what this registration contradicts."""
+        return self.believers.all_known() and waiting.is_believed(self.port.now)
 
     def _wait(self, owned: OwnedTree) -> None:
         ends = [end for waiting in owned.waiting.values() for end in waiting.believed_until()]

@@ -28,6 +28,10 @@ class ClusterView(Protocol):
     def led_for(self) -> float:
         """Seconds that it has led under this epoch."""
 
+    @property
+    def lease_left(self) -> float:
+        """Seconds for which nobody else can lead it; 0.0 or less: somebody may."""
+
     def is_silent(self, node: NodeId) -> bool:
         """Whether it leads, and does not hear this member."""
 

@@ -13,7 +13,7 @@ class TreeFound(LocalEvent, frozen=True):
 
 
 class TreeAbsent(LocalEvent, frozen=True):
-    """The owner says that nobody subscribes to the attribute; true of events published before
+    """The owner says that nobody subscribes to the attribute; true of events published until
     `until`, which is past if the answer was slow."""
 
     attribute: str
@@ -67,6 +67,12 @@ class BeliefEnded(LocalEvent, frozen=True):
     """At the owner: somebody who believed something of this tree does so no more."""
 
     attribute: str
+
+
+class BeliefsLearned(LocalEvent, frozen=True):
+    """At a new owner: somebody believes something of these trees that a former one said."""
+
+    attributes: tuple[str, ...]
 
 
 class OwnerRefused(LocalEvent, frozen=True):

@@ -21,11 +21,19 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFound, WalkLost
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.messages import AskTree, NotOwner, Recall, Recalled, TreeAnswer
+from overlay.upper_tree.messages import (
+    AskBeliefs,
+    AskTree,
+    Believed,
+    NotOwner,
+    Recall,
+    Recalled,
+    TreeAnswer,
+)
 
 PAUSE = 0.25
 """Seconds before an owner that refused is looked for again; wild guess."""
@@ -100,6 +108,7 @@ class Finder(Machine):
             TreeAnswer: self.on_tree_answer,
             NotOwner: self.on_not_owner,
             Recall: self.on_recall,
+            AskBeliefs: self.on_ask_beliefs,
             LinkDown: self.on_link_down,
             RingLeft: self.on_ring_left,
             AskAgain: self.on_ask_again,
@@ -231,7 +240,7 @@ class Finder(Machine):
         asked_at = self._asked.get(message.number)
         for found in message.summaries:
             if asked_at is not None:  # the term is counted from the question, as below
-                self.locations.learn_summary(found, asked_at + message.term, sender.id, now)
+                self.locations.learn_summary(found, asked_at + message.term, message.epoch, now)
         for location in message.entries:
             self.locations.learn(location)
             if location.attribute in self.searches:
@@ -243,7 +252,7 @@ class Finder(Machine):
             # The owner counts the term from its answer. Counted from the question, and the first
             # one if there were several, belief ends earlier here than there, however slow the link.
             until = search.asked_at + message.term
-            if self.locations.absent(attribute, until, sender.id, now):
+            if self.locations.absent(attribute, until, message.epoch, now):
                 del self.searches[attribute]
                 self.port.count("lookups_nobody")
                 self.port.trace("nobody", attribute=attribute, hops=search.hops)
@@ -269,8 +278,20 @@ class Finder(Machine):
         """Somebody subscribes now: look again at the next event. (A question whose answer is still
         to come is answered after the recall, by this owner.)"""
         doubt_until = self.port.now + self.settings.tree.nobody_term
-        self.locations.recall(message.attribute, sender.id, doubt_until)
+        self.locations.recall(message.attribute, message.epoch, doubt_until)
         self.port.send(sender, Recalled(message.attribute, message.number))
+
+    def on_ask_beliefs(self, sender: Peer, message: AskBeliefs) -> None:
+        """A new owner may have to take back what a former one said. What that one said under its
+        epoch and is still to come was asked for before: a term from now on it is over."""
+        arc, now = message.cluster, self.port.now
+        self.ring.learn(arc)
+        if not self.locations.fence(arc, now + self.settings.tree.nobody_term, now):
+            return  # the owner waits for the term
+        batches = list(in_batches(self.locations.beliefs(arc, now), weigh_belief)) or [()]
+        for batch in batches:
+            last = batch is batches[-1]
+            self.port.send(sender, Believed(arc.key, arc.version[0], batch, last))
 
     def on_link_down(self, event: LinkDown) -> None:
         """An owner that was asked is lost: its cluster will have another primary."""
@@ -312,3 +333,8 @@ class Finder(Machine):
         self.port.trace("located", attribute=attribute, by=by, hops=search.hops)
         self.locations.found(attribute, by, search.hops)
         self.port.emit(TreeFound(attribute))
+
+
+def weigh_belief(belief: tuple[str, int]) -> int:
+    """Bytes of one thing that is believed, about."""
+    return 2 * HEAD + weigh_text(belief[0])

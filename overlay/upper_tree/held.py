@@ -132,6 +132,10 @@ class HeldSummaries:
         """Believe it no more."""
         self._held.pop(attribute, None)
 
+    def believed(self, now: float) -> list[tuple[str, int]]:
+        """Trees with a summary that is believed, and its digest."""
+        return [(name, held.digest) for name, held in self._held.items() if held.until > now]
+
     def digest(self, attribute: str) -> int:
         """Of the summary at hand, good or over; 0: there is none."""
         held = self._held.get(attribute)

@@ -1,24 +1,40 @@
 """What a publisher remembers of trees: entries, virtual nodes, where nobody subscribes (C5, C7).
 
 Everything here is a hint: a host that does not serve the tree any more says *moved*, and *nobody*
-ends with its term or is recalled. So do summaries of who subscribes (`held.py`).
+ends with its term or is recalled. So do summaries of who subscribes (`held.py`). An answer of a
+former owner, which may come late, is known by its epoch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from typing import NamedTuple
 
 import msgspec
 
 from matching import BOTTOM, TOP, Cut
-from overlay.machine import NodeId, Peer
+from overlay.chord.keys import attribute_key, in_arc
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.held import HeldSummaries
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.replicas import Replicas
 
 ENTRIES = 4
 """Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
+
+
+FENCES_MOST = 256
+"""Arcs whose owner is new that are remembered for a term: as many clusters as the ring's cache has
+(RingSettings.known_clusters)."""
+
+
+class Fence(NamedTuple):
+    """What a new owner's epoch is, and until when answers of a former one could come."""
+
+    epoch: int
+    doubt_until: float
 
 
 class KnownTree:
@@ -138,7 +154,8 @@ class Locations:
         self.summaries = HeldSummaries(capacity)
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()
         self._absent: OrderedDict[str, float] = OrderedDict()  # attribute -> believed until
-        self._recalled: OrderedDict[str, tuple[NodeId, float]] = OrderedDict()
+        self._recalled: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._fences: dict[tuple[Key, Key], Fence] = {}  # by arc
 
     # --- where trees are ---
 
@@ -224,9 +241,9 @@ class Locations:
         """Whether it was absent when last asked, however long ago: worth no walk."""
         return attribute in self._absent
 
-    def absent(self, attribute: str, until: float, teller: NodeId, now: float) -> bool:
-        """The owner says *nobody*. False if that is not to be believed."""
-        if self._is_doubtful(attribute, teller, now):
+    def absent(self, attribute: str, until: float, epoch: int, now: float) -> bool:
+        """The owner says *nobody*, under this epoch. False if that is not to be believed."""
+        if self._is_doubtful(attribute, epoch, now):
             return False
         self._trees.pop(attribute, None)
         self._absent[attribute] = until
@@ -235,23 +252,53 @@ class Locations:
             self._absent.popitem(last=False)
         return True
 
-    def recall(self, attribute: str, recaller: NodeId, doubt_until: float) -> None:
-        """Somebody subscribes now whom *nobody*, or the summary, does not admit."""
+    def recall(self, attribute: str, epoch: int, doubt_until: float) -> None:
+        """Somebody subscribes now whom *nobody*, or the summary, does not admit. What was said
+        under an older epoch may come later than this, and be older."""
         self._absent.pop(attribute, None)
         self.summaries.recall(attribute)
-        self._recalled[attribute] = (recaller, doubt_until)
+        self._recalled[attribute] = (epoch, doubt_until)
         self._recalled.move_to_end(attribute)
         while len(self._recalled) > self.capacity:
             self._recalled.popitem(last=False)
 
     def learn_summary(
-        self, found: TreeSummary, until: float, teller: NodeId, now: float
+        self, found: TreeSummary, until: float, epoch: int, now: float
     ) -> None:  # fmt: skip
         """The owner tells who subscribes, unless that is not to be believed."""
-        if not self._is_doubtful(found.attribute, teller, now):
+        if not self._is_doubtful(found.attribute, epoch, now):
             self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
 
-    def _is_doubtful(self, attribute: str, teller: NodeId, now: float) -> bool:
-        """Whether another owner has recalled it since: this word may be older than the recall."""
-        recaller, doubt_until = self._recalled.get(attribute, ("", 0.0))
-        return recaller not in ("", teller) and doubt_until > now
+    # --- whom to believe ---
+
+    def fence(self, arc: Cluster, doubt_until: float, now: float) -> bool:
+        """There is a new owner: until then believe nobody of an older epoch about this arc. False
+        if there is no room to remember that."""
+        for where, known in list(self._fences.items()):
+            if known.doubt_until <= now:
+                del self._fences[where]
+        place, epoch = (arc.start, arc.key), arc.version[0]
+        before = self._fences.get(place)
+        if before is None and len(self._fences) >= FENCES_MOST:
+            return False
+        if before is None or before.epoch <= epoch:
+            self._fences[place] = Fence(epoch, doubt_until)
+        return True
+
+    def beliefs(self, arc: Cluster, now: float) -> list[tuple[str, int]]:
+        """What is believed of trees of this arc: the digests of their summaries, 0 for *nobody*."""
+        found = [(name, 0) for name, until in self._absent.items() if until > now]
+        found += self.summaries.believed(now)
+        return [one for one in found if arc.owns(attribute_key(one[0]))]
+
+    def _is_doubtful(self, attribute: str, epoch: int, now: float) -> bool:
+        """Whether another owner has spoken since: this word may be older."""
+        since, doubt_until = self._recalled.get(attribute, (0, 0.0))
+        if epoch < since and doubt_until > now:
+            return True
+        return bool(self._fences) and any(
+            epoch < fence.epoch
+            and fence.doubt_until > now
+            and in_arc(attribute_key(attribute), *where)
+            for where, fence in self._fences.items()
+        )

@@ -162,6 +162,7 @@ class TreeAnswer(Message, frozen=True):
     term: float
     number: int = 0
     summaries: tuple[TreeSummary, ...] = ()
+    epoch: int = 0  # of the cluster, by which an answer of a former owner is known
 
 
 class Recall(Message, frozen=True):
@@ -170,6 +171,7 @@ class Recall(Message, frozen=True):
 
     attribute: str
     number: int = 0
+    epoch: int = 0  # of the cluster: what was told under an older one is not to be believed, either
 
 
 class Recalled(Message, frozen=True):
@@ -177,6 +179,23 @@ class Recalled(Message, frozen=True):
 
     attribute: str
     number: int = 0
+
+
+class AskBeliefs(Message, frozen=True):
+    """From the new primary of `cluster` to who may have been told something by another: what do you
+    believe of the trees of its arc? From now on believe nobody of an older epoch."""
+
+    cluster: Cluster
+
+
+class Believed(Message, frozen=True):
+    """What the sender may still believe of trees of that arc: of each the summary's digest, or 0
+    for *nobody*. In as many messages as it needs."""
+
+    key: Key
+    epoch: int
+    beliefs: tuple[tuple[str, int], ...]
+    last: bool
 
 
 # --- owner and hosts ---

@@ -159,11 +159,7 @@ class Owner(Machine):
 
     def on_entry_copied(self, event: EntryCopied) -> None:
         """At a voter, or at the new primary of a split-off arc."""
-        operation = decode(event.entry)
-        if isinstance(operation, Told):
-            self.told.tell(operation.attribute, operation.peer, self.port.now, operation.term)
-        else:
-            self.state.apply(operation)
+        self.state.apply(decode(event.entry))
 
     def on_copy_reset(self, event: CopyReset) -> None:
         """A whole new copy follows."""
@@ -197,14 +193,12 @@ class Owner(Machine):
             self.balance_soon()
 
     def on_elected(self, event: Elected) -> None:
-        """The former primary can be asked nothing: somebody may believe what it told, and any host
-        may have been told what is not in the log, or not have been told what is. A member may even
-        have begun to serve a tree in which nobody else knows it as a host."""
+        """The former primary can be asked nothing: any host may have been told what is not in the
+        log, or not have been told what is. A member may even have begun to serve a tree in which
+        nobody else knows it as a host."""
         if event.lost.id != self.port.me.id:
             self.dead[event.lost.id] = None
         self.leases.begin(self.state.hosts())
-        now = self.port.now
-        self.told.blind_until = max(self.told.blind_until, now + self.told.term)
         for owned in self.trees.values():
             owned.unsure = True
             for host in (*owned.tree.map.hosts().values(), *owned.tree.loose.values()):
@@ -216,9 +210,8 @@ class Owner(Machine):
         self.balance_soon()
 
     def on_replanted(self, event: Replanted) -> None:
-        """Of that arc nothing is known here yet, nor what publishers were told."""
+        """Of that arc nothing is known here yet."""
         self.replanting.begin(event.lost, self.port.now)
-        self.told.blind_until = max(self.told.blind_until, self.port.now + self.told.term)
 
     def _lay_down(self, void: bool) -> None:
         """No primary any more. `void`: nobody took these trees over (the node was fenced, or gave
@@ -272,6 +265,11 @@ class Owner(Machine):
         """Whether the tree is to leave and has not been given to its next owner yet."""
         return self._departing is not None and self._departing.owns(attribute_key(attribute))
 
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether an arc is being given away: the log may be its next owner's."""
+        return self._departing is not None or self._transferred is not None
+
     def settled(self) -> None:
         """Something that was under way is done: an arc that waits for it may be able to leave."""
         arc = self._departing
@@ -289,15 +287,12 @@ class Owner(Machine):
         def leaves(attribute: str) -> bool:
             return arc.owns(attribute_key(attribute))
 
-        told: list[Operation] = [
-            Told(attribute, peer, term)
-            for attribute, peer, term in self.told.entries(self.port.now)
-            if leaves(attribute)
-        ]
+        # This node believes what it told itself, which is in no log while it leads (believers.py).
+        told = Told((self.port.me,), (), self.state.others)
         mine = self.clusters.cluster
         if mine is not None and mine.key == arc.key:  # the standby has the log
-            return told
-        return [*self.state.operations(leaves), *told]
+            return [told]
+        return [*self.state.operations(leaves), told]
 
     # --- hosts ---
 

@@ -357,8 +357,8 @@ class Publisher(Machine):
         """Nobody wants it: these pairs are done, but for those of events that are younger than a
         slow answer is good for."""
         waiting = self._waiting_for(event.attribute)
-        self._end([pair for pair in waiting if pair[0].since < event.until])
-        self._route([pair for pair in waiting if pair[0].since >= event.until])
+        self._end([pair for pair in waiting if pair[0].since <= event.until])
+        self._route([pair for pair in waiting if pair[0].since > event.until])
 
     def _waiting_for(self, attribute: str) -> list[tuple[Outgoing, str]]:
         sequences = self.waiting.pop(attribute, {})

@@ -238,7 +238,7 @@ class Registry(Machine):
             (waiting.registration, waiting.sponsor)
             for waiting in owned.waiting.values()
             if waiting.index < committed
-            and waiting.is_believed(self.port.now)
+            and self.beliefs.is_over(waiting)
             and owned.installed_everywhere(waiting, self.owner.leases.is_over)
         ]
         for registration, _ in done:

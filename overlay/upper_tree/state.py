@@ -16,56 +16,64 @@ from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
 
+TOLD_MOST = 256
+"""Peers in one entry: 20 KiB at most, well within a frame of the log (chord/copying.py)."""
+
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """One entry of the log."""
 
+
+class TreeOperation(Operation, frozen=True):
+    """One that is about one tree."""
+
     attribute: str
 
 
-class MapChanged(Operation, frozen=True):
+class MapChanged(TreeOperation, frozen=True):
     """The tree is planted with this map, or its map changes to it."""
 
     version: Version
     entries: tuple[Entry, ...]
 
 
-class Preparing(Operation, frozen=True):
+class Preparing(TreeOperation, frozen=True):
     """These hosts are being told of another map, by which they may serve from now on."""
 
     hosts: tuple[Peer, ...]
 
 
-class Settled(Operation, frozen=True):
+class Settled(TreeOperation, frozen=True):
     """Every host serves by the present map, or not at all."""
 
 
-class Uprooted(Operation, frozen=True):
+class Uprooted(TreeOperation, frozen=True):
     """Nobody subscribes any more: the tree is gone."""
 
 
-class Added(Operation, frozen=True):
+class Added(TreeOperation, frozen=True):
     """A registration, with the incarnation of its subscriber."""
 
     registration: Registration
     incarnation: int
 
 
-class Ended(Operation, frozen=True):
+class Ended(TreeOperation, frozen=True):
     """Registrations that are gone."""
 
     ids: tuple[str, ...]
 
 
 class Told(Operation, frozen=True):
-    """`peer` was told that nobody subscribes to it, and may believe it for `term` more seconds.
+    """From now on `peers` may believe something that they were told of trees, and `over` nothing
+    any more (believers.py). `others`: somebody may whom no log of this arc names.
 
-    In no log (telling is frequent and short-lived), only in the state that a leaving arc takes
-    along.
+    What they were told is in no log: telling is frequent and short-lived.
     """
 
-    peer: Peer
-    term: float
+    peers: tuple[Peer, ...]
+    over: tuple[NodeId, ...] = ()
+    others: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -109,9 +117,11 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
+        self.believers: dict[NodeId, Peer] = {}  # who may believe something of a tree …
+        self.others = False  # … and whether these are not all
 
     def apply(self, operation: Operation) -> None:
-        """Change the state by one operation. `Told` is not part of it."""
+        """Change the state by one operation."""
         match operation:
             case MapChanged(attribute, version, entries):
                 map_ = PartitionMap(version, entries)
@@ -138,12 +148,22 @@ class ClusterState:
                 for id_ in ids:
                     tree.registrations.pop(id_, None)
                     tree.incarnations.pop(id_, None)
+            case Told(peers, over, others):
+                self.believers.update((peer.id, peer) for peer in peers)
+                for node in over:
+                    self.believers.pop(node, None)
+                self.others = others
 
     def operations(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Operation]:
-        """The state of the wanted attributes told again as operations."""
+        """The state of the wanted attributes told again as operations. Believers are of all."""
         for attribute, tree in self.trees.items():
             if wanted(attribute):
                 yield from tree.operations()
+        believers = tuple(self.believers.values())
+        for first in range(0, len(believers), TOLD_MOST):
+            yield Told(believers[first : first + TOLD_MOST], (), self.others)
+        if self.others and not believers:
+            yield Told((), (), self.others)
 
     def hosts(self) -> Iterator[Peer]:
         """Every node that may serve one of the trees, perhaps more than once."""

@@ -12,7 +12,6 @@ a number that grows with each telling, so that an old recall does not end a youn
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from overlay.machine import NodeId, Peer
 
@@ -44,7 +43,8 @@ class ToldTable:
         self._told: OrderedDict[tuple[str, NodeId], Belief] = OrderedDict()
         self._by_tree: dict[str, dict[NodeId, Belief]] = {}
         self.blind_until = 0.0
-        """Until then somebody may believe it whom this table had no room to remember."""
+        """Until then somebody may believe something whom this table had no room to remember, or
+        whom a former owner told and nobody knows (believers.py)."""
 
     def tell(
         self, attribute: str, peer: Peer, now: float, term: float | None = None, digest: int = 0
@@ -52,8 +52,10 @@ class ToldTable:
         """`peer` is being told *nobody*, or the summary with this digest."""
         self.number += 1
         until = now + (self.term if term is None else term)
-        belief = Belief(peer, until, self.number, digest)
         key = (attribute, peer.id)
+        if (before := self._told.get(key)) is not None:
+            until = max(until, before.until)
+        belief = Belief(peer, until, self.number, digest)
         self._told[key] = belief
         self._told.move_to_end(key)
         self._by_tree.setdefault(attribute, {})[peer.id] = belief
@@ -78,12 +80,6 @@ class ToldTable:
         belief = self._told.get((attribute, node))
         if belief is not None and belief.number <= number:
             self._forget(attribute, node)
-
-    def entries(self, now: float) -> Iterator[tuple[str, Peer, float]]:
-        """(attribute, peer, remaining term), for whoever takes an arc over."""
-        for (attribute, _), belief in self._told.items():
-            if belief.until > now:
-                yield attribute, belief.peer, belief.until - now
 
     def _forget(self, attribute: str, node: NodeId) -> None:
         del self._told[attribute, node]

@@ -75,3 +75,38 @@ def test_a_primary_behind_a_partition_is_fenced_when_it_heals(seed: int, longer:
     assert check_voters(world) == []
     publish(world)
     assert_exact(world)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_new_subscription_waits_for_the_election_and_not_for_a_term(seed: int) -> None:
+    """The log says who was told that nobody subscribes; all of them answer the new primary."""
+    world = served(seed)
+    for name in world.names():
+        world.publish(name, {"z": 1})
+    world.run(1)
+    (old,) = with_role(world, "primary")
+    world.crash(old)
+    world.subscribe(with_role(world, "none")[0], "z > 3")
+    acknowledged(world, 2.5)
+    for name in world.names():
+        world.publish(name, {"z": 4})
+    assert_exact(world)
+
+
+def test_a_new_subscription_waits_for_a_publisher_that_cannot_be_asked() -> None:
+    """Cut off, it goes on believing the former primary, and throws away what nobody wants."""
+    world = served(1)
+    (old,) = with_role(world, "primary")
+    subscriber, publisher = with_role(world, "none")[:2]
+    world.publish(publisher, {"z": 1})
+    world.run(1)
+    world.crash(old)
+    world.network.partition([[publisher]])
+    world.subscribe(subscriber, "z > 3")
+    for _ in range(16):
+        world.publish(publisher, {"z": 4})
+        world.run(0.5)
+    assert not world.acknowledged()
+    world.network.heal()
+    acknowledged(world)
+    assert_exact(world)

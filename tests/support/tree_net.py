@@ -20,6 +20,7 @@ from overlay.machine import Key, LocalEvent, Message, Peer, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.beliefs import Beliefs
+from overlay.upper_tree.believers import Believers
 from overlay.upper_tree.hosting import Hosting
 from overlay.upper_tree.messages import Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner import Owner
@@ -183,6 +184,7 @@ class FakeClusters:
         self.preferred: list[str] = []
         self.followed = True
         self.led_for = 0.0
+        self.lease_left = 0.8
         self.unheard: tuple[str, ...] = ()
 
     def is_silent(self, node: str) -> bool:
@@ -288,11 +290,12 @@ class OwnerNode:
         self.clusters = FakeClusters(port, cluster)
         self.ring = FakeRing(port)
         self.owner = Owner(port, settings, self.clusters, self.ring)
-        self.beliefs = Beliefs(port, settings, self.owner)
+        self.believers = Believers(port, settings, self.owner)
+        self.beliefs = Beliefs(port, settings, self.owner, self.believers)
         self.registry = Registry(port, settings, self.owner, self.beliefs)
         self.balance = Balance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
-        port.add(self.owner, self.beliefs, self.registry, self.balance)
+        port.add(self.owner, self.believers, self.beliefs, self.registry, self.balance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
 

@@ -55,6 +55,7 @@ class Rig:
     def ask(self, who: Peer = P, held: int = 0, number: int = 1) -> TreeSummary | None:
         """What `who` is told of x beside the places."""
         self.port.hear(AskTree(("x",), number, (held,) if held else ()), who)
+        self.node.clusters.commit()
         found = [s for m in self.port.take(TreeAnswer) for s in m.summaries]
         return found[0] if found else None
 
@@ -216,6 +217,7 @@ def test_counting_and_the_event_tree_have_no_summaries() -> None:
     rig.take(Registration("s/0", EVENT_TREE, S, "x IS NULL", everything))
     rig.port.advance(REST_LEAST)
     rig.port.hear(AskTree((EVENT_TREE,)), P)
+    rig.node.clusters.commit()
     (answer,) = rig.port.take(TreeAnswer)
     assert answer.summaries == ()
     assert len(answer.entries) == 1
@@ -232,6 +234,7 @@ def test_an_answer_names_all_virtual_nodes_of_a_small_tree(count: int, named: in
         (1, 9), tuple(Entry(Interval(bounds[n], bounds[n + 1]), (H,)) for n in range(count))
     )
     rig.port.hear(AskTree(("x",)), P)
+    rig.node.clusters.commit()
     assert sum(len(m.entries) for m in rig.port.take(TreeAnswer)) == named
 
 
@@ -244,6 +247,7 @@ def test_large_answers_are_cut_and_nothing_is_lost() -> None:
             rig.register(f"s/{number}", f"{name} = '{number}{text}'", name)
     rig.port.advance(REST_LEAST)
     rig.port.hear(AskTree((*names, "nobody")), P)
+    rig.node.clusters.commit()
     answers = rig.port.take(TreeAnswer)
     assert len(answers) > 1
     assert sorted(s.attribute for m in answers for s in m.summaries) == sorted(names)

@@ -141,7 +141,7 @@ def test_the_term_of_nobody_counts_from_the_question() -> None:
 
 def test_what_was_absent_is_asked_for_without_a_walk() -> None:
     node = Seeker()
-    node.locations.absent("x", node.port.now, "o", node.port.now)
+    node.locations.absent("x", node.port.now, 1, node.port.now)
     node.finder.seek(["x", "y"])
     assert node.walker.walks == [(("y",), 10)]
     assert node.ring.asked == [attribute_key("x")]
@@ -276,7 +276,7 @@ def test_an_older_nobody_of_another_owner_is_doubted_and_asked_again() -> None:
     node = Seeker()
     node.ring.learn(cluster_of("old"))
     node.finder.ask_ring(["x"])
-    node.port.hear(Recall("x"), peer("heir"))
+    node.port.hear(Recall("x", epoch=2), peer("heir"))
     node.answer("x", teller="old")
     assert node.told() == []
     node.port.advance(3.5)
@@ -303,9 +303,9 @@ def test_a_walk_that_ends_late_does_no_harm() -> None:
 # --- summaries ---
 
 
-def told_summary(node: Seeker, number: int, teller: str = "o") -> None:
+def told_summary(node: Seeker, number: int, teller: str = "o", epoch: int = 1) -> None:
     found = summarise(compile_selector("x > 5").conjunctions, 8)
-    answer = TreeAnswer((), (), 10.0, number, (TreeSummary("x", 7, found),))
+    answer = TreeAnswer((), (), 10.0, number, (TreeSummary("x", 7, found),), epoch)
     node.port.hear(answer, peer(teller))
 
 
@@ -344,12 +344,12 @@ def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted()
         node.finder.ask_summaries(["x"])
     first, second = [m.number for _, m in node.port.sent_to(AskTree)]
     told_summary(node, first)
-    node.port.hear(Recall("x", 4), peer("heir"))
+    node.port.hear(Recall("x", 4, epoch=2), peer("heir"))
     assert node.port.sent_to(Recalled) == [("heir", Recalled("x", 4))]
     assert admitted(node)
     told_summary(node, second)
     assert admitted(node)
-    told_summary(node, second, "heir")
+    told_summary(node, second, "heir", epoch=2)
     assert not admitted(node)
 
 

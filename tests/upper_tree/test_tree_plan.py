@@ -68,7 +68,7 @@ def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned
     known = Locations(100, Replicas("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("a"),)))
     assert plan(["x", "y"], known, "a", NOW) is None
-    known.absent("y", NOW + 5, "owner", NOW)
+    known.absent("y", NOW + 5, 1, NOW)
     found = plan(["x", "y"], known, "a", NOW)
     assert found is not None
     assert found.fixed == {"a": (peer("a"), ("x",))}
@@ -81,7 +81,7 @@ def at(known: Locations, attribute: str, host: str, selector: str = "") -> None:
     known.summaries.is_due(attribute, NOW)
     if selector:
         found = summarise(compile_selector(selector).conjunctions, 8)
-        known.learn_summary(TreeSummary(attribute, 7, found), NOW + 10, "owner", NOW)
+        known.learn_summary(TreeSummary(attribute, 7, found), NOW + 10, 1, NOW)
 
 
 def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
@@ -120,7 +120,7 @@ def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     known.learn(Location("x", (1, 1), Interval(cut, TOP), (peer("c"),)))
     known.summaries.is_due("x", NOW)
     found = summarise(compile_selector(f"x >= {least}").conjunctions, 8)
-    known.learn_summary(TreeSummary("x", 7, found), NOW + 10, "owner", NOW)
+    known.learn_summary(TreeSummary("x", 7, found), NOW + 10, 1, NOW)
     planned = plan(["x"], known, "a", NOW)
     assert planned is not None
     skipped: dict[str, None] = {}

@@ -75,7 +75,7 @@ class Rig:
         )
         self.port.add(self.publisher)
         if not event_tree:
-            self.locations.absent(EVENT_TREE, 1e9, "o", 0.0)
+            self.locations.absent(EVENT_TREE, 1e9, 1, 0.0)
 
     def publish(self, *events: dict[str, Any]) -> list[Event]:
         made = self.publisher.publish([Draft(attributes) for attributes in events])
@@ -185,7 +185,7 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
     rig.port.advance(3)
     until = rig.port.now - 1
     rig.publish({"x": 2})
-    rig.locations.absent("x", until, "o", rig.port.now)
+    rig.locations.absent("x", until, 1, rig.port.now)
     rig.finder.sought.clear()
     rig.port.hear(TreeAbsent("x", until))
     assert rig.done() == [1]
@@ -195,7 +195,7 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
 def test_nobody_ends_the_pair_now_and_for_its_term() -> None:
     rig = Rig()
     rig.publish({"x": 1})
-    rig.locations.absent("x", rig.port.now + 10, "o", rig.port.now)
+    rig.locations.absent("x", rig.port.now + 10, 1, rig.port.now)
     rig.port.hear(TreeAbsent("x", rig.port.now + 10))
     assert rig.done() == [1]
     rig.publish({"x": 2})

@@ -8,7 +8,7 @@ from matching import EVERYTHING
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.machine import ProtocolError
+from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.leases import ids_digest
@@ -57,6 +57,12 @@ def acknowledged(node: OwnerNode) -> list[str]:
 
 
 # --- SUBACK ---
+
+
+def tell(node: OwnerNode, attribute: str, publisher: Peer) -> None:
+    """`publisher` asks, and the log has it that it may believe the answer."""
+    node.port.hear(AskTree((attribute,)), publisher)
+    node.clusters.commit()
 
 
 def test_the_first_registration_plants_the_tree_at_a_host() -> None:
@@ -108,8 +114,8 @@ def test_a_suback_names_the_maps_version_and_goes_to_the_subscriber() -> None:
 
 def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
     node = owner()
-    node.port.hear(AskTree(("x",)), P)
-    node.port.hear(AskTree(("x",)), peer("pub2"))
+    tell(node, "x", P)
+    tell(node, "x", peer("pub2"))
     assert [m.nobody for m in node.port.take(TreeAnswer)] == [("x",), ("x",)]
     ask_for(node, "s/0")
     node.clusters.commit()
@@ -123,7 +129,7 @@ def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
 
 def test_a_believer_that_does_not_answer_is_waited_out() -> None:
     node = owner()
-    node.port.hear(AskTree(("x",)), P)
+    tell(node, "x", P)
     node.port.advance(4)
     ask_for(node, "s/0")
     node.clusters.commit()
@@ -136,7 +142,7 @@ def test_a_believer_that_does_not_answer_is_waited_out() -> None:
 
 def test_a_belief_that_has_run_out_delays_nothing() -> None:
     node = owner()
-    node.port.hear(AskTree(("x",)), P)
+    tell(node, "x", P)
     node.port.advance(10.1)
     ask_for(node, "s/0")
     assert node.port.take(Recall) == []
@@ -148,8 +154,8 @@ def test_a_belief_that_has_run_out_delays_nothing() -> None:
 def test_believers_that_could_not_be_remembered_are_waited_out() -> None:
     node = owner()
     node.owner.told.capacity = 1
-    node.port.hear(AskTree(("x",)), P)
-    node.port.hear(AskTree(("y",)), P)  # pushes x out
+    tell(node, "x", P)
+    tell(node, "y", P)  # pushes x out
     ask_for(node, "s/0")
     node.clusters.commit()
     install(node, "s/0")
@@ -328,6 +334,7 @@ def test_trees_that_exist_are_named_by_their_root() -> None:
     node = owner()
     ask_for(node, "s/0")
     node.port.hear(AskTree(("x", "y")), P)
+    node.clusters.commit()
     (answer,) = node.port.take(TreeAnswer)
     assert [(e.attribute, e.hosts[0].id) for e in answer.entries] == [("x", "h")]
     assert answer.nobody == ("y",)

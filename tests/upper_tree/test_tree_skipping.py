@@ -13,7 +13,7 @@ from tests.upper_tree.test_tree_publisher import Rig
 def outline(rig: Rig, attribute: str, selector: str) -> None:
     found = summarise(compile_selector(selector).conjunctions, 8)
     now = rig.port.now
-    rig.locations.learn_summary(TreeSummary(attribute, 7, found), now + 10, "o", now)
+    rig.locations.learn_summary(TreeSummary(attribute, 7, found), now + 10, 1, now)
 
 
 def test_a_tree_that_cannot_want_the_event_is_not_visited() -> None:

@@ -19,8 +19,9 @@ from overlay.chord.events import (
 )
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
+from overlay.machine import Peer
 from overlay.settings import Settings
-from overlay.upper_tree.messages import AskTree, Entry, Installed, Recall, Register, TreeAnswer
+from overlay.upper_tree.messages import AskBeliefs, AskTree, Entry, Installed, Register, TreeAnswer
 from overlay.upper_tree.state import (
     Added,
     ClusterState,
@@ -51,9 +52,12 @@ def logs(draw: st.DrawFn) -> list[Operation]:
     planted: dict[str, None] = {}
     for number in range(draw(st.integers(0, 30))):
         attribute = draw(st.sampled_from(ATTRIBUTES))
-        kind = draw(st.sampled_from(["map", "add", "add", "end", "uproot"]))
+        kind = draw(st.sampled_from(["map", "add", "add", "end", "uproot", "told"]))
         id_ = f"s/{draw(st.integers(0, 5))}"
-        if kind == "map" or attribute not in planted:
+        if kind == "told":
+            some = tuple(peer(f"pub{draw(st.integers(0, 3))}") for _ in range(2))
+            log.append(Told(some, (f"pub{draw(st.integers(0, 3))}",), draw(st.booleans())))
+        elif kind == "map" or attribute not in planted:
             log.append(MapChanged(attribute, (1, number), draw(st.sampled_from(ENTRIES))))
             planted[attribute] = None
         elif kind == "add":
@@ -75,6 +79,10 @@ def told(state: ClusterState) -> dict[str, object]:
     }
 
 
+def believers(state: ClusterState) -> tuple[dict[str, Peer], bool]:
+    return state.believers, state.others
+
+
 def replayed(log: list[Operation]) -> ClusterState:
     state = ClusterState()
     for operation in log:
@@ -88,6 +96,7 @@ def test_the_same_log_makes_the_same_state(log: list[Operation]) -> None:
     for operation in log:
         state.apply(operation)
     assert told(replayed(log)) == told(state)
+    assert believers(replayed(log)) == believers(state)
 
 
 @given(logs())
@@ -95,6 +104,7 @@ def test_a_state_told_again_is_the_same_state(log: list[Operation]) -> None:
     state = replayed(log)
     again = replayed(list(state.operations()))
     assert told(again) == told(state)
+    assert believers(again) == believers(state)
     assert again.registrations == sum(len(t.registrations) for t in state.trees.values())
     assert again.highest() == state.highest()
 
@@ -104,6 +114,7 @@ def test_a_part_of_the_state_is_told_without_the_rest(log: list[Operation], want
     state = replayed(log)
     part = replayed(list(state.operations(lambda attribute: attribute == wanted)))
     assert told(part) == {name: what for name, what in told(state).items() if name == wanted}
+    assert believers(part) == believers(state), "nobody knows of which trees it was told"
 
 
 def test_what_is_no_operation_is_refused() -> None:
@@ -155,6 +166,7 @@ def test_a_standby_that_becomes_primary_answers_from_the_copy() -> None:
     node.clusters.cluster = cluster_of("q", version=(2, 1))
     node.port.hear(RoleChanged(node.clusters.cluster, "primary"))
     node.port.hear(AskTree(("x",)), peer("pub"))
+    node.clusters.commit()
     (answer,) = node.port.take(TreeAnswer)
     assert [location.hosts[0].id for location in answer.entries] == ["p"]
     assert node.owner.next_version() > node.owner.state.highest()
@@ -203,7 +215,7 @@ def test_an_arc_does_not_wait_for_other_trees() -> None:
     node = OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
     node.port.hear(Register(1, (registration("s/0", "y", "y > 1", peer("s")),)), peer("s"))
     node.port.hear(ArcLeaving(arc_of("x")))
-    assert node.clusters.transferred == []
+    assert [decode(entry) for entry in node.clusters.transferred or ()] == [Told((peer("p"),))]
 
 
 def test_an_arc_that_stays_is_not_transferred_later() -> None:
@@ -217,27 +229,26 @@ def test_an_arc_that_stays_is_not_transferred_later() -> None:
 
 
 def test_who_was_told_nobody_goes_along_with_the_arc() -> None:
-    """C5: the heir has to recall what the old owner said."""
+    """C5: the heir has to ask what the old owner said, to others and to itself."""
     node = primary("y")
     node.port.hear(AskTree(("x",)), peer("pub"))
+    node.clusters.commit()
     node.port.hear(ArcLeaving(arc_of("x")))
     assert node.clusters.transferred is not None
-    assert isinstance(decode(node.clusters.transferred[0]), Told)
     heir = standby(node.clusters.transferred)
     heir.clusters.cluster = cluster_of("q", version=(2, 1))
     heir.port.hear(RoleChanged(heir.clusters.cluster, "primary"))
-    made = registration("s/0", "x", "x > 1", peer("s"))
-    heir.port.hear(Register(1, (made,)), peer("s"))
-    assert heir.port.sent_to(Recall) == [("pub", Recall("x", 1))]
+    assert [to for to, _ in heir.port.sent_to(AskBeliefs)] == ["pub", "p"]
 
 
 def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:
     node = primary("x")
     node.port.hear(AskTree(("y",)), peer("pub"))
+    node.clusters.commit()
     assert node.clusters.cluster is not None
     node.port.hear(ArcLeaving(node.clusters.cluster))
     assert node.clusters.transferred is not None
-    assert [type(decode(entry)) for entry in node.clusters.transferred] == [Told]
+    assert [decode(entry) for entry in node.clusters.transferred] == [Told((peer("p"),))]
 
 
 def test_a_map_that_changes_keeps_the_trees_registrations() -> None:

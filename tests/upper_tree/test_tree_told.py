@@ -57,10 +57,9 @@ def test_what_is_over_needs_no_room() -> None:
     assert believers(told, "x", now=11.0) == ["b"]
 
 
-def test_what_remains_of_the_terms_goes_along_with_an_arc() -> None:
+def test_a_belief_that_is_told_again_for_less_lasts_as_long_as_before() -> None:
+    """What the new word takes the place of may still be believed until the new one arrives."""
     told = ToldTable(term=10.0)
     told.tell("x", A, now=0.0)
-    assert list(told.entries(now=4.0)) == [("x", A, 6.0)]
-    heir = ToldTable(term=10.0)
-    heir.tell("x", A, now=100.0, term=6.0)
-    assert [belief.until for belief in heir.believers("x", now=100.0)] == [106.0]
+    told.tell("x", A, now=1.0, term=3.0, digest=7)
+    assert [(b.until, b.digest) for b in told.believers("x", now=2.0)] == [(10.0, 7)]
