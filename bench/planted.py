@@ -258,8 +258,8 @@ PLANTED = (
     one(
         "a primary that ignores its epoch", "P4",
         CHORD + "pulse.py",
-        "return bool(until) and not self.log.fenced and now <= until[self.log.majority() - 1]",
-        "return bool(until)",
+        "return not self.log.fenced and self.lease_left() >= 0.0",
+        "return bool(self.log.voters)",
     ),
     one(
         "a bully without a majority", "P4",

@@ -95,7 +95,7 @@ def test_a_small_overlay_has_two_replicas_and_the_smallest_one() -> None:
 
 
 def test_what_a_broken_link_does_not_carry_goes_through_a_helper_until_it_heals() -> None:
-    world = served(3)
+    world = served(1)
     cut_off, *others = with_role(world, "none")
     mine = world.subscribe(cut_off, "x >= 0")
     acknowledged(world)
