@@ -228,6 +228,7 @@ class Locations:
         self._trees.clear()
         self._absent.clear()
         self._recalled.clear()
+        self._fences.clear()
         self.summaries.forget_all()
 
     # --- where nobody is ---

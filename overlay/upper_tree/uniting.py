@@ -211,20 +211,23 @@ class RegistryUnion(Machine):
                 owned.stop_version = version = self.owner.next_version()
                 for host in self.owner.reachable_hosts(owned).values():
                     self.port.send(host, Assign(attribute, version, (), 0, ()))
-            self._recall()
+        self._recall()
         if self._is_stopped():
             self.clusters.united(STOPPED, self._audience())
 
     def _recall(self) -> None:
-        """Publishers forget what they were told."""
+        """Publishers forget what they were told, by this owner or by one before."""
         told, now = self.owner.told, self.port.now
         for attribute in told.attributes():
             for belief in told.believers(attribute, now):
-                belief.recalled = True
-                self.port.send(belief.peer, Recall(attribute, told.number))
+                if not belief.recalled:
+                    belief.recalled = True
+                    self.port.send(belief.peer, Recall(attribute, told.number))
 
     def _is_stopped(self) -> bool:
         told, now = self.owner.told, self.port.now
+        if not self.registry.beliefs.believers.all_known():
+            return False
         if told.blind_until > now or any(told.believers(a, now) for a in told.attributes()):
             return False
         may_serve = self.owner.leases.may_serve
