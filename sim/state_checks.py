@@ -16,7 +16,6 @@ two places have to agree about is compared here, through the machines' public st
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from overlay.chord.forks import FORK
@@ -51,9 +50,8 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
 
     `calm_since`: when the last primary began, who grants a full lease to everybody.
     """
-    ends = {s.identity: s.ended for s in world.clients.subscriptions if s.ended is not None}
-    forgotten_at = max([calm_since, *ends.values()]) + LEASES * world.settings.tree.lease
-    over = {identity for identity, ended in ends.items() if ended < calm_since}
+    ends = [s.ended for s in world.clients.subscriptions if s.ended is not None]
+    forgotten_at = max([calm_since, *ends]) + LEASES * world.settings.tree.lease
     violations: list[Violation] = []
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     owned = {
@@ -65,7 +63,7 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
     for attribute, (name, tree) in owned.items():
         violations += _check_hosts(attribute, name, tree, nodes)
         violations += _check_subscribers(
-            attribute, name, tree, nodes, over, lapsed=world.now > forgotten_at
+            attribute, name, tree, nodes, lapsed=world.now > forgotten_at
         )
     for node, machine in nodes.items():
         for attribute, id_ in machine.registrar.placed:
@@ -119,11 +117,10 @@ def _check_subscribers(
     name: str,
     owned: Any,
     nodes: dict[str, Any],
-    over: Collection[str],
     lapsed: bool,
 ) -> list[Violation]:
-    """`over`: subscriptions that ended before the last primary began. One that took the place of a
-    lost cluster may have an older log than the end's, and keep them until their leases end."""
+    """`lapsed`: nothing excuses them. Before that, one that took the place of a lost cluster may
+    have a log that knows of no end: that was told to a primary on the other side."""
     violations = []
     forked = owned.tree.map.version[0] >= FORK
     for id_, registration in owned.tree.registrations.items():
@@ -132,8 +129,7 @@ def _check_subscribers(
             continue
         incarnation = owned.tree.incarnations[id_]
         unsubscribed = subscriber is not None and subscriber.incarnation == incarnation
-        excused = forked and id_.rpartition("/")[0] in over
-        if (unsubscribed and not excused) or lapsed:
+        if (unsubscribed and not forked) or lapsed:
             text = f"{name} keeps {id_} in {attribute}, which {registration.subscriber.id} has not"
             violations.append(Violation("registration", text))
     return violations

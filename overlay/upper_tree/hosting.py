@@ -12,9 +12,10 @@ from __future__ import annotations
 from matching import Groups
 from overlay.chord.events import ClusterForked, RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
+from overlay.chord.messages import Cluster
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handlers, Key, Machine, Peer, Port
+from overlay.machine import Alarm, Handlers, Key, Machine, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.copies import Copies
@@ -45,6 +46,14 @@ EPOCHS_KEPT = 4_096
 as many as a publisher's cached locations. Wild guess."""
 
 
+FORKS_KEPT = 64
+"""Clusters in the place of lost ones that a host remembers, the last heard of; wild guess."""
+
+
+class LeaseLook(Timer, frozen=True):
+    """Does the owner that we serve for still count on us, now that another leads its cluster?"""
+
+
 class Hosting(Machine):
     """Serves virtual nodes of any number of trees."""
 
@@ -62,6 +71,9 @@ class Hosting(Machine):
         self._reigns: dict[
             Key, tuple[Key, int]
         ] = {}  # (start, epoch) of arcs that told their trees
+        self._forks: dict[Key, Cluster] = {}  # clusters that lead in the place of lost ones
+        self._look = Alarm(port, LeaseLook())
+        self._look_every = settings.tree.serving_most  # a lease that is not renewed is over by then
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -71,6 +83,7 @@ class Hosting(Machine):
             ClusterForked: self.on_cluster_forked,
             RingKnown: self.on_ring_known,
             RingLeft: self.on_ring_left,
+            LeaseLook: self.on_lease_look,
             Install: self.on_install,
             Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
@@ -109,6 +122,8 @@ class Hosting(Machine):
             tree.forget_foreign()
             if not message.intervals:
                 del self.trees[message.attribute]
+            elif self._forks:
+                self._look.within(self._look_every)
             self._publish_access_points()
         self.port.send(sender, Assigned(message.attribute, message.version))
 
@@ -163,11 +178,33 @@ class Hosting(Machine):
     def on_cluster_forked(self, event: ClusterForked) -> None:
         """Whoever leads in the place of a lost owner may not know that we serve trees of it."""
         cluster = event.cluster
-        if any(
-            cluster.owns(attribute_key(attribute)) and tree.version[0] < cluster.version[0]
-            for attribute, tree in self.trees.items()
-        ):
+        self._forks.pop(cluster.key, None)
+        self._forks[cluster.key] = cluster
+        if len(self._forks) > FORKS_KEPT:
+            del self._forks[next(iter(self._forks))]
+        if self._of_before(cluster):
             self.port.send(cluster.primary, StillHosting(cluster.key))
+            self._look.within(self._look_every)
+
+    def on_lease_look(self, timer: LeaseLook) -> None:
+        """Whoever was led all the time may go on beside a fork, for a while, and give us trees
+        after we asked. When its leases end, ask again."""
+        self._look.rang()
+        for cluster in self._forks.values():
+            trees = self._of_before(cluster)
+            if not all(map(self._has_lease, trees)):
+                self.port.send(cluster.primary, StillHosting(cluster.key))
+            if trees:
+                self._look.within(self._look_every)
+
+    def _of_before(self, cluster: Cluster) -> list[HostedTree]:
+        """Trees of an arc that we serve as somebody told us who led it before."""
+        epoch = cluster.version[0]
+        return [
+            tree
+            for tree in self.trees.values()
+            if cluster.owns(tree.key) and tree.version[0] < epoch
+        ]
 
     def on_ring_known(self, event: RingKnown) -> None:
         """Only ways into the trees of this ring are of use, and told."""
@@ -183,6 +220,8 @@ class Hosting(Machine):
         self.trees.clear()
         self._epochs.clear()
         self._reigns.clear()
+        self._forks.clear()
+        self._look.cancel()
         self.leases = LeasesHeld()
 
     def _is_fenced(self, attribute: str, epoch: int) -> bool:

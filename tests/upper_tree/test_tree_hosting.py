@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
+from overlay.chord.events import ClusterForked
+from overlay.chord.forks import FORK
 from overlay.client import Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
@@ -25,13 +27,25 @@ from overlay.upper_tree.messages import (
     Install,
     Installed,
     Registration,
+    ServingBeat,
+    StillHosting,
     TreeMoved,
+    TreesHosted,
     Uninstall,
     Visit,
 )
 from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.serving import LeasesHeld
 from tests.support.overlays import settings
-from tests.support.tree_net import HostNode, TreeNet, TreePort, event, peer, registration
+from tests.support.tree_net import (
+    HostNode,
+    TreeNet,
+    TreePort,
+    cluster_of,
+    event,
+    peer,
+    registration,
+)
 
 OWNER, PUB, S, T = peer("owner"), peer("pub"), peer("s"), peer("t")
 LOW, HIGH = Interval(BOTTOM, place(10)), Interval(place(10), TOP)
@@ -104,6 +118,31 @@ def test_a_registration_matches_whether_it_comes_before_or_after_the_interval(
     visit(node, event(1, x=5), event(2, x=1))
     assert delivered(node) == [("s", [1])]
     assert taken(node) == [("x", (1, 2))]
+
+
+def test_a_host_asks_a_fork_again_when_the_leases_of_who_led_beside_it_end() -> None:
+    node = host()
+    fork = cluster_of("fork", version=(FORK, 0))
+
+    def asked() -> list[str]:
+        return [to for to, _ in node.port.sent_to(StillHosting)]
+
+    node.port.hear(ClusterForked(fork))
+    assert asked() == [], "it serves nothing of that arc"
+    assign(node, EVERYTHING)  # by the owner from before, who still leads
+    owner, key = peer("owner"), "0" * 40
+    node.hosting.leases = LeasesHeld()
+    for number in (1, 2):
+        node.port.hear(ServingBeat(key, key, 1, number, number - 1, 30.0), owner)
+    node.port.advance(21)
+    assert asked() == [], "the lease stands"
+    node.port.advance(20)
+    assert asked() == ["fork"]
+    node.port.hear(TreesHosted(fork.start, fork.key, FORK, ()), peer("fork"))
+    assert not node.hosting.trees
+    node.port.sent.clear()
+    node.port.advance(60)
+    assert asked() == []
 
 
 def test_an_older_assign_is_ignored_but_answered() -> None:
