@@ -11,6 +11,9 @@ from sim.world import World
 MIDWAY = 1.0
 """Virtual seconds within which a process that is to die midway dies anyway. Wild guess."""
 
+ELECTORATE = 3
+"""Processes started at one moment that are enough to elect a primary of a usual cluster."""
+
 
 class Population:
     """The nodes in the order of their first start; a scenario counts them from 0."""
@@ -139,10 +142,13 @@ class Population:
             crashes.append((name, now))
 
     def _restart(self, nodes: list[str], fault: Fault) -> None:
-        for name in nodes:
-            if not self.world.drivers[name].alive:
-                self._leaving.pop(name, None)
-                self.world.restart(name, wiped=fault.wiped, damaged=fault.damaged)
+        down = [name for name in nodes if not self.world.drivers[name].alive]
+        for name in down:
+            self._leaving.pop(name, None)
+            self.world.restart(name, wiped=fault.wiped, damaged=fault.damaged)
+        if len(down) >= ELECTORATE:
+            # They may lead on where another has taken their place, until they hear of it.
+            self.world.clients.crashes.append(("", self.world.now))
 
 
 def _words(fault: Fault, nodes: list[str]) -> str:

@@ -91,6 +91,18 @@ class OwnedTree:
         """All maps that some host may serve by."""
         return [m for m in (self.tree.map, self.next, self.previous) if m is not None]
 
+    def begin_anew(self) -> None:
+        """Nobody answers any more what was said under the epoch before, not even to the same
+        primary: a change that is under way is given up, and every host is a stray."""
+        for map_ in self.maps():
+            for host in map_.hosts().values():
+                self.stray(host)
+        for host in (*self.tree.loose.values(), *self.awaited.values()):
+            self.stray(host)
+        self.next = self.previous = None
+        self.awaited.clear()
+        self.prepared.clear()
+
     def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
         """Every host that has to match what is registered in `interval` now."""
         maps = (self.tree.map, self.next)

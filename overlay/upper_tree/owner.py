@@ -201,8 +201,7 @@ class Owner(Machine):
         self.leases.begin(self.state.hosts())
         for owned in self.trees.values():
             owned.unsure = True
-            for host in (*owned.tree.map.hosts().values(), *owned.tree.loose.values()):
-                owned.stray(host)
+            owned.begin_anew()
         for member in (*event.cluster.members(), event.lost):
             if member.id != self.port.me.id:
                 self._tell_hosted(member)

@@ -7,6 +7,7 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.chord.events import Elected, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.links.messages import BODY_MOST
 from overlay.settings import Settings
@@ -164,6 +165,26 @@ def test_an_elected_primary_tells_all_members_what_of_its_trees_is_there() -> No
     assert [(to, m.epoch, m.attributes) for to, m in told] == [
         ("h1", 2, ("x",)), ("h2", 2, ()), ("q", 2, ()),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_primary_that_is_elected_again_gives_up_the_change_that_was_under_way(
+    committed: bool,
+) -> None:
+    rig = moving("h2")
+    if committed:
+        prepare(rig, "h2")
+        rig.net.deliver(("h2", "p"))  # Installed
+        rig.net.deliver(("h2", "p"))  # Assigned: now h1 has to stop
+        assert rig.spread == ["h2"]
+    fork = cluster_of("p", "h2", version=(FORK, 0))
+    for host in rig.hosts.values():  # they have heard it, and take nothing of before any more
+        host.port.hear(TreesHosted(KEY, KEY, FORK, ()), peer("p"))
+    rig.owner.clusters.cluster = fork
+    rig.owner.port.hear(Elected(fork, peer("p")))
+    rig.settle()
+    assert rig.spread == rig.serving(5) == ["h2"]
+    assert not rig.owner.owner.trees["x"].changing
 
 
 def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
