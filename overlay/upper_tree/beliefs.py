@@ -96,7 +96,7 @@ class Beliefs(Machine):
         """Where trees are and what is in them, when the log says that the asker may believe it."""
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many attributes in one question")
-        lasting = True
+        lasting = False  # whoever owns none of them says only so
         if any(self.owner.owns(attribute) for attribute in message.attributes):
             index = self.believers.admit(sender)
             if index is not None and index >= self.owner.committed:

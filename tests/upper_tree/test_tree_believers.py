@@ -15,6 +15,7 @@ from overlay.upper_tree.messages import (
     AskTree,
     Believed,
     Installed,
+    NotOwner,
     Recall,
     Recalled,
     Register,
@@ -126,6 +127,17 @@ def test_a_primary_believes_itself_no_longer_than_it_leads_for_certain() -> None
     (answer,) = node.port.take(TreeAnswer)
     assert (answer.nobody, answer.term) == (("x",), 0.5)
     assert logged(node) == []
+
+
+def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
+    node = owner()
+    node.port.hear(AskTree(("x",)), P)
+    node.clusters.commit()
+    cluster = node.clusters.cluster = cluster_of("h", "p", version=(2, 0))
+    node.port.hear(RoleChanged(cluster, "broker"))
+    node.port.hear(AskTree(("x",)), P)
+    node.port.advance(10 * TERM)  # it would write into a log that is not its own
+    assert [m.attributes for m in node.port.take(NotOwner)] == [("x",)]
 
 
 def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
