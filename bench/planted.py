@@ -239,9 +239,9 @@ PLANTED = (
     one(
         "a gap in a link's numbers overlooked", "M3",
         "overlay/links/inbox.py",
-        "        if batch.number > self.expected:\n",
+        "        if batch.number == self.expected:\n",
         "        self.expected = max(self.expected, batch.number)\n"
-        "        if batch.number > self.expected:\n",
+        "        if batch.number == self.expected:\n",
     ),
     one(
         "a wrong digest overlooked", "V3",

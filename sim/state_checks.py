@@ -20,8 +20,7 @@ from typing import Any
 
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
-from overlay.links.messages import BODY_MOST
-from overlay.links.outbox import OVERHEAD
+from overlay.links.messages import BODY_MOST, OVERHEAD
 from overlay.links.room import RESTING_MOST, SESSIONS_MOST
 from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key

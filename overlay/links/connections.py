@@ -263,9 +263,7 @@ class Connections:
         self._close_wire(wire, reason)
         self._rest(session)
 
-    def _acknowledge(
-        self, session: Session, wire: Wire, gap: bool = False, asks: bool = False
-    ) -> None:
+    def _acknowledge(self, session: Session, wire: Wire, gap: int = 0, asks: bool = False) -> None:
         session.ack_due = False
         session.ack_bytes = 0
         self._write(wire, Ack(session.inbox.expected, self._settings.window, gap, asks))

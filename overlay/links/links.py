@@ -233,22 +233,29 @@ class Links(Handshake):
 
     def _on_batch(self, wire: Wire, session: Session, batch: Batch) -> None:
         self._learn_acknowledged(session, batch.acknowledged, batch.credit)
-        arrival = session.inbox.judge(batch)
+        inbox = session.inbox
+        arrival = inbox.judge(batch)
         if arrival is Arrival.TAKEN:
-            session.used = session.heard
-            session.ack_due = True
-            session.ack_bytes += len(batch.body)
-            self._dirty[session.peer.id] = session
-            peer = session.peer
-            for message in self._codec.decode(unpack(batch)):
-                self._dispatch(peer, message)
-        elif arrival is not Arrival.DROPPED:
-            self._acknowledge(session, wire, gap=arrival is Arrival.GAP)
+            self._take(session, batch)
+            while (kept := inbox.kept()) is not None:
+                self._take(session, kept)
+        gap = inbox.gap()
+        if gap or arrival is Arrival.REPEATED:
+            self._acknowledge(session, wire, gap)
+
+    def _take(self, session: Session, batch: Batch) -> None:
+        session.used = session.heard
+        session.ack_due = True
+        session.ack_bytes += len(batch.body)
+        self._dirty[session.peer.id] = session
+        peer = session.peer
+        for message in self._codec.decode(unpack(batch)):
+            self._dispatch(peer, message)
 
     def _on_ack(self, session: Session, ack: Ack) -> None:
         self._learn_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.gap:
-            self._write_again(session, session.outbox.mend_gap(ack.acknowledged))
+            self._write_again(session, session.outbox.mend_gap(ack.acknowledged, ack.gap))
         if ack.asks:
             session.used = session.heard  # somebody watches this link: it is no idle one
             session.ack_due = True

@@ -10,12 +10,17 @@ import msgspec
 
 from overlay.machine import NodeId, Peer
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the wire protocol; another version is refused with a reason."""
 
 BODY_MOST = (1 << 20) - 4_096
 """The largest body of a batch, in bytes before compression: a frame and its head stay under the
 1 MiB of DESIGN.md, section 6."""
+
+
+OVERHEAD = 64
+"""Bytes that each batch is reckoned at beyond its body, so that many tiny batches are bounded,
+too. About what the frame's head and the kept objects take."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -76,7 +81,7 @@ class Ack(Frame, frozen=True):
 
     acknowledged: int
     credit: int
-    gap: bool = False  # a batch was missing: send again from `acknowledged`
+    gap: int = 0  # this batch is here, and what comes before it from `acknowledged` on is missing
     asks: bool = False  # are you there? Whoever is, answers with a frame of any kind
 
 

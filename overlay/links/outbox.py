@@ -1,9 +1,9 @@
 """The sending direction of a session: what waits, what is under way, what may be sent (M3).
 
 Messages wait encoded. `cut` joins them to numbered batches as far as the credit goes; a batch is
-kept, encoded, until the peer has acknowledged everything up to it, and is sent again from the
-first that the peer lacks (go-back-N: the receiver keeps nothing out of order). The messages
-themselves are kept beside the bytes so that a link that dies can name what may be lost.
+kept, encoded, until the peer has acknowledged everything up to it; what the peer says it lacks is
+sent again, and after a silence the first that it may lack. The messages themselves are kept beside
+the bytes so that a link that dies can name what may be lost.
 
 Credit is in bytes and granted by the receiver: what is under way never exceeds it, except that a
 single message larger than the whole credit goes alone, since it would otherwise wait for ever.
@@ -17,12 +17,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from overlay.links.events import Codec
+from overlay.links.messages import OVERHEAD
 from overlay.machine import Message, ProtocolError
 from overlay.settings import LinkSettings
-
-OVERHEAD = 64
-"""Bytes that each batch is reckoned at beyond its body, so that many tiny batches are bounded,
-too. About what the frame's head and the kept objects take."""
 
 LIST_HEAD = 5
 """Bytes that joining adds to the messages' own: MessagePack's longest array header."""
@@ -159,8 +156,9 @@ class Outbox:
         self._gap_from = -1
         return list(self.under_way)
 
-    def mend_gap(self, acknowledged: int) -> list[Sent]:
-        """The peer misses `acknowledged`: all from there, but once only for the same number.
+    def mend_gap(self, acknowledged: int, until: int) -> list[Sent]:
+        """The peer misses `acknowledged` and what follows up to `until`, which it has: these again,
+        but once only for the same number.
 
         (A peer that kept asking could otherwise turn 12 bytes into megabytes for ever; if what is
         sent now is lost again, the retransmission timer mends it.)
@@ -169,7 +167,7 @@ class Outbox:
             return []
         self._gap_from = acknowledged
         self._recover_to = 0
-        return list(self.under_way)
+        return self.under_way[: max(0, until - acknowledged)]
 
     def probe(self) -> Iterator[Sent]:
         """The retransmission timer fired: the first batch again, and see what the peer lacks.

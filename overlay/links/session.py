@@ -128,7 +128,7 @@ class Session(Alarmed):
         """Forget both directions: the other side has."""
         self.number = number
         self.outbox = Outbox(self._settings, self._codec)
-        self.inbox = Inbox()
+        self.inbox = Inbox(self._settings.window)
         self.their_incarnation = self.their_number = self.their_dials = 0
         self.retransmit_at = NEVER
         self._timed = None

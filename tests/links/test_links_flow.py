@@ -5,14 +5,13 @@ from __future__ import annotations
 import zlib
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from overlay.links.inbox import Arrival, DigestMismatchError, Inbox, unpack
-from overlay.links.messages import BODY_MOST, Ack, Batch, Bye
-from overlay.links.outbox import OVERHEAD, Outbox
+from overlay.links.inbox import unpack
+from overlay.links.messages import BODY_MOST, OVERHEAD, Ack, Batch, Bye
+from overlay.links.outbox import Outbox
 from overlay.machine import ProtocolError
 from overlay.settings import LinkSettings
 from tests.support.list_codec import ListCodec
@@ -162,11 +161,13 @@ def test_a_gap_is_mended_once_for_the_same_number() -> None:
         put(box, number)
         box.cut()
     box.acknowledge(1, 1 << 20)
-    assert [sent.number for sent in box.mend_gap(1)] == [1, 2, 3]
-    assert box.mend_gap(1) == []
-    assert box.mend_gap(0) == []
+    assert [sent.number for sent in box.mend_gap(1, 3)] == [1, 2], "the last is there"
+    assert box.mend_gap(1, 3) == []
+    assert box.mend_gap(0, 3) == []
     box.acknowledge(2, 1 << 20)
-    assert [sent.number for sent in box.mend_gap(2)] == [2, 3]
+    assert [sent.number for sent in box.mend_gap(2, 3)] == [2]
+    box.acknowledge(3, 1 << 20)
+    assert box.mend_gap(3, 1) == [], "nonsense"
 
 
 def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
@@ -187,22 +188,6 @@ def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
 
 def batch(number: int, body: bytes = b"\x90", compressed: bool = False) -> Batch:
     return Batch(number, 0, 1 << 20, zlib.crc32(body), compressed, body)
-
-
-def test_only_the_expected_batch_is_taken_and_a_gap_is_told_once() -> None:
-    inbox = Inbox()
-    arrivals = [inbox.judge(batch(number)) for number in [0, 2, 3, 0, 1, 1, 3, 2]]
-    assert [each.name for each in arrivals] == [
-        "TAKEN", "GAP", "DROPPED", "REPEATED", "TAKEN", "REPEATED", "GAP", "TAKEN",
-    ]  # fmt: skip
-
-
-def test_a_damaged_batch_is_not_taken_and_still_expected() -> None:
-    inbox = Inbox()
-    with pytest.raises(DigestMismatchError):
-        inbox.judge(msgspec.structs.replace(batch(0), digest=1))
-    assert inbox.expected == 0
-    assert inbox.judge(batch(0)) is Arrival.TAKEN
 
 
 def test_large_bodies_are_compressed_where_it_pays() -> None:
@@ -298,20 +283,6 @@ def test_acknowledgements_ride_on_batches() -> None:
     assert len(b.frames(Ack)) == acks
     [status] = a.links.sessions()
     assert status.under_way_bytes == 0
-
-
-def test_a_gap_is_mended_in_a_round_trip() -> None:
-    world = World(delay=0.01)
-    a, b = world.host("a"), world.host("b")
-    a.send(b, 0)
-    world.run(1.0)
-    world.loss = 1.0
-    a.send(b, 1)
-    world.loss = 0.0
-    a.send(b, 2)
-    world.run(0.05)
-    assert b.numbers(a) == [0, 1, 2]
-    assert len([ack for ack in b.frames(Ack) if ack.gap]) == 1
 
 
 def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
