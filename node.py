@@ -32,6 +32,7 @@ from overlay.machine import LocalEvent, Machine, Message, Named, Peer, Timer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
+from overlay.upper_tree.adopting import Adopting
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.believers import Believers
@@ -132,6 +133,7 @@ class Node:
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored
         )
         self.owner = Owner(self, settings, self.clusters, self.ring)
+        self.adopting = Adopting(self, self.owner)
         self.believers = Believers(self, settings, self.owner)
         self.beliefs = Beliefs(self, settings, self.owner, self.believers)
         self.registry = Registry(self, settings, self.owner, self.beliefs)
@@ -157,9 +159,9 @@ class Node:
         self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.believers, self.beliefs, self.registry, self.balance, self.hosting, self.finder,
-            self.publisher, self.registrar, self.receiver, self.delegation, self.clients,
-            self.inspection, self.explaining, self.watcher, self.uniting,
+            self.adopting, self.believers, self.beliefs, self.registry, self.balance, self.hosting,
+            self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
+            self.clients, self.inspection, self.explaining, self.watcher, self.uniting,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -383,11 +385,10 @@ class Node:
     # --- status ---
 
     def _get_status(self, client: int, command: GetStatus) -> None:
-        status = self.reports.status(
+        self.reply(client, self.reports.status(
             command, self.me, self.name, self.incarnation, self.ready, self.draining, self._seeds,
             self.counters,
-        )  # fmt: skip
-        self.reply(client, status)
+        ))  # fmt: skip
 
     def _get_peers(self, client: int, command: GetPeers) -> None:
         self.reply(client, self.reports.peers(command))

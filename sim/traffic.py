@@ -45,6 +45,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "Recover", "RecoverReply"),
     ),
     "log_copies": ("LogEntries", "LogCopy", "LogAck", "ClusterHello", "ClusterHelloReply"),
+    "observers": ("Observe", "Observed", "ObserverEntries", "ObserverCopy", "ObserverReleased"),
     "heartbeats": ("Beat", "BeatReply"),  # of primaries and their voters
     "elections": ("Nominate", "Grant", "Rejoin"),
     "leases": ("Renew", "RenewRefused"),

@@ -20,6 +20,7 @@ from overlay.chord.events import (
     OtherRing,
     RingCollected,
     Role,
+    RoleChanged,
 )
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
@@ -39,6 +40,8 @@ from overlay.chord.messages import (
     TakenOver,
     TakeOver,
 )
+from overlay.chord.observers import Observers
+from overlay.chord.observing import Observing
 from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
 from overlay.chord.recovery import AnswersDue, Recovery, RecoveryRound
 from overlay.chord.recovery_messages import Recover, RecoverReply
@@ -97,7 +100,9 @@ class Clusters(Machine):
         founder = founder and self.journal.cluster is None and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.log.hears = self.pulse.follows
-        self.recovery = Recovery(chosen, self.seat, self.log, self.pulse)
+        self.observers = Observers(self.seat, self.log)
+        self.observing = Observing(self.seat)
+        self.recovery = Recovery(chosen, self.seat, self.log, self.pulse, self.observing)
         self.merging = Merging(self.seat, self.pulse, self.membership, self.handovers)
         self.succession = Succession(
             self.seat,
@@ -160,6 +165,9 @@ class Clusters(Machine):
             RecoverReply: self.recovery.on_reply,
             RecoveryRound: self.recovery.on_round,
             AnswersDue: self.recovery.on_answers_due,
+            RoleChanged: self.on_role_changed,
+            **self.observers.handlers(),
+            **self.observing.handlers(),
         }
 
     def start(self) -> None:
@@ -254,9 +262,27 @@ class Clusters(Machine):
         )
         return self.log.append(entry)
 
+    def append_all(self, entries: Sequence[bytes]) -> int:
+        """Write some at once; the last one's index. (Not while an arc leaves.)"""
+        return self.log.append_all(entries)
+
+    def is_copied(self, index: int) -> bool:
+        """Whether the observers that answer have this entry. LogCopied tells of a change."""
+        return self.observers.is_copied(index)
+
+    def is_whole(self, key: Key) -> bool:
+        """Whether the copy that this node has of the log of the cluster `key` lacks nothing that
+        was acknowledged to a subscriber."""
+        return self.observing.is_whole(key)
+
+    def forget_copy(self, key: Key) -> None:
+        """The copy of this cluster's log has served its purpose."""
+        self.observing.forget(key)
+
     def copy_state(self, entries: Sequence[bytes]) -> None:
         """Answer to StateWanted: the whole state as of now, as entries of the log."""
         self.log.copy_state(entries)
+        self.observers.copy_state(entries)
 
     def keep(self, entries: Sequence[bytes]) -> None:
         """Answer to SnapshotWanted: the same, for this node's own disk."""
@@ -316,6 +342,7 @@ class Clusters(Machine):
         self.log.fit()
         self.succession.look()
         self.handovers.consider()
+        self.observers.look()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Time is up, whoever may still be waiting."""
@@ -331,10 +358,18 @@ class Clusters(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """Somebody does not answer."""
         self.recruiting.lose(event.peer.id)
+        self.observers.lose(event.peer.id)
+        self.observing.lose(event.peer.id)
         if not event.left:
             self.recovery.lose(event.peer.id)
         self.membership.on_link_down(event)
         self.handovers.lose(event.peer.id)
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """Who leads has observers; who serves has the log."""
+        self.observers.look()
+        if event.cluster is not None and event.role != "primary":
+            self.observing.forget(event.cluster.key)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """Somebody has told who leads."""

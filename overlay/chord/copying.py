@@ -81,6 +81,7 @@ class Log(Copy):
         self.candidates: Callable[[], tuple[Peer, ...]] = tuple  # who shall vote, the first first
         self.hears: Callable[[NodeId], bool] = lambda node: True  # whether it answered lately
         self.on_settled: Callable[[], None] = lambda: None  # a change of voters is committed
+        self.on_grown: Callable[[], None] = lambda: None  # there are more entries
 
     # -- at the primary --------------------------------------------------------------------------
 
@@ -125,18 +126,23 @@ class Log(Copy):
         self.promises.make(
             self.held.key, self._cluster().version[0], self.port.me.id, config.voters
         )
-        self._add(LogItem(self._epoch(), config=config))
+        self._add((LogItem(self._epoch(), config=config),))
         self.fit()
 
     def append(self, entry: bytes) -> int:
         """Add one entry. Returns its number; Committed follows."""
-        return self._add(LogItem(self._epoch(), entry))
+        return self._add((LogItem(self._epoch(), entry),))
+
+    def append_all(self, entries: Sequence[bytes]) -> int:
+        """Add some. Returns the last one's number."""
+        epoch = self._epoch()
+        return self._add([LogItem(epoch, entry) for entry in entries])
 
     def configure(self, config: Config) -> int:
         """Change what the log says of the cluster; the entry's number."""
         assert self.held is not None
         self.promises.make(self.held.key, self._epoch(), self.port.me.id, config.voters)
-        return self._add(LogItem(self._epoch(), config=config))
+        return self._add((LogItem(self._epoch(), config=config),))
 
     @property
     def changing(self) -> bool:
@@ -274,18 +280,21 @@ class Log(Copy):
         self._count()
         self.fit()
 
-    def _add(self, item: LogItem) -> int:
+    def _add(self, items: Sequence[LogItem]) -> int:
+        """The number of the last."""
         assert self.held is not None
         before = self.held.position
-        index = self.held.add(item)
-        self.journal.append((item,))
-        if item.config is not None:
-            self.config_at = index
+        for item in items:
+            index = self.held.add(item)
+            if item.config is not None:
+                self.config_at = index
+        self.journal.append(items)
         for follower in self.followers.values():
             if follower.live:
-                self._send(follower.peer, before, (item,))
+                self._send(follower.peer, before, items)
         self._count()
-        return index
+        self.on_grown()
+        return self.next - 1
 
     def _send(self, peer: Peer, position: Version, items: Sequence[LogItem]) -> None:
         held = self.held

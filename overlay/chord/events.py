@@ -113,6 +113,33 @@ class SnapshotWanted(LocalEvent, frozen=True):
     `Clusters.keep(entries)` in this handler."""
 
 
+class LogGrown(LocalEvent, frozen=True):
+    """At a primary: its log has more entries than its observers were sent."""
+
+
+class LogCopied(LocalEvent, frozen=True):
+    """At a primary: an observer has more of the log, or is not waited for any more."""
+
+
+class ObservedReset(LocalEvent, frozen=True):
+    """At an observer: a whole copy of this cluster's state follows as EntryObserved."""
+
+    key: Key
+
+
+class EntryObserved(LocalEvent, frozen=True):
+    """At an observer: the next entry of the log of the cluster `key`."""
+
+    key: Key
+    entry: bytes
+
+
+class ObservedEnded(LocalEvent, frozen=True):
+    """At an observer: forget the copy of this cluster's state."""
+
+    key: Key
+
+
 class ArcLeaving(LocalEvent, frozen=True):
     """At the primary: the keys that `arc` owns go to a new cluster. Begin no new change there, wait
     until those under way are done, then call `Clusters.transfer(entries)` with their state.

@@ -61,4 +61,5 @@ class Held:
         epoch = self._before[0] if skip == 0 else self._tail[skip - 1].epoch
         if epoch != position[0]:
             return None
-        return tuple(self._tail)[skip:]
+        tail = self._tail
+        return tuple(tail[at] for at in range(skip, len(tail)))  # mostly few, near the end

@@ -9,13 +9,15 @@ patience somebody goes on without that majority, under an epoch that forks off (
    its arc grows by the lost one's;
 3. *an outsider*, where no other cluster of the ring is left: it begins with an empty log.
 
-Where the log is gone (2, 3), subscribers register anew: they hear of the fork by gossip and renew
-at once. Until they had time to, publishers are told nothing (upper_tree/replanting), so events wait
-where they were published (the paper's buffer), bounded and counted like any that wait.
+Where the log is gone (2, 3), whoever acts plants the trees from the copy that it has (`observing`);
+of outsiders those act first who have one. What no copy has, subscribers register anew: they hear of
+the fork by gossip and renew at once. Until they had time to, publishers are told nothing
+(upper_tree/replanting), so events wait where they were published (the paper's buffer), bounded and
+counted like any that wait.
 
 Nobody acts alone who can ask: the rest of the members and some neighbours have to agree, each of
-whom refuses if it hears a leader, has not looked for one itself, or knows somebody fitter: who
-holds more of the log, or the same and has the smaller id.
+whom refuses if it hears a leader, has not looked for one itself, or knows somebody fitter: a
+member, or who holds more of the log, or the same and has the smaller id.
 Who reaches nobody at all waits much longer.
 
 When the lost cluster comes back it is fenced; its members are free for any cluster. One that was
@@ -32,9 +34,10 @@ from overlay.chord.copying import Log
 from overlay.chord.following import NOTHING
 from overlay.chord.forks import branch, fork_of
 from overlay.chord.messages import Cluster, Contact, Moved
+from overlay.chord.observing import Observing
 from overlay.chord.pulse import Pulse
 from overlay.chord.recovery_messages import Recover, RecoverReply
-from overlay.chord.seat import Seat
+from overlay.chord.seat import Seat, has_member
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
@@ -62,6 +65,10 @@ NEIGHBOUR_WAIT = 0.3
 OUTSIDER_WAIT = 0.3
 """… and outsiders, whom any member refuses that can be reached; and half a second by chance. Wild
 guesses."""
+
+COPY_WAIT = 0.5
+"""Seconds by which an outsider without a copy of the log waits longer than one that has it: until
+that one was agreed to. Wild guess."""
 
 ALONE = 12.0
 """Seconds after which a node acts that reaches nobody: long enough for a pause or a short partition
@@ -112,22 +119,34 @@ class Asking:
         self.refused = False
 
 
+Standing = tuple[bool, Version]
+"""Whether somebody is a member of the lost cluster, and the position of its log, or copy."""
+
+
 class Agreed(NamedTuple):
     """Who may lead, as far as this node is asked; for some time nobody else but who is fitter."""
 
     node: NodeId
-    position: Version  # of its log
+    standing: Standing
     until: float
 
-    def is_fitter(self, node: NodeId, position: Version) -> bool:
-        """Whether this one is fitter than `node` with a log at `position`."""
-        return (position, self.node) < (self.position, node)
+    def is_fitter(self, node: NodeId, standing: Standing) -> bool:
+        """Whether this one is fitter than `node`."""
+        return (standing, self.node) < (self.standing, node)
 
 
 class Recovery:
     """Both sides; any node may have to."""
 
-    def __init__(self, settings: ElectionSettings, seat: Seat, log: Log, pulse: Pulse) -> None:
+    def __init__(
+        self,
+        settings: ElectionSettings,
+        seat: Seat,
+        log: Log,
+        pulse: Pulse,
+        observing: Observing,
+    ) -> None:
+        self.observing = observing
         self.settings = settings
         self.seat = seat
         self.log = log
@@ -225,7 +244,9 @@ class Recovery:
         if lost.luck < 0.0:
             lost.luck = self.port.rng.random()
         if own is None:
-            return OUTSIDER_WAIT + lost.luck / 2 if self._is_last(lost) else None
+            knows = self._position(cluster.key) > NOTHING
+            wait = OUTSIDER_WAIT + lost.luck / 2 + (0.0 if knows else COPY_WAIT)
+            return wait if self._is_last(lost) else None
         if own.key == cluster.key:
             rank = [p.id for p in own.members()].index(self.port.me.id)
             return RANK_WAIT * (rank + lost.luck) if self.log.held is not None else None
@@ -281,7 +302,8 @@ class Recovery:
         if self.seat.ring.id not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now
-        position = message.position
+        standing = (has_member(message.cluster, sender.id), message.position)
+        mine = self._standing(message.cluster)
         before = self._agreed.get(key)
         newest = self.seat.ring.place.known.get(key)
         own = self.seat.cluster
@@ -291,22 +313,22 @@ class Recovery:
         led = (own is not None and hears and self._is_led(own)) or (
             newest is not None and newest.version[0] > message.cluster.version[0]
         )
-        taken = before is not None and before.until > now and before.is_fitter(sender.id, position)
+        taken = before is not None and before.until > now and before.is_fitter(sender.id, standing)
         lost = self._lost.get(key)
         if sender.id == message.cluster.primary.id:
             sure = True  # who leads it says that it is lost
-        elif position == NOTHING and own is None:  # it would begin the ring anew
+        elif own is None and not standing[0]:  # it would begin the ring anew
             sure = self._all_lost(now - SURE)
         else:
             sure = lost is not None and lost.since <= now - SURE
-        fitter = self._position(key) > position or self._is_first(key, sender, position)
+        fitter = mine > standing or self._is_first(message.cluster, sender, standing)
         agreed = sure and not (led or taken or fitter)
         if not led and sender.id != message.cluster.primary.id:
             self.suspect(message.cluster)
         if not message.epoch:
             return
         if agreed:
-            self._agreed[key] = Agreed(sender.id, position, now + AGREED_FOR)
+            self._agreed[key] = Agreed(sender.id, standing, now + AGREED_FOR)
             if len(self._agreed) > MOST_LOST:
                 del self._agreed[next(iter(self._agreed))]
             if self._asking is not None and self._asking.lost.cluster.key == key:
@@ -315,11 +337,12 @@ class Recovery:
             self.port.send(sender, Moved(newest))
         self.port.send(sender, RecoverReply(key, message.epoch, agreed))
 
-    def _is_first(self, key: Key, other: Peer, position: Version) -> bool:
+    def _is_first(self, cluster: Cluster, other: Peer, standing: Standing) -> bool:
         """Of two who ask at a time and hold the same, the smaller id goes first."""
-        if self._asking is None or self._asking.lost.cluster.key != key:
+        if self._asking is None or self._asking.lost.cluster.key != cluster.key:
             return False
-        return Agreed(self.port.me.id, self._position(key), 0.0).is_fitter(other.id, position)
+        mine = Agreed(self.port.me.id, self._standing(cluster), 0.0)
+        return mine.is_fitter(other.id, standing)
 
     def on_reply(self, sender: Peer, message: RecoverReply) -> None:
         """One of those who were asked."""
@@ -363,6 +386,13 @@ class Recovery:
         mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
         self.on_replant(mine, lost.cluster)
 
+    def _standing(self, cluster: Cluster) -> Standing:
+        held = self.log.held
+        is_member = held is not None and held.key == cluster.key  # newer than the description
+        return is_member, self._position(cluster.key)
+
     def _position(self, key: Key) -> Version:
         held = self.log.held
-        return held.position if held is not None and held.key == key else NOTHING
+        if held is not None and held.key == key:
+            return held.position
+        return self.observing.position(key)

@@ -104,7 +104,13 @@ class Succession:
         """Nothing is left of the cluster `lost`: begin anew."""
         self.found(cluster)
         self.seat.ring.rejoin(cluster, lost.primary)
+        self._replanted(cluster, lost)
+
+    def _replanted(self, cluster: Cluster, lost: Cluster) -> None:
+        """Its arc is led by this node now: some hear of it at once, who spread it by gossip."""
         self.port.emit(Replanted(lost))
+        for peer in self.seat.view.peers():
+            self.port.send(peer, Moved(cluster))
 
     def _inherit(self, epoch: int) -> None:
         """Nobody else is left who could lead: this node does, with the log that it has."""
@@ -127,7 +133,7 @@ class Succession:
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 lost = msgspec.structs.replace(cluster, key=before.start)
-                self.port.emit(Replanted(lost))
+                self._replanted(cluster, lost)
             elif forked:  # which has told hosts and publishers otherwise
                 self.port.emit(Elected(cluster, before.primary, forked))
             return

@@ -41,6 +41,18 @@ class ClusterView(Protocol):
     def append(self, entry: bytes) -> int:
         """Write to the log; the entry's index."""
 
+    def append_all(self, entries: Sequence[bytes]) -> int:
+        """Write some at once, while no arc leaves; the last one's index."""
+
+    def is_copied(self, index: int) -> bool:
+        """Whether the log's observers have this entry; LogCopied tells of a change."""
+
+    def is_whole(self, key: Key) -> bool:
+        """Whether the copy of this other cluster's log has all that was acknowledged."""
+
+    def forget_copy(self, key: Key) -> None:
+        """It has served its purpose."""
+
     def copy_state(self, entries: Sequence[bytes]) -> None:
         """Answer to StateWanted."""
 

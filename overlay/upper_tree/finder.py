@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from overlay.chord.events import OwnerFound, OwnerUnknown, RingLeft
+from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFound, WalkLost
@@ -109,6 +109,7 @@ class Finder(Machine):
             NotOwner: self.on_not_owner,
             Recall: self.on_recall,
             AskBeliefs: self.on_ask_beliefs,
+            ClusterForked: self.on_cluster_forked,
             LinkDown: self.on_link_down,
             RingLeft: self.on_ring_left,
             AskAgain: self.on_ask_again,
@@ -292,6 +293,16 @@ class Finder(Machine):
         for batch in batches:
             last = batch is batches[-1]
             self.port.send(sender, Believed(arc.key, arc.version[0], batch, last))
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """Another has taken the place of an owner that did not answer: ask it at once."""
+        self.ask_ring(
+            [
+                attribute
+                for attribute, search in self.searches.items()
+                if search.stage != "walk" and event.cluster.owns(attribute_key(attribute))
+            ]
+        )
 
     def on_link_down(self, event: LinkDown) -> None:
         """An owner that was asked is lost: its cluster will have another primary."""

@@ -68,6 +68,8 @@ class OwnedTree:
         acknowledged."""
         self.stopping: dict[NodeId, Peer] = {}  # hosts that shall serve it no more (uniting.py) …
         self.stop_version: Version = (0, 0)  # … and have not answered this version
+        self.adopted_at = 0
+        """Number of the log entry by which it has the registrations of a lost cluster's tree."""
         self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
 
     def counts(self) -> list[int]:

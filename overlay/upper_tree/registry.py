@@ -2,7 +2,8 @@
 
 A registration is acknowledged (SUBACK) when three things are so:
 
-1. the cluster's log has it (`Committed`: a majority of the voters holds it),
+1. the cluster's log has it (`Committed`: a majority of the voters holds it), and so have the log's
+   observers that answer (overlay/chord/observers.py),
 2. every host that may serve a virtual node it overlaps has installed it, or has lost its serving
    lease for certain (serving.py); while a change is prepared
    these are the hosts of the old *and* of the new map, and once it is committed those of the old
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from overlay.chord.events import Committed, RoleChanged
+from overlay.chord.events import Committed, LogCopied, RoleChanged
 from overlay.machine import (
     Alarm,
     Handlers,
@@ -90,7 +91,8 @@ class Registry(Machine):
             Committed: self.on_committed,
             MapSettled: self.on_tree_eased,
             BeliefEnded: self.on_tree_eased,
-            LeasesOver: self.on_leases_over,
+            LeasesOver: self.on_all_eased,
+            LogCopied: self.on_all_eased,
         }
 
     # --- registering ---
@@ -137,8 +139,8 @@ class Registry(Machine):
         if owned is None or owned.tree.registrations.get(registration.id) != registration:
             return False
         if registration.id not in owned.waiting:
-            if owned.unsure:
-                self._await(owned, registration, 0)
+            if owned.unsure or owned.adopted_at >= self.owner.committed:
+                self._await(owned, registration, owned.adopted_at)
             else:
                 self._acknowledge(owned.tree, [(registration, sponsor)])
         return True
@@ -222,8 +224,8 @@ class Registry(Machine):
         if owned is not None and owned.waiting:
             self._check(owned)
 
-    def on_leases_over(self, event: LeasesOver) -> None:
-        """Silent replicas need not be waited for."""
+    def on_all_eased(self, event: LeasesOver | LogCopied) -> None:
+        """Silent replicas need not be waited for; observers have more of the log."""
         for owned in list(self.owner.trees.values()):
             if owned.waiting:
                 self._check(owned)
@@ -239,6 +241,7 @@ class Registry(Machine):
             for waiting in owned.waiting.values()
             if waiting.index < committed
             and self.beliefs.is_over(waiting)
+            and self.owner.clusters.is_copied(waiting.index)
             and owned.installed_everywhere(waiting, self.owner.leases.is_over)
         ]
         for registration, _ in done:

@@ -122,6 +122,16 @@ class LeasesGranted:
         if self._attended:
             self._due.within(self.least / BEATS)
 
+    def hurry(self) -> None:
+        """There are trees that no lease covers yet: everybody gets a beat as soon as may be."""
+        for granted in self.hosts.values():
+            granted.owed = True
+
+    def serves(self, node: NodeId) -> bool:
+        """Whether a host has a lease, or one on its way, for all that its owner decides about."""
+        granted = self.hosts.get(node)
+        return granted is not None and granted.heard > 0 and not granted.owed
+
     def due(self) -> list[NodeId]:
         """Attended hosts that should get a beat now. One that has not answered the last one yet
         has time for it: beats would not come faster by being more."""

@@ -135,7 +135,7 @@ def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> No
     world.cut_link(leader, asks[1])
     world.run(2.9)
     assert not any(node.clusters.is_primary for node in asks)
-    world.run(6)
+    world.run(9)
     assert any(node.clusters.is_primary for node in asks)
 
 

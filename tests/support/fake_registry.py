@@ -13,7 +13,10 @@ from overlay.chord.events import (
     Committed,
     CopyReset,
     EntryCopied,
+    EntryObserved,
     MemberLeaving,
+    ObservedEnded,
+    ObservedReset,
     RoleChanged,
     SnapshotWanted,
     StateWanted,
@@ -45,6 +48,7 @@ class FakeRegistry:
         self.leaving: list[Peer] = []
         self.unites = True  # answers Uniting at once
         self.stages: list[int] = []  # that it was asked for
+        self.observed: dict[Key, list[bytes]] = {}  # copies of other clusters' logs
 
     def write(self, key: Key, text: str) -> bool:
         """As the registry does: only where the node owns the key."""
@@ -83,6 +87,12 @@ class FakeRegistry:
             self.departing = None
         elif isinstance(event, ArcGone):
             self.entries = [e for e in self.entries if not event.arc.owns(e[:40].decode())]
+        elif isinstance(event, ObservedReset):
+            self.observed[event.key] = []
+        elif isinstance(event, EntryObserved):
+            self.observed[event.key].append(event.entry)
+        elif isinstance(event, ObservedEnded):
+            self.observed.pop(event.key, None)
         elif isinstance(event, MemberLeaving):
             self.leaving.append(event.peer)
             if not self.hosts_for_long:

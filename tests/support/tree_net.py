@@ -18,6 +18,7 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, LocalEvent, Message, Peer, Timer
 from overlay.settings import Settings
+from overlay.upper_tree.adopting import Adopting
 from overlay.upper_tree.balance import Balance
 from overlay.upper_tree.beliefs import Beliefs
 from overlay.upper_tree.believers import Believers
@@ -186,6 +187,9 @@ class FakeClusters:
         self.led_for = 0.0
         self.lease_left = 0.8
         self.unheard: tuple[str, ...] = ()
+        self.uncopied = 1 << 60  # the first entry that an observer lacks
+        self.whole: tuple[Key, ...] = ()  # copies of other clusters that lack nothing
+        self.forgotten: list[Key] = []
 
     def is_silent(self, node: str) -> bool:
         return node in self.unheard
@@ -212,6 +216,18 @@ class FakeClusters:
     def commit(self) -> None:
         """The standby has everything."""
         self.port.hear(Committed(KEY, len(self.log)))
+
+    def append_all(self, entries: Sequence[bytes]) -> int:
+        return [self.append(entry) for entry in entries][-1]
+
+    def is_copied(self, index: int) -> bool:
+        return index < self.uncopied
+
+    def is_whole(self, key: Key) -> bool:
+        return key in self.whole
+
+    def forget_copy(self, key: Key) -> None:
+        self.forgotten.append(key)
 
     def copy_state(self, entries: Sequence[bytes]) -> None:
         self.copied = list(entries)
@@ -290,12 +306,14 @@ class OwnerNode:
         self.clusters = FakeClusters(port, cluster)
         self.ring = FakeRing(port)
         self.owner = Owner(port, settings, self.clusters, self.ring)
+        self.adopting = Adopting(port, self.owner)
         self.believers = Believers(port, settings, self.owner)
         self.beliefs = Beliefs(port, settings, self.owner, self.believers)
         self.registry = Registry(port, settings, self.owner, self.beliefs)
         self.balance = Balance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
-        port.add(self.owner, self.believers, self.beliefs, self.registry, self.balance)
+        port.add(self.owner, self.adopting, self.believers, self.beliefs)
+        port.add(self.registry, self.balance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
 
