@@ -206,32 +206,48 @@ def _compare_exactly(h: int, exact: int, columns: int) -> bool:
 
 
 @kernel
+def _keep(h: int, label: int, passes: int) -> None:
+    """Put a record's label where it belongs: written always, kept if it passes."""
+    count = read64(h + H_FOUND_COUNT * 8)
+    ask_count = read64(h + H_ASK_COUNT * 8)
+    write32(read64(h + H_FOUND * 8) + count * 4, label)
+    write32(read64(h + H_ASK * 8) + ask_count * 4, label & (LABELS - 1))
+    asked = label >> R_PYTHON
+    write64(h + H_FOUND_COUNT * 8, count + (passes & (1 - asked)))
+    write64(h + H_ASK_COUNT * 8, ask_count + (passes & asked))
+
+
+@kernel
 def _compare(h: int, count: int) -> None:
-    """Compare the edges' records with the event's codes; put those that pass where they go."""
+    """Compare the edges' records with the event's codes; put those that pass where they go.
+
+    Without a branch that depends on a record: half of these would be guessed wrong, and what a
+    wrong guess asks of memory is thrown away.
+    """
     fines, edges = read64(h + H_FINE * 8), read64(h + H_EDGES * 8)
     stride = read64(h + H_STRIDE * 8)
     parts, size = (1 << stride) - 1, record_bytes(stride)
-    found, ask = read64(h + H_FOUND * 8), read64(h + H_ASK * 8)
-    found_count, ask_count = read64(h + H_FOUND_COUNT * 8), read64(h + H_ASK_COUNT * 8)
+    ties = 0
     for number in range(min(RECORDS_AHEAD, count)):
         prefetch(read64(edges + number * 16))
     for number in range(count):
         # Behind the last one are old ones, whose memory is still there.
         prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
-        record = read64(edges + number * 16)
+        record, exact = read64(edges + number * 16), read64(edges + number * 16 + 8)
         columns, label = read64(record + size + R_COLUMNS), read32(record + size + R_LABEL)
         held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
-        passes = (held & parts) == parts
-        if passes and (held >> 8) & parts != parts:
-            passes = _compare_exactly(h, read64(edges + number * 16 + 8), columns)
-        # Written always, kept if it counts: no branch to mispredict.
-        write32(found + found_count * 4, label)
-        write32(ask + ask_count * 4, label & (LABELS - 1))
-        asked = label >> R_PYTHON
-        found_count += passes & (asked == 0)
-        ask_count += passes & (asked == 1)
-    write64(h + H_FOUND_COUNT * 8, found_count)
-    write64(h + H_ASK_COUNT * 8, ask_count)
+        sure = 1 if (held >> 8) & parts == parts else 0
+        _keep(h, label, sure)
+        write64(edges + ties * 16, record)
+        write64(edges + ties * 16 + 8, exact)
+        ties += (1 if held & parts == parts else 0) & (1 - sure)
+    for number in range(ties):
+        prefetch(read64(edges + number * 16 + 8))
+    for number in range(ties):
+        end = read64(edges + number * 16) + size
+        exact = read64(edges + number * 16 + 8)
+        passes = _compare_exactly(h, exact, read64(end + R_COLUMNS))
+        _keep(h, read32(end + R_LABEL), 1 if passes else 0)
 
 
 @kernel
