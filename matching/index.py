@@ -265,7 +265,7 @@ class Index(Generic[Key]):
 
         For who works with arrays: `key_of` tells whose a label is, until that key is taken out.
         """
-        labels = self._match_plain(attributes)
+        labels = self._match_plain(attributes) if self._waiting or len(self._plain) else []
         found = None
         if self._fast is not None:
             found, more = self._fast.match(attributes)

@@ -35,8 +35,10 @@ class Shape:
     Where many come from one program they look alike: half as long as value by value (measured).
     """
 
-    def __init__(self, slots: Iterable[int], values: int) -> None:
-        """`slots`: of each column, where its value is; slot `values` is that of no value."""
+    def __init__(self, names: Sequence[str], slots: Iterable[int]) -> None:
+        """`slots`: of each column which of the values is its; one behind them is no value."""
+        values = len(names)
+        self.names = list(names)
         self.memory = array("q", slots)
         self.memory.extend([-1] * (layout.E_VALUES - len(self.memory) + values + 1))
         self.address = self.memory.buffer_info()[0]
@@ -75,7 +77,7 @@ class Columns:
         """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
         self._set_bounds(sample)
         self._set_shifts()
-        self._any = Shape(range(COLUMNS), COLUMNS)
+        self._any = Shape([""] * COLUMNS, range(COLUMNS))
         self._raw = memoryview(self._any.memory)[layout.E_VALUES :]
         self._numbers = self._raw.cast("B").cast("d")
         self._shapes: dict[tuple[str, ...], Shape] = {}
@@ -129,13 +131,10 @@ class Columns:
 
     def load(self, attributes: Attributes) -> None:
         """Write an event where the kernel reads it (and takes it away)."""
-        names = tuple(attributes)
-        shape = self._shapes.get(names)
-        if shape is None:
-            if names == self._names:
-                self._learn(names)
-            self._names = names
-        elif shape.write(attributes):
+        shape = self._shape
+        if shape.names != list(attributes):
+            shape = self._find(tuple(attributes))
+        if shape is not self._any and shape.write(attributes):
             if shape is not self._shape:
                 self._shape = shape
                 self.event[0] = shape.address
@@ -144,13 +143,26 @@ class Columns:
         self.event[0] = self._any.address
         self._load_each(attributes)
 
-    def _learn(self, names: tuple[str, ...]) -> None:
-        """Remember the shape of events that come one after the other."""
+    def _find(self, names: tuple[str, ...]) -> Shape:
+        """The shape of an event; one that comes twice in a row is remembered."""
+        shape = self._shapes.get(names)
+        if shape is not None:
+            return shape
+        if names != self._names:
+            self._names = names
+            return self._any
         if len(self._shapes) == SHAPES:
             del self._shapes[next(iter(self._shapes))]
         slot_of = {name: slot for slot, name in enumerate(names)}
         slots = [slot_of.get(name, len(names)) for name in self._of]
-        self._shapes[names] = Shape(slots, len(names))
+        shape = self._shapes[names] = Shape(names, slots)
+        return shape
+
+    def _forget(self) -> None:
+        """Forget all shapes: there is another column."""
+        self._shapes.clear()
+        self._shape = self._any
+        self.event[0] = self._any.address
 
     def _load_each(self, attributes: Attributes) -> None:
         """Write an event value by value, each in the slot of its column's number."""
@@ -186,7 +198,7 @@ class Columns:
                     wants_python = True
                     continue
                 column = columns[name] = len(columns)
-                self._shapes.clear()
+                self._forget()
             if column >= indexed:
                 always = True
             intervals = constraint.intervals

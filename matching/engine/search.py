@@ -310,6 +310,7 @@ def _fetch(h: int, tables: int, place: int, dense: int) -> None:
         prefetch(fails + read64(offsets + lowest_bit(left) * 8))
         left &= left - 1
     if dense:
+        prefetch(read64(table + T_ALWAYS * 8) + block * LINE)
         befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
         while used:
             column = lowest_bit(used)
