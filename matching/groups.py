@@ -2,13 +2,15 @@
 
 A host sends an event once to a node, however many of its registrations match, and a client that
 gathers wants an event once for all its subscriptions. With a thousand matches for ten groups, a
-list of keys per event is most of the work; here the labels that the index finds become groups in a
-few array operations. Each group found comes with one key as a witness.
+list of keys per event is most of the work; here a kernel turns the labels that the index finds into
+groups, for many events in one call. Each group found comes with one key as a witness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matching.conjunction import Conjunction
@@ -17,8 +19,8 @@ from matching.predicate import Predicate
 from matching.values import Attributes
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from matching.engine.batch import Batches
+    from matching.engine.engine import Engine
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
@@ -35,8 +37,7 @@ class Groups(Generic[Key, Group]):
         self._numbers: dict[Group, int] = {}  # only since the index has become fast
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
-        self._by_label: npt.NDArray[np.int32] | None = None
-        self._witnesses: npt.NDArray[np.int64] | None = None
+        self._batches: Batches | None = None
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -59,8 +60,8 @@ class Groups(Generic[Key, Group]):
         self._group_of[key] = group
         self._sizes[group] = self._sizes.get(group, 0) + 1
         self.index.add(key, predicate)
-        if self._by_label is not None:
-            self._note(key, group)
+        if self._batches is not None:
+            self._note(self._batches, key, group)
 
     def remove(self, key: Key) -> None:
         """Take a key out; KeyError if it is not there."""
@@ -84,48 +85,65 @@ class Groups(Generic[Key, Group]):
 
     def find(self, attributes: Attributes) -> dict[Group, Key]:
         """The groups of which some predicate is true, each with the key of one such."""
-        if not self.index.is_fast:
-            found: dict[Group, Key] = {}
-            for key in self.index.match(attributes):
-                found.setdefault(self._group_of[key], key)
-            return found
-        labels = self.index.match_labels(attributes)
-        if not len(labels):
-            return {}
-        if self._by_label is None:
-            self._number_all()
-        assert self._by_label is not None
-        assert self._witnesses is not None
-        key_of = self.index.key_of
-        if len(labels) == 1:
-            key = key_of(int(labels[0]))
-            return {self._group_of[key]: key}
-        witnesses = self._witnesses
-        witnesses[self._by_label[labels]] = labels
-        hit = (witnesses >= 0).nonzero()[0]
-        ones = witnesses[hit].tolist()
-        witnesses[hit] = -1
-        by_number = self._by_number
-        return {
-            by_number[number]: key_of(label)  # type: ignore[misc]
-            for number, label in zip(hit.tolist(), ones, strict=True)
-        }
+        return {group: key for _, group, key in self.find_many((attributes,))}
 
-    def _number_all(self) -> None:
-        """The index has become fast: from now on labels are turned into groups by arrays."""
-        import numpy as np
+    def find_many(self, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
+        """`find` for each of several events: (place in the batch, group, key), events in order."""
+        engine = self.index.fast
+        if engine is None:
+            return [
+                (position, group, key)
+                for position, attributes in enumerate(batch)
+                for group, key in self._find_plainly(attributes).items()
+            ]
+        if not batch:
+            return []
+        batches = self._number_all(engine) if self._batches is None else self._batches
+        positions, numbers, labels, unsure = batches.find(batch)
+        group_of, keys = self._by_number, self.index.keys_of(labels)
+        found = list(zip(positions, [group_of[n] for n in numbers], keys, strict=True))
+        if unsure or self.index.has_plain:
+            self._complete(found, batch, unsure)  # type: ignore[arg-type]
+        return found  # type: ignore[return-value]
 
-        self._by_label = np.zeros(2 * len(self._group_of) + 16, np.int32)
-        self._witnesses = np.full(16, -1, np.int64)
+    def _find_plainly(self, attributes: Attributes) -> dict[Group, Key]:
+        found: dict[Group, Key] = {}
+        for key in self.index.match(attributes):
+            found.setdefault(self._group_of[key], key)
+        return found
+
+    def _complete(
+        self, found: list[tuple[int, Group, Key]], batch: Sequence[Attributes], unsure: list[int]
+    ) -> None:
+        """Add what the plain engine finds, and what the fast one leaves to Python."""
+        index, doubtful = self.index, dict.fromkeys(unsure)
+        more: list[tuple[int, Group, Key]] = []
+        for position, attributes in enumerate(batch):
+            if position in doubtful:
+                labels = index.match_labels(attributes).tolist()
+            else:
+                labels = index.match_plain(attributes)
+            more += [(position, self._group_of[key], key) for key in index.keys_of(labels)]
+        if more:
+            first: dict[tuple[int, Group], Key] = {}
+            for position, group, key in chain(found, more):
+                first.setdefault((position, group), key)
+            found[:] = sorted(
+                ((position, group, key) for (position, group), key in first.items()),
+                key=itemgetter(0),
+            )
+
+    def _number_all(self, engine: Engine) -> Batches:
+        """The index has become fast: from now on labels are turned into groups by a kernel."""
+        from matching.engine.batch import Batches
+
+        self._batches = Batches(engine)
         for key, group in self._group_of.items():
-            self._note(key, group)
+            self._note(self._batches, key, group)
+        return self._batches
 
-    def _note(self, key: Key, group: Group) -> None:
+    def _note(self, batches: Batches, key: Key, group: Group) -> None:
         """Write a key's group where its labels lead to."""
-        import numpy as np
-
-        assert self._by_label is not None
-        assert self._witnesses is not None
         number = self._numbers.get(group)
         if number is None:
             number = self._free.pop() if self._free else len(self._by_number)
@@ -133,11 +151,5 @@ class Groups(Generic[Key, Group]):
                 self._by_number.append(None)
             self._by_number[number] = group
             self._numbers[group] = number
-            if number >= len(self._witnesses):
-                self._witnesses = np.full(2 * number, -1, np.int64)
         for label in self.index.labels_of(key):
-            if label >= len(self._by_label):
-                wider = np.zeros(2 * label, np.int32)
-                wider[: len(self._by_label)] = self._by_label
-                self._by_label = wider
-            self._by_label[label] = number
+            batches.note(label, number)

@@ -238,7 +238,7 @@ class Index(Generic[Key]):
 
     def match(self, attributes: Attributes) -> list[Key]:
         """The keys whose predicate is true for the attributes, each once, in insertion order."""
-        labels = self._match_plain(attributes)
+        labels = self.match_plain(attributes)
         if self._fast is not None:
             found, more = self._fast.match(attributes)
             labels = self._ordered(found, labels + more)
@@ -249,7 +249,7 @@ class Index(Generic[Key]):
             return list(dict.fromkeys(keys[label] for label in labels))  # type: ignore[misc]
         return [keys[label] for label in labels]  # type: ignore[misc]
 
-    def _match_plain(self, attributes: Attributes) -> list[int]:
+    def match_plain(self, attributes: Attributes) -> list[int]:
         """The labels that the plain engine finds; before, it gets rid of some if it is time."""
         if self._waiting:
             self._worn += len(self._waiting)
@@ -265,7 +265,7 @@ class Index(Generic[Key]):
 
         For who works with arrays: `key_of` tells whose a label is, until that key is taken out.
         """
-        labels = self._match_plain(attributes) if self._waiting or len(self._plain) else []
+        labels = self.match_plain(attributes) if self._waiting or len(self._plain) else []
         found = None
         if self._fast is not None:
             found, more = self._fast.match(attributes)
@@ -278,9 +278,14 @@ class Index(Generic[Key]):
         return others if found is None else np.concatenate([found, others])
 
     @property
-    def is_fast(self) -> bool:
-        """Whether the fast engine is in use: then, and only then, labels cost less than keys."""
-        return self._fast is not None
+    def fast(self) -> Engine | None:
+        """The fast engine, if it is in use: then, and only then, labels cost less than keys."""
+        return self._fast
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether something is in the plain engine."""
+        return len(self._plain) > 0
 
     def labels_of(self, key: Key) -> tuple[int, ...]:
         """The labels of a key's conjunctions; KeyError if it is not there."""
@@ -293,6 +298,11 @@ class Index(Generic[Key]):
         if key not in self._labels:
             raise KeyError(label)
         return key
+
+    def keys_of(self, labels: Iterable[int]) -> list[Key]:
+        """The keys of labels that have just been found."""
+        keys = self._keys
+        return [keys[label] for label in labels]  # type: ignore[misc]
 
     def _ordered(self, found: npt.NDArray[np.uint32], more: list[int]) -> list[int]:
         """Labels in the order of their keys."""

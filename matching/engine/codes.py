@@ -19,6 +19,7 @@ import math
 import struct
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from matching.values import Cut, Interval
 
@@ -69,6 +70,13 @@ class Strings:
             # Above "just after" the string before, below "just before" the next one.
             return self._codes[self._sorted[bisect_left(self._sorted, text) - 1]] + 2
         return code
+
+    def codes(self, texts: Sequence[str]) -> list[int]:
+        """The code of each."""
+        found = list(map(self._codes.get, texts))
+        if None in found:
+            return [self.code(text) for text in texts]
+        return found  # type: ignore[return-value]
 
     def take(self, text: str) -> int | None:
         """The code of a string that a subscription names; None if there is no room for it."""

@@ -129,6 +129,10 @@ class Columns:
                 last = max(0, ends[row] - ends[row - 1] - 1)
                 shifts[column, row] = max(0, last.bit_length() - layout.FINE)
 
+    def column_of(self, name: str) -> int | None:
+        """The column of an attribute."""
+        return self._of.get(name)
+
     def load(self, attributes: Attributes) -> None:
         """Write an event where the kernel reads it (and takes it away)."""
         shape = self._shape
@@ -141,7 +145,7 @@ class Columns:
             return
         self._shape = self._any
         self.event[0] = self._any.address
-        self._load_each(attributes)
+        self.load_at(attributes, self._numbers, self._raw, 0)
 
     def _find(self, names: tuple[str, ...]) -> Shape:
         """The shape of an event; one that comes twice in a row is remembered."""
@@ -164,13 +168,17 @@ class Columns:
         self._shape = self._any
         self.event[0] = self._any.address
 
-    def _load_each(self, attributes: Attributes) -> None:
-        """Write an event value by value, each in the slot of its column's number."""
-        columns, numbers, raw = self._of, self._numbers, self._raw
+    def load_at(
+        self, attributes: Attributes, numbers: memoryview[float], raw: memoryview[int], start: int
+    ) -> None:
+        """Write an event value by value, each in the slot of its column's number, from a certain
+        place on; `numbers` and `raw` are the same memory."""
+        columns = self._of
         for name, value in attributes.items():
             column = columns.get(name)
             if column is None:
                 continue
+            column += start
             kind = type(value)
             if kind is float or kind is int:
                 try:

@@ -82,6 +82,16 @@ class Engine:
     def __contains__(self, label: int) -> bool:
         return label < len(self._where) and bool(self._where[label] >= 0)
 
+    @property
+    def columns(self) -> Columns:
+        """Which attributes it knows, and their values as codes."""
+        return self._columns
+
+    @property
+    def address(self) -> int:
+        """Where the kernels find everything."""
+        return self._address
+
     def _point(self) -> None:
         """Tell the kernels where everything is now."""
         header = self._header

@@ -7,6 +7,7 @@ match. numba keeps the result beside the source (or in its cache folder), for th
 from __future__ import annotations
 
 from matching.build import attr
+from matching.engine.batch import Batches
 from matching.engine.engine import Engine
 from matching.engine.layout import BLOCK
 
@@ -21,4 +22,5 @@ def warm_up() -> None:
     for number, conjunction in enumerate(conjunctions):
         engine.add(BLOCK + number, conjunction)
     engine.match({"x": 1})
+    Batches(engine).find([{"x": 1}])
     engine.remove(0)

@@ -46,6 +46,49 @@ def test_groups_are_those_of_the_keys_that_match_through_any_churn(
         assert len(groups) == len(model)
 
 
+@settings(PATIENT, max_examples=60)
+@given(
+    trees=st.lists(typed | wild, min_size=1, max_size=30),
+    batch=st.lists(st.one_of(events, wild_events), max_size=12),
+    alike=st.lists(st.fixed_dictionaries({"a": st.floats(-5, 5), "b": st.text(max_size=2)})),
+)
+def test_a_batch_finds_what_each_event_finds(
+    trees: list[Expression], batch: list[dict[str, Any]], alike: list[dict[str, Any]]
+) -> None:
+    groups: Groups[int, int] = Groups(change_over=3)
+    predicates = [Predicate(tree) for tree in trees]
+    for key, predicate in enumerate(predicates):
+        groups.add(key, predicate, key % 4)
+    for some in (batch, alike, batch):
+        found = groups.find_many(some)
+        assert [position for position, _, _ in found] == sorted(p for p, _, _ in found)
+        right = {
+            (position, key % 4)
+            for position, event in enumerate(some)
+            for key, predicate in enumerate(predicates)
+            if predicate.matches(event)
+        }
+        assert {(position, group) for position, group, _ in found} == right
+        assert len(found) == len(right), "each once"
+        for position, group, key in found:
+            assert key % 4 == group
+            assert predicates[key].matches(some[position])
+
+
+@pytest.mark.parametrize("groups_wanted", [3, 5_000])
+def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None:
+    groups: Groups[int, int] = Groups(change_over=4)
+    for number in range(groups_wanted):
+        groups.add(number, compile_selector(f"x = {number}"), number)
+        groups.find({"x": 1})
+    batch = [{"x": float(number % groups_wanted)} for number in range(300)]
+    for _ in range(2):
+        assert groups.find_many(batch) == [
+            (place, place % groups_wanted, place % groups_wanted) for place in range(300)
+        ]
+        batch = [{"x": number % groups_wanted, "y": "z"} for number in range(300)]
+
+
 def test_many_groups_and_labels_find_their_room() -> None:
     groups: Groups[int, int] = Groups(change_over=4)
     for number in range(200):

@@ -161,5 +161,5 @@ def test_few_predicates_that_are_asked_often_get_the_fast_engine(
     for _ in range(20):
         assert enough.match({"x": 3}) == [0, 1, 2, 3]
         assert few.match({"x": 3}) == [1, 2, 3]
-    assert enough.is_fast
-    assert not few.is_fast, "so few that the plain engine is as good"
+    assert enough.fast
+    assert not few.fast, "so few that the plain engine is as good"

@@ -1,0 +1,196 @@
+"""Several events in one call, and whose the labels are that are found for each of them.
+
+Asking for one event costs Python more than the kernel: writing the event down, calling, making a
+list of labels, looking up whose each is. So here up to `EVENTS` events are written down together,
+attribute by attribute where they have the same ones, and one call finds for each of them the
+*groups* that its labels belong to (a table by label says it), each group once with the label that
+was found first. What comes back is three lists for the whole batch.
+
+An event with labels that only Python can tell is left out, and said to be *unsure*.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from matching.engine.codes import FALSE, HIGHEST
+from matching.engine.columns import Columns
+from matching.engine.engine import Engine
+from matching.engine.layout import (
+    COLUMNS,
+    E_SLOTS,
+    E_VALUES,
+    H_ASK_COUNT,
+    H_EVENT,
+    H_FOUND,
+    H_FOUND_COUNT,
+    aligned,
+)
+from matching.engine.lines import kernel, read32, read64, write32, write64
+from matching.engine.search import search
+from matching.values import Attributes
+
+EVENTS = 64
+"""Events of one call, four kilobytes each: they stay in the second cache."""
+
+PAIRS = 16_384
+"""Pairs of event and group that one call has room for: 256 groups for `EVENTS` events. Where groups
+are more, a call takes fewer events. Wild guess."""
+
+FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
+CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
+"""What `Columns.load` writes for FALSE and TRUE."""
+
+EVENT = E_VALUES + COLUMNS + 10
+"""Words of an event. Not quite a page, or all events would fall into one set of the first cache."""
+
+(
+    G_GROUPS,  # address: the group of each label, int32[labels]
+    G_MARKS,  # address: of each group, the number of the last event that it was found for
+    G_EVENTS,  # events so far
+    G_POSITIONS,  # address: of each pair, the event's place in the batch; uint32[…]
+    G_NUMBERS,  # address: and the group
+    G_LABELS,  # address: and the label
+    G_UNSURE,  # address: places of events that Python has to look at; uint32[EVENTS]
+    G_UNSURE_COUNT,
+    GROUPING,
+) = range(9)
+
+
+@kernel
+def search_groups(h: int, events: int, count: int, g: int) -> int:
+    """Find the groups of so many events that are written down at an address: how many pairs."""
+    cell = read64(h + H_EVENT * 8)
+    own = read64(cell)
+    groups, marks = read64(g + G_GROUPS * 8), read64(g + G_MARKS * 8)
+    positions, numbers = read64(g + G_POSITIONS * 8), read64(g + G_NUMBERS * 8)
+    labels, found = read64(g + G_LABELS * 8), read64(h + H_FOUND * 8)
+    pairs, unsure, event = 0, 0, read64(g + G_EVENTS * 8)
+    for position in range(count):
+        write64(cell, events + position * EVENT * 8)
+        search(h)
+        event += 1
+        if read64(h + H_ASK_COUNT * 8):
+            write32(read64(g + G_UNSURE * 8) + unsure * 4, position)
+            unsure += 1
+            continue
+        for number in range(read64(h + H_FOUND_COUNT * 8)):
+            label = read32(found + number * 4)
+            group = read32(groups + label * 4)
+            # Written always, kept if it is new: no branch to mispredict.
+            write32(positions + pairs * 4, position)
+            write32(numbers + pairs * 4, group)
+            write32(labels + pairs * 4, label)
+            pairs += read64(marks + group * 8) != event
+            write64(marks + group * 8, event)
+    write64(cell, own)
+    write64(g + G_EVENTS * 8, event)
+    write64(g + G_UNSURE_COUNT * 8, unsure)
+    return pairs
+
+
+class Batches:
+    """Finds groups by label for events of one engine. A group is a small integer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._events = _Events(engine.columns)
+        self._groups = aligned(1024, np.int32)
+        self._unsure = aligned(EVENTS, np.uint32)
+        self._header = aligned(GROUPING, np.int64)
+        self._address = self._header.ctypes.data
+        self._pairs: list[npt.NDArray[np.uint32]] = []
+        self._make_room(PAIRS // EVENTS)
+
+    def _make_room(self, groups: int) -> None:
+        """Room for so many groups."""
+        self._marks = aligned(groups, np.int64)
+        room = max(PAIRS, groups)
+        self._at_once = min(EVENTS, room // groups)
+        self._pairs = [aligned(room + 1, np.uint32) for _ in range(3)]
+        self._point()
+
+    def _point(self) -> None:
+        header = self._header
+        header[G_GROUPS], header[G_MARKS] = self._groups.ctypes.data, self._marks.ctypes.data
+        header[G_POSITIONS : G_LABELS + 1] = [part.ctypes.data for part in self._pairs]
+        header[G_UNSURE] = self._unsure.ctypes.data
+
+    def note(self, label: int, group: int) -> None:
+        """Whose a label is."""
+        if label >= len(self._groups):
+            wider = aligned(2 * label, np.int32)
+            wider[: len(self._groups)] = self._groups
+            self._groups = wider
+            self._point()
+        if group >= len(self._marks):
+            self._make_room(2 * group)
+        self._groups[label] = group
+
+    def find(
+        self, batch: Sequence[Attributes]
+    ) -> tuple[list[int], list[int], list[int], list[int]]:
+        """(places of events in the batch, a group that was found for each, a label of it), as often
+        as there are such pairs, events in order; and the places of those that are unsure."""
+        positions, numbers, labels, unsure = list[int](), list[int](), list[int](), list[int]()
+        at_once = self._at_once
+        for start in range(0, len(batch), at_once):
+            part = batch if len(batch) <= at_once else batch[start : start + at_once]
+            self._events.load(part)
+            values = self._events.address
+            count = search_groups(self._engine.address, values, len(part), self._header.ctypes.data)
+            found = [part[:count].tolist() for part in self._pairs]
+            doubts = self._unsure[: self._header[G_UNSURE_COUNT]].tolist()
+            if start:
+                found[0] = [position + start for position in found[0]]
+                doubts = [position + start for position in doubts]
+            positions += found[0]
+            numbers += found[1]
+            labels += found[2]
+            unsure += doubts
+        return positions, numbers, labels, unsure
+
+
+class _Events:
+    """Where events are written for the kernel, which takes them away."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._memory = array("q", [-1]) * (EVENT * EVENTS)
+        self._raw = memoryview(self._memory)
+        self._numbers = self._raw.cast("B").cast("d")
+        for position in range(EVENTS):  # each column's value is in the slot of its number
+            slots = position * EVENT + E_SLOTS
+            self._memory[slots : slots + COLUMNS] = array("q", range(COLUMNS))
+        self.address = self._memory.buffer_info()[0]
+
+    def load(self, batch: Sequence[Attributes]) -> None:
+        """Write down so many events at most."""
+        columns, numbers, raw = self._columns, self._numbers, self._raw
+        names = tuple(batch[0])
+        if len(batch) == 1 or any(tuple(attributes) != names for attributes in batch):
+            for position, attributes in enumerate(batch):
+                columns.load_at(attributes, numbers, raw, position * EVENT + E_VALUES)
+            return
+        end = len(batch) * EVENT
+        values: tuple[Any, ...]
+        rows = [attributes.values() for attributes in batch]
+        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+            column = columns.column_of(name)
+            if column is None:
+                continue
+            kinds, column = set(map(type, values)), column + E_VALUES
+            if kinds == FLOATS:
+                numbers[column:end:EVENT] = array("d", values)
+            elif kinds == STRINGS:
+                raw[column:end:EVENT] = array("q", columns.strings.codes(values))
+            elif kinds == TRUTHS:
+                raw[column:end:EVENT] = array("q", map(CODES.__getitem__, values))
+            else:
+                for position, value in enumerate(values):
+                    columns.load_at({name: value}, numbers, raw, position * EVENT + E_VALUES)
