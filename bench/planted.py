@@ -135,7 +135,7 @@ PLANTED = (
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",
         TREE + "receiver.py",
-        "keys = self.index.match(attributes) if len(self.index) else []",
+        "keys = self.index.match(event.attributes)",
         "keys = sorted({id_.rsplit('/', 1)[0] for id_ in self.required})",
     ),
     one(

@@ -187,7 +187,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     stages, node = Stages(), bench.node
     stages.watch(node.publisher, "publish", "identity, plan, bookkeeping (publisher)")
     stages.watch(node.receiver, "_show", "duplicates, recheck, history (receiver)")
-    stages.watch(node.receiver.gathering, "find", "match (matching)")
+    stages.watch(node.receiver.gathering, "find_many", "match (matching)")
     stages.watch(bench.server, "reply", "encode for clients (control)")
     stages.watch(bench.server, "flush", "frames for clients (control)")
     node._commands[Publish] = stages.timed(node._commands[Publish], "admission (clients)")

@@ -25,6 +25,7 @@ from overlay.links.room import RESTING_MOST, SESSIONS_MOST
 from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key
 from overlay.upper_tree.clients import MAX_ATTRIBUTES
+from overlay.upper_tree.history import NOTES
 from overlay.upper_tree.owned import MAX_STRAYS
 from overlay.upper_tree.owner import MAX_DEAD
 from overlay.upper_tree.visit_queue import EVENTS_MOST
@@ -258,7 +259,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
-        ("history", len(node.clients.history._events), settings.tree.history),
+        ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", len(node.crawl._open), OPEN_MOST + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),

@@ -59,8 +59,8 @@ few bytes per subscription is ever copied.
 
 Read in this order: `layout` (sizes and addresses), `codes` (values as integers), `columns`
 (attributes and their rows), `lines` (512 bits as a value in compiled code), `search` (the kernel of
-a match), `edit` (the kernels of a change), `tree` (who shares a block), `engine` (the bookkeeping
-in Python), `warming` (compiling).
+a match), `batch` (many events in one call, and whose the labels are), `edit` (the kernels of a
+change), `tree` (who shares a block), `engine` (the bookkeeping in Python), `warming` (compiling).
 Little-endian machines are assumed: a record's columns are read as one word.
 
 Marking who fails instead of counting who holds is REIN's idea; the lines, the summary, the edges

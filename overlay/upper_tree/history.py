@@ -1,13 +1,13 @@
 """What this node remembers of events, for `canopy why`: bounded, newest kept.
 
-Written for every event and read for hardly any: so what is noted are the facts as they come, shared
-by all events of a batch, and they become text when somebody asks.
+Written for every event and read for hardly any: so what is noted are the facts as they come, once
+for all events of a batch, and they become text when somebody asks, who looks through all notes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from matching import EVERYTHING, Interval
@@ -18,15 +18,16 @@ from overlay.upper_tree.partition import describe
 PATH_MOST = 64
 """Steps that are remembered of one event; wild guess."""
 
+NOTES = 4
+"""Steps of an event for which there is room on average: published, taken, arrived, and one more."""
+
 
 class Published(NamedTuple):
     """An event of ours set out."""
 
-    attributes: int
-
-    def lines(self) -> list[str]:
+    def lines(self, event: Event) -> list[str]:
         """As text."""
-        return [f"published here with {self.attributes} attributes"]
+        return [f"published here with {len(event.attributes)} attributes"]
 
 
 class Taken(NamedTuple):
@@ -36,20 +37,21 @@ class Taken(NamedTuple):
     found: tuple[str, ...]
     host: NodeId
 
-    def lines(self) -> list[str]:
+    def lines(self, event: Event) -> list[str]:
         """As text."""
         pairs = zip(self.trees, self.found, strict=True)
         return [f"tree {tree}{how}: matched at {self.host}" for tree, how in pairs]
 
 
 class Skipped(NamedTuple):
-    """A tree was not visited."""
+    """Trees were not visited."""
 
-    tree: str
+    trees: tuple[str, ...]
 
-    def lines(self) -> list[str]:
+    def lines(self, event: Event) -> list[str]:
         """As text."""
-        return [f"tree {self.tree}: skipped, by its summary nobody there wants such an event"]
+        why = "skipped, by its summary nobody there wants such an event"
+        return [f"tree {tree}: {why}" for tree in self.trees]
 
 
 class Arrival(NamedTuple):
@@ -60,7 +62,7 @@ class Arrival(NamedTuple):
     hops: int = 0
     sender: NodeId = ""
 
-    def lines(self) -> list[str]:
+    def lines(self, event: Event) -> list[str]:
         """As text."""
         lo, hi = describe(self.interval.lo), describe(self.interval.hi)
         return [
@@ -69,23 +71,31 @@ class Arrival(NamedTuple):
         ]
 
 
+class Shown(NamedTuple):
+    """Events came to this node, each its own way, and were shown."""
+
+    arrivals: Sequence[Arrival]
+    """Of each event."""
+    to: Callable[[Event], tuple[str | int, ...]]
+    """Subscriptions of this node that an event was shown to, and clients that gather."""
+    latest: int
+    """The last subscription that there was then, for clients that gather."""
+
+
 class Remembered:
     """One event as this node saw it."""
-
-    __slots__ = ("arrival", "event", "latest", "shown", "steps")
 
     def __init__(self, event: Event) -> None:
         self.event = event
         self.steps: list[Published | Taken | Skipped | Arrival] = []
         self.arrival = Arrival()  # the last one
         self.shown: tuple[str | int, ...] = ()
-        """Subscriptions of this node that it was shown to, and clients that gather."""
-        self.latest = 0  # the last subscription that there was then, for clients that gather
+        self.latest = 0
 
     @property
     def path(self) -> list[str]:
         """Steps as text."""
-        return [line for step in self.steps for line in step.lines()][:PATH_MOST]
+        return [line for step in self.steps for line in step.lines(self.event)][:PATH_MOST]
 
     @property
     def attribute(self) -> str:
@@ -114,24 +124,29 @@ class History:
     def __init__(self, capacity: int) -> None:
         """`capacity` in events."""
         self.capacity = capacity
-        self._events: OrderedDict[tuple[NodeId, int, int], Remembered] = OrderedDict()
+        self._notes: deque[tuple[Sequence[Event], Published | Taken | Skipped | Shown]] = deque()
+        self._size = 0
         self._names: tuple[str, ...] = ()  # of the last event
         self.attributes: OrderedDict[str, None] = OrderedDict()
         """Names of attributes seen, least recent first, for completion."""
 
-    def _remember(self, event: Event) -> Remembered:
-        identity = (event.publisher, event.incarnation, event.sequence)
-        remembered = self._events.get(identity)
-        if remembered is None:
-            remembered = self._events[identity] = Remembered(event)
-            if len(self._events) > self.capacity:
-                self._events.popitem(last=False)
-            names = tuple(event.attributes)
-            if names != self._names:
-                self._note(names)
-        return remembered
+    def __len__(self) -> int:
+        """Steps of events that are noted: at most `NOTES` times the capacity."""
+        return self._size
 
-    def _note(self, names: tuple[str, ...]) -> None:
+    def _note(self, events: Sequence[Event], fact: Published | Taken | Skipped | Shown) -> None:
+        room = NOTES * self.capacity
+        if len(events) > room:
+            events = events[:room]
+        self._notes.append((events, fact))
+        self._size += len(events)
+        while self._size > room:
+            self._size -= len(self._notes.popleft()[0])
+
+    def saw(self, names: tuple[str, ...]) -> None:
+        """An event has these attributes."""
+        if names == self._names:
+            return
         self._names = names
         for name in names:
             self.attributes[name] = None
@@ -139,39 +154,60 @@ class History:
         while len(self.attributes) > self.capacity:
             self.attributes.popitem(last=False)
 
-    def published(self, event: Event) -> None:
-        """An event of ours."""
-        self._remember(event).steps.append(Published(len(event.attributes)))
+    def published(self, events: Sequence[Event]) -> None:
+        """Events of ours. What is handed in here is kept and must not change."""
+        self._note(events, Published())
 
-    def accepted(self, events: Iterable[Event], taken: Taken | Skipped) -> None:
+    def accepted(self, events: Sequence[Event], taken: Taken | Skipped) -> None:
         """Trees have these, or need not have them."""
-        for event in events:
-            remembered = self._events.get((event.publisher, event.incarnation, event.sequence))
-            if remembered is not None and len(remembered.steps) < PATH_MOST:
-                remembered.steps.append(taken)
+        if events:
+            self._note(events, taken)
 
-    def arrived(
-        self, event: Event, arrival: Arrival, shown: tuple[str | int, ...], latest: int
-    ) -> None:
-        """It came to this node and was shown to these subscriptions, and to the clients that
-        gather; of their subscriptions, to those that match up to number `latest`."""
-        remembered = self._remember(event)
-        remembered.arrival = arrival
-        remembered.shown = shown
-        remembered.latest = latest
-        remembered.steps.append(arrival)
+    def shown(self, events: Sequence[Event], shown: Shown) -> None:
+        """They came to this node, and were shown to somebody."""
+        self._note(events, shown)
 
     def find(self, name: str) -> Remembered | None:
         """By identity, or by the user's id (the newest one that has it)."""
-        for remembered in reversed(self._events.values()):
-            event = remembered.event
-            if name.endswith(str(event.sequence)) and event.identity == name:
-                return remembered
-        for remembered in reversed(self._events.values()):
-            id_ = remembered.event.attributes.get("id")
-            if id_ is not None and str(id_) == name:
-                return remembered
+        for is_named in (_has_identity, _has_id):
+            for events, _ in reversed(self._notes):
+                for event in reversed(events):
+                    if is_named(event, name):
+                        return self._recall(event)
         return None
+
+    def _recall(self, event: Event) -> Remembered:
+        """All that is noted of an event."""
+        remembered = Remembered(event)
+        for events, fact in self._notes:
+            for place in places(events, event):
+                if isinstance(fact, Shown):
+                    remembered.arrival = fact.arrivals[place]
+                    remembered.shown, remembered.latest = fact.to(events[place]), fact.latest
+                    remembered.steps.append(remembered.arrival)
+                else:
+                    remembered.steps.append(fact)
+        del remembered.steps[PATH_MOST:]
+        return remembered
+
+
+def places(events: Iterable[Event], event: Event) -> list[int]:
+    """Where an event is among several."""
+    return [
+        place
+        for place, other in enumerate(events)
+        if other.sequence == event.sequence
+        and (other.publisher, other.incarnation) == (event.publisher, event.incarnation)
+    ]
+
+
+def _has_identity(event: Event, name: str) -> bool:
+    return name.endswith(str(event.sequence)) and event.identity == name
+
+
+def _has_id(event: Event, name: str) -> bool:
+    id_ = event.attributes.get("id")
+    return id_ is not None and str(id_) == name
 
 
 def counted(messages: int) -> str:

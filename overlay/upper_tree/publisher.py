@@ -120,8 +120,11 @@ class Publisher(Machine):
             if None in attributes.values():
                 names = tuple([name for name in names if attributes[name] is not None])
             by_names.setdefault(names, []).append(event)
-            self.history.published(event)
         self._sequence = sequence
+        if events:
+            self.history.published(events)
+        for names in by_names:
+            self.history.saw(names)
         self.replicas.expire(self.port.now)
         for event in self.port.sampled(events):
             self.port.trace(
@@ -187,8 +190,7 @@ class Publisher(Machine):
                 done.append(event.sequence)
         for trees, skippers in skipping.items():
             self.port.count("visits_skipped", len(trees) * len(skippers))
-            for tree in trees:
-                self.history.accepted(skippers, Skipped(tree))
+            self.history.accepted(skippers, Skipped(trees))
         for peer, groups in visits.values():
             self._send(peer, groups)
         if done:
@@ -243,7 +245,7 @@ class Publisher(Machine):
         if summaries.admits(attribute, outgoing.places, self.port.now):
             return False
         self.port.count("visits_skipped")
-        self.history.accepted((outgoing.event,), Skipped(attribute))
+        self.history.accepted((outgoing.event,), Skipped((attribute,)))
         return True
 
     def _send(self, host: Peer, groups: dict[tuple[str, ...], list[Event]]) -> None:

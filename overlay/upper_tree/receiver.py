@@ -18,7 +18,7 @@ from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delegation import Delegated
-from overlay.upper_tree.history import Arrival, History
+from overlay.upper_tree.history import Arrival, History, Shown
 from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.visiting import Visited, value_in
@@ -77,29 +77,50 @@ class WasHere:
         self._me = me
         self._pivots = pivots
         self._known: dict[tuple[str, Interval | None], Arrival] = {}
-        self._whole: dict[str, Arrival] = {}  # through trees that are wholly here
+        self._only: dict[Sequence[str], Arrival] = {}  # by pivots, of which there is only one
 
     def of(self, subscription: str, event: Event) -> Arrival:
         """The first of the trees it is registered in that the event can have come through."""
+        pivots = self._pivots.get(subscription, ())
+        only = self._only.get(pivots)
+        if only is not None:
+            return only
         hop, trees = self._visited.hop, self._visited.trees
-        for attribute in self._pivots.get(subscription, ()):
+        for attribute in pivots:
             value = value_in(event, attribute)
-            if value is None:
+            if value is None or attribute not in trees:
                 continue
-            whole = self._whole.get(attribute)
-            if whole is not None:
-                return whole
-            if attribute in trees:
-                if trees[attribute].is_whole:
-                    whole = self._whole[attribute] = Arrival(attribute, EVERYTHING, hop, self._me)
-                    return whole
-                span = trees[attribute].span(place(value))
-                known = self._known.get((attribute, span))
-                if known is None:
-                    known = Arrival(attribute, span or EVERYTHING, hop, self._me)
-                    self._known[attribute, span] = known
-                return known
+            tree = trees[attribute]
+            span = EVERYTHING if tree.is_whole else tree.span(place(value))
+            known = self._known.get((attribute, span))
+            if known is None:
+                known = Arrival(attribute, span or EVERYTHING, hop, self._me)
+                self._known[attribute, span] = known
+            if tree.is_whole and len(pivots) == 1:
+                self._only[pivots] = known
+            return known
         return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
+
+
+class ShownTo:
+    """Whom an event of a batch was shown to: looked up when somebody asks."""
+
+    def __init__(
+        self,
+        deliveries: Sequence[Delivery],
+        gathered: Mapping[int, tuple[Sequence[Event], Sequence[str]]],
+    ) -> None:
+        self._deliveries = deliveries
+        self._gathered = gathered
+
+    def __call__(self, event: Event) -> tuple[str | int, ...]:
+        """Subscriptions, and clients that gather."""
+        clients = [
+            client
+            for client, (events, _) in self._gathered.items()
+            if any(each is event for each in events)
+        ]
+        return (*clients, *[d.subscription for d in self._deliveries if d.event is event])
 
 
 class Receiver(Machine):
@@ -183,6 +204,8 @@ class Receiver(Machine):
             ):
                 self.seen[event.publisher, event.incarnation, event.sequence] = None
                 fresh.append(event)
+                if event.publisher != self.port.me.id:  # else it was seen when it set out
+                    self.history.saw(tuple(event.attributes))
         while len(self.seen) > self.settings.dedupe:
             self.seen.popitem(last=False)
         way = Came(Arrival(message.attribute, message.interval, message.hop, sender.id))
@@ -210,36 +233,57 @@ class Receiver(Machine):
 
     def _show(self, events: Sequence[Event], way: Way) -> list[Event]:
         """Check the whole predicates of our subscriptions, and hand over; those that none wants."""
-        deliveries: list[Delivery] = []
+        witnesses: list[str | None] = [None] * len(
+            events
+        )  # of each, a subscription that it matches
+        gathered = self._gather(events, witnesses)
+        deliveries = self._deliver(events, witnesses, way) if len(self.index) else []
+        pairs = zip(events, witnesses, strict=True)
+        wanted = [(event, witness) for event, witness in pairs if witness is not None]
+        if not wanted:
+            return list(events)
+        shown = len(deliveries) + sum(len(some) for some, _ in gathered.values())
+        self.port.count("delivered", shown)
+        arrivals = [way.of(witness, event) for event, witness in wanted]
+        to = ShownTo(deliveries, gathered)
+        self.history.shown([event for event, _ in wanted], Shown(arrivals, to, self.latest))
+        for event in self.port.sampled(events):
+            self._trace(event, way)
+        self.port.emit(Arrived(tuple(deliveries), gathered))
+        if len(wanted) == len(events):
+            return []
+        return [e for e, witness in zip(events, witnesses, strict=True) if witness is None]
+
+    def _gather(
+        self, events: Sequence[Event], witnesses: list[str | None]
+    ) -> dict[int, tuple[list[Event], list[str]]]:
+        """Who gathers what."""
         gathered: dict[int, tuple[list[Event], list[str]]] = {}
-        unwanted: list[Event] = []
-        shown = 0
-        for event in events:
-            attributes = event.attributes
-            keys = self.index.match(attributes) if len(self.index) else []
-            clients = self.gathering.find(attributes) if len(self.gathering) else {}
-            if not keys and not clients:
-                unwanted.append(event)
-                continue
+        if len(self.gathering):
+            found = self.gathering.find_many([event.attributes for event in events])
+            for position, client, witness in found:
+                mine = gathered.get(client)
+                if mine is None:
+                    mine = gathered[client] = ([], [])
+                mine[0].append(events[position])
+                mine[1].append(witness)
+                witnesses[position] = witness
+        return gathered
+
+    def _deliver(
+        self, events: Sequence[Event], witnesses: list[str | None], way: Way
+    ) -> list[Delivery]:
+        """Each event for each of the other subscriptions that it matches."""
+        deliveries: list[Delivery] = []
+        for position, event in enumerate(events):
+            keys = self.index.match(event.attributes)
+            if keys:
+                witnesses[position] = keys[0]
             for key in keys:
                 arrival = way.of(key, event)
                 lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
                 deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
-            for client, witness in clients.items():
-                mine = gathered.get(client)
-                if mine is None:
-                    mine = gathered[client] = ([], [])
-                mine[0].append(event)
-                mine[1].append(witness)
-            shown += len(keys) + len(clients)
-            arrival = way.of(keys[0] if keys else witness, event)
-            self.history.arrived(event, arrival, (*clients, *keys), self.latest)
-        if shown:
-            self.port.count("delivered", shown)
-            for event in self.port.sampled(events):
-                self._trace(event, way)
-            self.port.emit(Arrived(tuple(deliveries), gathered))
-        return unwanted
+        return deliveries
 
     def _trace(self, event: Event, way: Way) -> None:
         """One record for each subscription that the event is shown to."""

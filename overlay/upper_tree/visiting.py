@@ -151,22 +151,27 @@ class VisitInHand:
                 hop, origin = self.visit.hop, self.visit.origin
                 self.port.emit(Visited(origin, hop, events, self.trees))
         else:
-            for event in self.visit.events:
-                self._match_pivot(self.joint, event)
+            self._match_pivot(self.joint)
         for event in self.port.sampled(self.visit.events):
             self._trace(event, self.joint.match(event.attributes))
 
-    def _match_pivot(self, joint: Joint, event: Event) -> None:
-        """One event once to each node, however many of its registrations match."""
-        recipients: dict[NodeId, Recipient] = {}
-        for node, (attribute, id_) in joint.find(event.attributes).items():
-            span = self._span(attribute, event)
-            if span is None:  # the witness is of a tree that is not visited here: look closely
-                recipients = self._recipients(joint.match(event.attributes), event)
-                break
-            recipients[node] = Recipient(self.trees[attribute].subscriber(id_), attribute, span)
-        if recipients:
-            self.deliveries.spread(event, recipients.values())
+    def _match_pivot(self, joint: Joint) -> None:
+        """Each event once to each node, however many of its registrations match."""
+        events = self.visit.events
+        interested: dict[int, list[tuple[NodeId, tuple[str, str]]]] = {}
+        for position, node, witness in joint.find_many([event.attributes for event in events]):
+            interested.setdefault(position, []).append((node, witness))
+        for position, found in interested.items():
+            event = events[position]
+            recipients: dict[NodeId, Recipient] = {}
+            for node, (attribute, id_) in found:
+                span = self._span(attribute, event)
+                if span is None:  # the witness's tree is not visited here: look closely
+                    recipients = self._recipients(joint.match(event.attributes), event)
+                    break
+                recipients[node] = Recipient(self.trees[attribute].subscriber(id_), attribute, span)
+            if recipients:
+                self.deliveries.spread(event, recipients.values())
 
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}

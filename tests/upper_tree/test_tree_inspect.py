@@ -15,7 +15,7 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients import Clients, Subscription
 from overlay.upper_tree.explaining import Explaining
-from overlay.upper_tree.history import Arrival, History
+from overlay.upper_tree.history import NOTES, Arrival, History, Shown
 from overlay.upper_tree.inspect import Inspection
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, Trees
 from tests.support.tree_net import (
@@ -192,11 +192,12 @@ class WhyRig:
         self.clients.subscriptions[id_] = mine
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
-        self.history.arrived(made, Arrival("x", EVERYTHING, 2, "h"), (client,), latest)
+        arrival = Arrival("x", EVERYTHING, 2, "h")
+        self.history.shown([made], Shown([arrival], lambda event: (client,), latest))
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
         arrival = Arrival("x", EVERYTHING, 2, "h")
-        self.history.arrived(made, arrival, subscriptions, 0)
+        self.history.shown([made], Shown([arrival], lambda event: subscriptions, 0))
 
     def why(self, name: str, subscription: str = "") -> None:
         self.explaining.why(4, Why(9, name, subscription))
@@ -322,7 +323,7 @@ def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:
 def test_others_are_told_what_is_remembered_here() -> None:
     rig = WhyRig()
     made = event(1, "me", x=9)
-    rig.history.published(made)
+    rig.history.published([made])
     rig.port.hear(AskEvent(3, "me.1.1"), peer("s"))
     rig.port.hear(AskEvent(4, "me.1.2"), peer("s"))
     (_, known), (_, unknown) = rig.port.sent_to(EventFacts)
@@ -335,11 +336,13 @@ def test_others_are_told_what_is_remembered_here() -> None:
 
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     history = History(3)
-    for number in range(5):
-        attributes: dict[str, Any] = {f"a{number}": 1, "id": "same"}
-        history.published(event(number, **attributes))
+    for number in range(3 * NOTES + 1):
+        history.published([event(number, id="same")])
+        history.saw((f"a{number}", "id"))
+    assert len(history) == 3 * NOTES
     assert history.find("pub.1.0") is None
+    assert history.find("pub.1.1") is not None
     newest = history.find("same")
     assert newest is not None
-    assert newest.event.sequence == 4
+    assert newest.event.sequence == 3 * NOTES
     assert len(history.attributes) == 3
