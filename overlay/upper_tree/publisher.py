@@ -106,15 +106,8 @@ class Publisher(Machine):
         for draft in drafts:
             sequence += 1
             attributes = draft.attributes
-            event = Event(
-                publisher,
-                incarnation,
-                sequence,
-                draft.time,
-                attributes,
-                draft.payload,
-                draft.payload_type,
-            )
+            payload, kind = draft.payload, draft.payload_type
+            event = Event(publisher, incarnation, sequence, draft.time, attributes, payload, kind)
             events.append(event)
             names = tuple(attributes)
             if None in attributes.values():
