@@ -43,6 +43,7 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.hosting import Hosting
 from overlay.upper_tree.inspect import Inspection
+from overlay.upper_tree.leftovers import Leftovers
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.owner import Owner
 from overlay.upper_tree.publisher import Publisher
@@ -111,20 +112,10 @@ class Node:
     def _build(self, codec: Codec, overlay: str, founder: bool, restored: Sequence[bytes]) -> None:
         settings = self.settings
         self.links = Links(
-            self.me,
-            self.incarnation,
-            overlay,
-            settings.links,
-            self.rng,
-            codec,
-            self.driver,
-            self.driver.clock,
-            self.emit,
-            self.turns.dispatch,
-            self.count,
-            self.trace,
+            self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
+            self.driver.clock, self.emit, self.turns.dispatch, self.count, self.trace,
             settings.view.seed_retry_most,
-        )
+        )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view)
         self.view = View(self, settings.view, self.access_points)
         self.crawl = Crawl(self, settings.walk, self.view, self.access_points)
@@ -162,6 +153,7 @@ class Node:
             self.adopting, self.believers, self.beliefs, self.registry, self.balance, self.hosting,
             self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
             self.clients, self.inspection, self.explaining, self.watcher, self.uniting,
+            Leftovers(self, self.ring, self.hosting),
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)

@@ -22,6 +22,7 @@ from overlay.chord.events import (
     Role,
     RoleChanged,
 )
+from overlay.chord.forks import beyond
 from overlay.chord.founding import Founding, FoundingDue
 from overlay.chord.handover import HandOvers, HandOverTimeout
 from overlay.chord.journal import Journal
@@ -301,6 +302,11 @@ class Clusters(Machine):
     def release(self, peer: Peer) -> None:
         """Answer to MemberLeaving: nothing is hosted by `peer` any more."""
         self.membership.release(peer)
+
+    def outrank(self, epoch: int) -> None:
+        """Somebody listens to nobody below this epoch: have the voters grant one above it. (A fork
+        that is gone may have been higher than whoever has its arc now.)"""
+        self.election.renew(beyond(epoch, self.port.rng))
 
     def request_split(self, middle: Key) -> None:
         """Give the arc up to and including `middle` to a cluster of its own, when members can be

@@ -22,6 +22,10 @@ SEEN: Final = 6
 CHANCE: Final = 11
 """… bits by chance: few forks of one cluster meet, so they tell them apart; above …"""
 
+OUTLIVING: Final = 9
+"""Bits by chance for a cluster that outlives a fork: those of `CHANCE` and some of `SEEN` have room
+for some hundred such steps, and clusters that outlive the same fork are few."""
+
 ELECTIONS: Final = 15
 """… those that count elections in it: one a second for nine hours."""
 
@@ -43,6 +47,8 @@ def lineage(epoch: int) -> int:
     return epoch >> ELECTIONS
 
 
-def last_of(epoch: int) -> int:
-    """The last epoch of its lineage: one above is of another, in the same branch."""
-    return epoch | ((1 << ELECTIONS) - 1)
+def beyond(epoch: int, rng: Random) -> int:
+    """In the same branch, above all of the epoch's lineage: the next one is granted to nobody else.
+
+    By chance, since of two that outlive the same fork each has voters of its own to grant it."""
+    return (epoch | ((1 << ELECTIONS) - 1)) + (rng.getrandbits(OUTLIVING) << ELECTIONS)

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.forks import branch
 from overlay.chord.known import KnownClusters, overlaps, replaces
-from overlay.chord.messages import Cluster, Contact
+from overlay.chord.messages import Cluster, Contact, Stabilise
 from overlay.chord.pointers import Pointers, between
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
@@ -25,6 +25,12 @@ from overlay.settings import RingSettings
 
 MEET_AGAIN = 1.0
 """Seconds for which the same of another ring is no news: gossip repeats itself. Wild guess."""
+
+ASK_AGAIN = 2.0
+"""Seconds until a primary is asked again that gossip names and our pointers do not. Wild guess."""
+
+ASKED_MOST = 64
+"""Such primaries that are remembered. Wild guess."""
 
 RINGS_MOST = 16
 """Other rings, and ended ones, that are remembered. Wild guess: one is rare."""
@@ -43,6 +49,7 @@ class Place:
         self.former: Cluster | None = None  # of which it was one
         self.serving = False  # as its primary
         self.ended: dict[str, Cluster] = {}  # rings that are no more, and a cluster of the next
+        self._asked: dict[NodeId, float] = {}  # whom gossip named, and when it was last asked
         self._others: dict[str, float] = {}  # other rings, and when their news was last passed on
 
     def knows_ring(self) -> bool:
@@ -75,6 +82,8 @@ class Place:
         """Take a way in from gossip."""
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
+        if self.serving and self.own is not None:
+            self._hold_against(self.own, hint)
         before = self.known.get(hint.key)
         self.known.hear(hint)
         if before is not None and branch(hint.version[0]) > branch(before.version[0]):
@@ -82,6 +91,25 @@ class Place:
         own = self.own
         if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
+
+    def _hold_against(self, own: Cluster, hint: RingHint) -> None:
+        """A cluster that contradicts our own, or that our pointers pass by: after a partition two
+        rings may run through the same keys, and nobody of the one asks anybody of the other. Who
+        leads it hears of us, and answers with what it is."""
+        first = self.pointers.first()
+        doubtful = hint.primary.id != self.port.me.id and (
+            own.owns(hint.key)
+            or (hint.key != own.key and first is None)
+            or (first is not None and between(hint.key, own.key, first.key))
+        )
+        now = self.port.now
+        if not doubtful or now - self._asked.get(hint.primary.id, float("-inf")) < ASK_AGAIN:
+            return
+        self._asked.pop(hint.primary.id, None)
+        self._asked[hint.primary.id] = now
+        if len(self._asked) > ASKED_MOST:
+            del self._asked[next(iter(self._asked))]
+        self.port.send(hint.primary, Stabilise(own))
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""

@@ -19,7 +19,7 @@ import msgspec
 from overlay.chord.copying import Log
 from overlay.chord.election import Campaign, Election
 from overlay.chord.events import ArcGone, Elected, Replanted
-from overlay.chord.forks import branch, last_of, lineage
+from overlay.chord.forks import beyond, branch, lineage
 from overlay.chord.handover import HandOvers
 from overlay.chord.members import Members
 from overlay.chord.messages import Cluster, Moved
@@ -186,7 +186,7 @@ class Succession:
             self.members.shrink(other.key)
             self.port.emit(ArcGone(arc))
         if other.owns(own.key):
-            self.election.renew(last_of(other.version[0]))
+            self.election.renew(beyond(other.version[0], self.port.rng))
 
     def _was_not_lost(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` has taken the place of this cluster, or claims what this one took in its

@@ -71,6 +71,9 @@ class ClusterView(Protocol):
     def prefer(self, peers: Sequence[Peer]) -> None:
         """Recruit these first."""
 
+    def outrank(self, epoch: int) -> None:
+        """Lead on under an epoch above this one."""
+
     def request_split(self, middle: Key) -> None:
         """Give the arc up to `middle` to a new cluster, if possible."""
 

@@ -164,11 +164,19 @@ class Hosting(Machine):
         self.leases.take(sender.id, message, self.port.now)
         self.port.send(sender, ServingReply(message.key, message.number))
 
-    def _has_lease(self, tree: HostedTree) -> bool:
-        """Whether the tree's owner lets us serve, the latest that we heard of."""
+    def idle(self) -> dict[str, int]:
+        """Attributes whose trees no owner lets us serve now, with the epoch that it has to have."""
+        trees = self.trees.items()
+        return {a: self._highest(tree) for a, tree in trees if not self._has_lease(tree)}
+
+    def _highest(self, tree: HostedTree) -> int:
+        """The epoch of its owner, the latest that we heard of."""
         known = max(tree.version[0], self._epochs.get(tree.attribute, 0))
-        epoch = max(known, self._reign(tree.key))
-        return self.leases.covers(tree.key, epoch, self.port.now)
+        return max(known, self._reign(tree.key))
+
+    def _has_lease(self, tree: HostedTree) -> bool:
+        """Whether that one lets us serve."""
+        return self.leases.covers(tree.key, self._highest(tree), self.port.now)
 
     def _reign(self, key: Key) -> int:
         """The epoch of the last owner who told what of its arc is here."""

@@ -228,9 +228,10 @@ class TreesHosted(Message, frozen=True):
 
 class StillHosting(Message, frozen=True):
     """From a host to whoever leads the arc of a lost owner: I serve trees of it. Answered by
-    `TreesHosted`."""
+    `TreesHosted`. `epoch`: it would not listen to any lower one."""
 
     key: Key
+    epoch: int = 0
 
 
 class Assigned(Message, frozen=True):

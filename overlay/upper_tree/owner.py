@@ -316,6 +316,8 @@ class Owner(Machine):
         """A host of an owner that was lost."""
         cluster = self.clusters.cluster
         if self.clusters.is_primary and cluster is not None and cluster.key == message.key:
+            if message.epoch > self.epoch:
+                self.clusters.outrank(message.epoch)
             self._tell_hosted(sender)
 
     def _tell_hosted(self, peer: Peer) -> None:

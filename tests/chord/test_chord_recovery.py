@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from overlay.chord.events import Elected, Replanted
-from overlay.chord.forks import branch, fork_of, last_of, lineage
+from overlay.chord.forks import beyond, branch, fork_of, lineage
 from overlay.chord.keys import key_of
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
@@ -61,9 +61,13 @@ def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
 
 def test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage() -> None:
     epoch = fork_of(7, 5, Random(3))
-    above = last_of(epoch + 9) + 1
-    assert branch(above) == branch(epoch)
-    assert lineage(above) != lineage(epoch + 9) == lineage(epoch)
+    rng = Random(4)
+    above = [beyond(epoch + 9, rng) + 1 for _ in range(50)]
+    for each in above:
+        assert each > epoch + 9
+        assert branch(each) == branch(epoch)
+        assert lineage(each) != lineage(epoch + 9) == lineage(epoch)
+    assert len(set(above)) > 40, "two that outlive the same fork are two"
 
 
 def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:

@@ -190,3 +190,23 @@ def test_fingers_reach_into_the_far_half_of_the_ring() -> None:
         far = finger_key(own.key, bit)
         (owner,) = world.owners(far)
         assert node.ring.owner(far) == owner.clusters.cluster
+
+
+def test_a_primary_that_gossip_names_and_no_pointer_does_is_asked() -> None:
+    """After a partition two rings may run through the same keys: neither asks the other."""
+    world = grown(4, nodes=24, clusters=4)
+    node, following, *_ = world.primaries()
+    own, first = node.clusters.cluster, following.clusters.cluster
+    assert own is not None
+    assert first is not None
+    between = f"{(int(own.key, 16) + 1) % (1 << 160):040x}"
+    inside = f"{(int(own.start, 16) + 1) % (1 << 160):040x}"
+    beyond = f"{(int(first.key, 16) + 1) % (1 << 160):040x}"
+    asked = []
+    for number, key in enumerate((between, inside, beyond, between)):
+        peer = Peer(f"{number % 3:016x}", f"other:{number % 3}")
+        before = len(world.sent)
+        node.port.emit(RingHeard(RingHint(own.ring, key, (1, 0), peer)))
+        node.settle()
+        asked.append([type(m) for _, to, m in world.sent[before:] if to == peer.id])
+    assert asked == [[Stabilise], [Stabilise], [], []]

@@ -190,6 +190,10 @@ class FakeClusters:
         self.uncopied = 1 << 60  # the first entry that an observer lacks
         self.whole: tuple[Key, ...] = ()  # copies of other clusters that lack nothing
         self.forgotten: list[Key] = []
+        self.outranked: list[int] = []
+
+    def outrank(self, epoch: int) -> None:
+        self.outranked.append(epoch)
 
     def is_silent(self, node: str) -> bool:
         return node in self.unheard

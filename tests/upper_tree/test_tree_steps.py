@@ -348,3 +348,17 @@ def test_a_small_cluster_hosts_at_its_standby_or_at_its_primary() -> None:
     rig.settle()
     assert rig.spread == ["p"]
     assert rig.owner.hosting.trees["x"].intervals
+
+
+def test_a_change_whose_hosts_were_fenced_is_begun_anew_after_an_election() -> None:
+    """A fork has told the hosts otherwise: none of them answers the epoch of before."""
+    rig = moving("h2", "h3")
+    rig.net.links["p", "h2"].clear()  # what they were told they did not listen to
+    rig.settle()
+    assert rig.spread == ["h1"]
+    rig.owner.clusters.cluster = cluster = cluster_of("p", "h2", "h3", version=(9, 0))
+    rig.owner.port.hear(Elected(cluster, peer("p")))
+    rig.settle()
+    assert rig.serving(5) == rig.spread
+    assert rig.spread != ["h1"]
+    assert not rig.owner.owner.trees["x"].strays

@@ -1,0 +1,62 @@
+"""One ring that a partition cut, whose sides recovered each other's arcs (P5): one again, soon."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from sim.checkers import check_arcs
+from sim.log_checks import check_voters
+from sim.state_checks import Watch, check_ring, check_trees, led
+from sim.world import World
+from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
+
+WITHIN = 15.0
+"""Seconds in which there is one ring (issue 4)."""
+
+
+def is_one(world: World) -> bool:
+    return led(world) and not check_arcs(world) and not check_ring(world)
+
+
+@pytest.mark.parametrize(
+    ("seed", "nodes", "sides", "apart", "clusters"),
+    [(1, 12, 3, 40.0, 3), (2, 15, 3, 30.0, 2), (3, 16, 3, 20.0, 1), (4, 16, 2, 60.0, 2)],
+)
+def test_a_healed_partition_is_one_ring_within_15_seconds(
+    seed: int, nodes: int, sides: int, apart: float, clusters: int
+) -> None:
+    many = clusters > 1
+    chosen = settings(
+        tree={"split_at": 16},
+        cluster={"split_trees": 6 // clusters if many else 1_000, "size": 3 if many else 5},
+    )
+    world = grown(nodes, seed, chosen, gap=0.1)
+    watch = Watch(world)
+    names = world.names()
+    world.introduce("n0", ["n1"])
+    for number in range(2 * nodes):
+        where = f"{'abcdefgh'[number % 8]} BETWEEN {number % 50} AND {number % 50 + 20}"
+        world.subscribe(names[number % nodes], where)
+    acknowledged(world)
+    world.run(12)
+    mixed = list(names)
+    Random(seed).shuffle(mixed)
+    world.network.partition([mixed[side::sides] for side in range(sides)])
+    world.run(apart)
+    assert not is_one(world), "each side goes on by itself"
+    world.network.heal()
+    wait(world, lambda: is_one(world), WITHIN, "one ring")
+    wait(world, lambda: not check_trees(world), 30, "all is registered in it")
+    world.run(3)
+    assert is_one(world)
+    world.clients.publications.clear()
+    world.clients.deliveries.clear()
+    for number in range(40):
+        event = {"abcdefgh"[number % 8]: number % 60, "abcdefgh"[number * 3 % 8]: number}
+        world.publish(names[number % nodes], event)
+        world.run(0.02)
+    assert_exact(world)
+    assert check_voters(world) == []
+    assert not [v for v in watch.violations.values() if v.kind == "epoch"]
