@@ -313,6 +313,24 @@ PLANTED = (
         "self._arc, self._until, self._end = arc, now, now",
     ),
     one(
+        "a lost cluster's trees planted with one registration each", "P5",
+        TREE + "adopting.py",
+        "for id_, registration in tree.registrations.items():",
+        "for id_, registration in list(tree.registrations.items())[:1]:",
+    ),
+    one(
+        "trees of a copy told of before their hosts serve", "P5",
+        TREE + "adopting.py",
+        "            owner.replanting.plant(tree.attribute, partial(self._is_served, owned))\n",
+        "",
+    ),
+    one(
+        "a SUBACK that waits for no copy outside of the cluster", "P5",
+        CHORD + "observers.py",
+        "return all(o.matched > index for o in self.observers.values() if o.awaited)",
+        "return index >= 0",
+    ),
+    one(
         "a compaction that forgets the promises", "P4",
         CHORD + "journal.py",
         "records = (*self.promises.values(), *told, *log)",

@@ -8,7 +8,8 @@ same cuts and other hosts, and with all its registrations; the hosts get everyth
 A copy may be a little out of date, and its subscribers may be dead. What it has too much ends with
 its lease, or when its subscriber claims another set (leases.py). What it lacks is registered anew
 by subscribers whose claims are refused; for that, publishers are told nothing for a while
-(replanting.py), unless the copy is whole: then all that was acknowledged is in it.
+(replanting.py), unless the copy is whole: then all that was acknowledged is in it, and who was told
+something (believers.py), so that new registrations need not wait for a term either.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Adopting(Machine):
             self.port.trace("cluster", name=key, epoch=self.owner.epoch, reason=reason)
             self._plant(lost)
             if whole and key == event.lost.key:
-                self.owner.replanting.knows_all(self.port.now)
+                believers = None if state.others else tuple(state.believers.values())
+                self.owner.replanting.knows_all(believers, self.port.now)
             self.owner.clusters.forget_copy(key)
 
     def _is_wanted(self, tree: Tree) -> bool:

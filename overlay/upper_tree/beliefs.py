@@ -26,7 +26,7 @@ from itertools import zip_longest
 import msgspec
 
 from matching import Cut
-from overlay.chord.events import Committed, RoleChanged
+from overlay.chord.events import Committed, LogCopied, RoleChanged
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
@@ -86,7 +86,8 @@ class Beliefs(Machine):
             Recalled: self.on_recalled,
             BeliefEnds: self.on_belief_ends,
             BeliefsLearned: self.on_beliefs_learned,
-            Committed: self.on_committed,
+            Committed: self.on_log_further,
+            LogCopied: self.on_log_further,
             RoleChanged: self.on_role_changed,
         }
 
@@ -99,7 +100,7 @@ class Beliefs(Machine):
         lasting = False  # whoever owns none of them says only so
         if any(self.owner.owns(attribute) for attribute in message.attributes):
             index = self.believers.admit(sender)
-            if index is not None and index >= self.owner.committed:
+            if index is not None and not self._is_logged(index):
                 self._held.append((index, sender, message))
                 if len(self._held) > HELD_MOST:
                     self._held.popleft()  # it will ask again
@@ -107,9 +108,13 @@ class Beliefs(Machine):
             lasting = index is not None
         self._tell(sender, message, lasting)
 
-    def on_committed(self, event: Committed) -> None:
+    def _is_logged(self, index: int) -> bool:
+        """Whether who takes this primary's place will have that entry."""
+        return index < self.owner.committed and self.owner.clusters.is_copied(index)
+
+    def on_log_further(self, event: Committed | LogCopied) -> None:
         """The log is further: some may be told now."""
-        while self._held and self._held[0][0] < event.next:
+        while self._held and self._is_logged(self._held[0][0]):
             _, peer, message = self._held.popleft()
             self._tell(peer, message, lasting=True)
 

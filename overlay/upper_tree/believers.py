@@ -11,14 +11,17 @@ could miss its registration. So the log says *who* was told anything at all, whi
   what they were told is over for certain: one `tree.nobody_term`.
 * Whoever believes nothing any more leaves the log (`over`) when its link is down, or after a while.
 
-Some are in no log: whom a cluster told that forked off, or lost its log (P5). Then nobody knows
-whom to ask, and SUBACKs wait for the term; the log says that as well (`others`).
+Some are in no log: whom a cluster told that forked off, or lost its log (P5) without a whole copy
+(adopting.py). Then nobody knows whom to ask, and SUBACKs wait for the term; the log says that as
+well (`others`).
 
 A primary that asks itself believes its own answer no longer than its lease to decide, so that a
 lost one need not be asked what it told itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from overlay.chord.events import Elected, Replanted, RoleChanged
 from overlay.chord.messages import Cluster
@@ -29,7 +32,7 @@ from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
 from overlay.upper_tree.messages import AskBeliefs, Believed
 from overlay.upper_tree.owner import Owner
-from overlay.upper_tree.state import Told
+from overlay.upper_tree.state import TOLD_MOST, Told
 
 BELIEVERS_MOST = 16_384
 """Peers that the log names; more are told nothing that lasts. About 1 MiB of a log's copy. Wild
@@ -123,12 +126,15 @@ class Believers(Machine):
 
     def _ask_all(self, cluster: Cluster) -> None:
         state = self.owner.state
-        self._unknown = dict(state.believers)
-        self._unknown_until = self.port.now + self.longest
-        for peer in self._unknown.values():
-            self.port.send(peer, AskBeliefs(cluster))
+        self._ask(cluster, state.believers)
         if state.others:
             self._be_blind()
+
+    def _ask(self, cluster: Cluster, peers: Mapping[NodeId, Peer]) -> None:
+        self._unknown |= peers
+        self._unknown_until = self.port.now + self.longest
+        for peer in peers.values():
+            self.port.send(peer, AskBeliefs(cluster))
         if self._unknown:
             self._due.within(self.longest)
 
@@ -138,8 +144,15 @@ class Believers(Machine):
             self._be_blind()
 
     def on_replanted(self, event: Replanted) -> None:
-        """Of an arc whose log is lost nobody knows whom its owner told."""
-        self._be_blind()
+        """Of an arc whose log is lost nobody knows whom its owner told, if no copy says so."""
+        found, cluster = self.owner.replanting.believers, self.owner.clusters.cluster
+        known = len(self.owner.state.believers)
+        if found is None or cluster is None or known + len(found) > BELIEVERS_MOST:
+            self._be_blind()
+            return
+        for first in range(0, len(found), TOLD_MOST):
+            self._log(found[first : first + TOLD_MOST])
+        self._ask(cluster, {peer.id: peer for peer in found})
 
     def _be_blind(self) -> None:
         told = self.owner.told

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
+from overlay.machine import Peer
 
 LEAST = 1.5
 """Seconds: who missed the owner looks for another twice a second, and renews within half a second.
@@ -32,16 +33,19 @@ class Replanting:
     def __init__(self) -> None:
         self._arc: Cluster | None = None
         self._until = self._end = 0.0
+        self.believers: tuple[Peer, ...] | None = None
+        """Whom the former owner may have told something (believers.py); None: nobody knows."""
         self._planting: dict[str, Callable[[], bool]] = {}  # attribute -> do its hosts serve it?
 
     def begin(self, arc: Cluster, now: float) -> None:
         """This arc is ours now, and we know nothing of it."""
         self._arc, self._until, self._end = arc, now + LEAST, now + MOST
         self._planting.clear()
+        self.believers = None
 
-    def knows_all(self, now: float) -> None:
+    def knows_all(self, believers: tuple[Peer, ...] | None, now: float) -> None:
         """All that its former owner had acknowledged is known: nobody has to register anew."""
-        self._until = now
+        self._until, self.believers = now, believers
 
     def plant(self, attribute: str, is_served: Callable[[], bool]) -> None:
         """This tree is known, and is being given to its hosts."""

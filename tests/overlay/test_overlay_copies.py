@@ -136,3 +136,18 @@ def test_a_suback_that_no_copy_has_is_kept_as_well(seed: int) -> None:
         world.publish(name, {"b": 1})
     world.run(10)
     assert_exact(world)
+
+
+def test_a_new_subscription_need_not_wait_until_nobody_believes_anything() -> None:
+    world = served(1, 9)
+    for name in [n for n in world.names() if n not in serving(world)]:
+        world.publish(name, {"a0": 99})  # and is told something
+    world.run(1)
+    for name in serving(world):
+        world.crash(name)
+    subscription = world.subscribe(world.names()[0], "a0 = 5 AND fresh = 1")
+    wait(world, lambda: subscription.acknowledged is not None, 6, "SUBACK")
+    world.clients.crashes.clear()
+    for name in world.names():
+        world.publish(name, {"a0": 5, "fresh": 1})
+    assert_exact(world)

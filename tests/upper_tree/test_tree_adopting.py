@@ -11,10 +11,13 @@ from overlay.chord.events import (
     ObservedEnded,
     ObservedReset,
     Replanted,
+    RoleChanged,
 )
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
+    AskBeliefs,
     AskTree,
+    Believed,
     Install,
     NotOwner,
     Register,
@@ -25,7 +28,7 @@ from overlay.upper_tree.messages import (
     Uninstall,
 )
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.state import Added, Ended, MapChanged, Operation, encode
+from overlay.upper_tree.state import Added, Ended, MapChanged, Operation, Told, encode
 from tests.support.overlays import settings
 from tests.support.tree_net import cluster_of, peer, registration
 from tests.support.tree_rig import Rig
@@ -61,7 +64,8 @@ def told(found: Rig, *operations: Operation, reset: bool = True) -> None:
 def lose(found: Rig, whole: bool = True) -> None:
     """The lost cluster's arc is ours, under an epoch above its own."""
     found.owner.clusters.whole = (LOST.key,) if whole else ()
-    found.owner.clusters.cluster = cluster_of("p", "h1", "h2", version=(9, 0))
+    cluster = found.owner.clusters.cluster = cluster_of("p", "h1", "h2", version=(9, 0))
+    found.owner.port.hear(RoleChanged(cluster, "primary"))
     found.owner.port.hear(Replanted(LOST))
 
 
@@ -202,3 +206,31 @@ def test_hosts_get_everything_in_few_messages(count: int) -> None:
     found.settle(1)
     assert found.serving(2) == ["h1"]
     assert not found.owner.port.sent_to(Uninstall)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whole: bool) -> None:
+    found = rig()
+    told(found, Told((PUBLISHER,)), reset=False)
+    lose(found, whole)
+    node = found.owner
+    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == (["pub"] if whole else [])
+    assert node.owner.state.others != whole
+    found.settle(2)
+    new = registration("s/50", "new", "new > 1", S)
+    node.port.hear(Register(1, (new,), final=True), S)
+    found.settle(1)
+    waiting = node.owner.trees["new"].waiting
+    assert waiting, "somebody may believe that nobody wants it"
+    if whole:
+        node.port.hear(Believed(node.clusters.cluster.key, 9, (), True), PUBLISHER)
+        found.settle(1)
+        assert not waiting
+
+
+def test_a_copy_whose_believers_are_not_all_known_says_so() -> None:
+    found = rig()
+    told(found, Told((PUBLISHER,), (), others=True), reset=False)
+    lose(found)
+    assert found.owner.owner.state.others
+    assert not found.owner.port.sent_to(AskBeliefs)
