@@ -50,7 +50,7 @@ from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, R
 from overlay.chord.ring import Ring
 from overlay.chord.seat import RecruitingView, Seat
 from overlay.chord.succession import Succession
-from overlay.chord.taking_over import AskArcDue, TakingOver
+from overlay.chord.taking_over import AskArcDue, Parts, TakingOver
 from overlay.chord.voting_messages import (
     Beat,
     BeatReply,
@@ -92,12 +92,8 @@ class Clusters(Machine):
         self.membership = Members(self.seat, self.log, self.pulse)
         self.recruiting = Recruiting(settings, self.seat, self.membership)
         self.election = Election(chosen, self.seat, self.log, self.pulse)
-        self.handovers = HandOvers(
-            self.seat, self.log, self.membership, self.recruiting, self.election
-        )
-        self.taking_over = TakingOver(
-            self.seat, self.log, self.membership, self.recruiting, self.election
-        )
+        parts = Parts(self.seat, self.log, self.membership, self.recruiting, self.election)
+        self.handovers, self.taking_over = HandOvers(parts), TakingOver(parts)
         founder = founder and self.journal.cluster is None and not self.companions()
         self.founding = Founding(self.seat, founder, ring.settings.found_after)
         self.log.hears = self.pulse.follows
@@ -346,6 +342,7 @@ class Clusters(Machine):
         """Regular look at the number of members."""
         self.recruiting.on_round(timer)
         self.log.fit()
+        self.membership.let_go()
         self.succession.look()
         self.handovers.consider()
         self.observers.look()

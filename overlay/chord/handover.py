@@ -25,14 +25,11 @@ from typing import Literal
 
 import msgspec
 
-from overlay.chord.copying import Log
-from overlay.chord.election import Election
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
-from overlay.chord.members import Members
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
-from overlay.chord.recruiting import Recruiting
-from overlay.chord.seat import Seat, has_member, with_standby
+from overlay.chord.seat import has_member, with_standby
+from overlay.chord.taking_over import Parts, Side
 from overlay.chord.voting_messages import Config
 from overlay.machine import Key, NodeId, Peer, Timer
 
@@ -64,23 +61,11 @@ class HandOver:
         self.give_after = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
-class HandOvers:
-    """Both sides; at the old primary at most one at a time."""
+class HandOvers(Side):
+    """The old primary's side; at most one at a time."""
 
-    def __init__(
-        self,
-        seat: Seat,
-        log: Log,
-        members: Members,
-        recruiting: Recruiting,
-        election: Election,
-    ) -> None:
-        self.seat = seat
-        self.log = log
-        self.election = election
-        self.members = members
-        self.recruiting = recruiting
-        self.port = seat.port
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self.current: HandOver | None = None
         self._middle: Key | None = None  # where a split is wanted
         self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
@@ -298,6 +283,9 @@ class HandOvers:
     def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
         """The coming primary serves, or does not want to."""
         handover = self.current
+        own = self.seat.cluster
+        if own is not None and not message.accepted and message.cluster.key == own.start:
+            self._take_back(sender, message.cluster)
         if (
             handover is None
             or not handover.asked
@@ -320,6 +308,15 @@ class HandOvers:
             self.port.emit(ArcGone(handover.arc))
             self.members.step_down(message.cluster)
             self.seat.left = True
+
+    def _take_back(self, heir: Peer, arc: Cluster) -> None:
+        """The arc was given, and its heir cannot serve it: like one of a cluster that is lost, but
+        there is nothing to wait for."""
+        newest = self.seat.ring.place.known.get(arc.key)
+        taken = newest is not None and newest.version[0] > arc.version[0]
+        if self.seat.is_primary and heir.id == arc.primary.id and not taken:
+            self.port.count("arcs_taken_back")
+            self.election.absorb(arc.start, arc.version[0])
 
     def lose(self, node: NodeId) -> None:
         """`node` does not answer."""

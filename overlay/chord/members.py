@@ -64,7 +64,7 @@ class Members:
         self._fading: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
         self._freed: dict[NodeId, Peer] = {}  # at the primary: may go when they vote no more
         log.candidates = self._voters
-        log.on_settled = self._let_go
+        log.on_settled = self.let_go
 
     # -- at the primary --------------------------------------------------------------------------
 
@@ -100,8 +100,10 @@ class Members:
         cluster = self.seat.cluster
         if cluster is None or not self.seat.is_primary:
             return
-        if has_member(cluster, peer.id) and (self.log.votes(peer.id) or self.log.changing):
-            self._freed[peer.id] = peer  # a majority must not depend on who has gone
+        bound = self.log.votes(peer.id) or self.log.changing or peer.id in self.moving
+        if has_member(cluster, peer.id) and bound:
+            # A majority must not depend on who has gone, and an arc needs who is to serve it.
+            self._freed[peer.id] = peer
             self.log.fit()
             return
         self._freed.pop(peer.id, None)
@@ -110,7 +112,10 @@ class Members:
             self.update(without_member(cluster, peer.id), "member left")
         self.port.send(peer, Released(cluster.key))
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Release those who had to wait for it, where nothing needs them any more."""
+        if not self.seat.is_primary or self.log.changing:
+            return
         for peer in list(self._freed.values()):
             if not self.log.votes(peer.id):
                 self.release(peer)

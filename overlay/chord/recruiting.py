@@ -81,6 +81,7 @@ class Recruiting:
         willing = (
             self.seat.cluster is None
             and self.seat.reserved is None
+            and self.seat.journal.offered.arc is None  # it may have to serve that (`taking_over`)
             and not self.seat.leaving
             and ring in ("", message.cluster.ring)
         )

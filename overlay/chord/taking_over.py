@@ -6,10 +6,14 @@ that the heir asks them for the epoch like any candidate, only that nobody has t
 A part that splits off is a new cluster, which nobody else can vouch for. Its coming primary stores
 what it is given (`Offered`), says so, and waits: it serves when the old cluster has decided that it
 does, that is when the log of that says so with a majority, and not before. It may hear that by
-itself, or ask, of whoever leads the old cluster by then; also after it was started again.
+itself, or ask, of whoever leads the old cluster by then; also after it was started again. Meanwhile
+it serves nowhere else; one that leaves takes the arc, and hands it on like any primary that leaves.
+Where it cannot be served here after all, the old cluster is told so, and takes it back.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,27 +35,33 @@ class AskArcDue(Timer, frozen=True):
     """Is the arc ours?"""
 
 
-class TakingOver:
+class Parts(NamedTuple):
+    """What both sides of a hand-over work on."""
+
+    seat: Seat
+    log: Log
+    members: Members
+    recruiting: Recruiting
+    election: Election
+
+
+class Side:
+    """One side of it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.seat, self.log, self.members, self.recruiting, self.election = parts
+        self.port = parts.seat.port
+
+
+class TakingOver(Side):
     """Answers TakeOver."""
 
-    def __init__(
-        self,
-        seat: Seat,
-        log: Log,
-        members: Members,
-        recruiting: Recruiting,
-        election: Election,
-    ) -> None:
-        self.seat = seat
-        self.log = log
-        self.members = members
-        self.recruiting = recruiting
-        self.election = election
-        self.port = seat.port
-        self.journal = seat.journal
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.journal = self.seat.journal
         self._from: Peer | None = None  # the primary that wants this node to take over
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
-        election.on_lost = self._refuse
+        self.election.on_lost = self._refuse
 
     def resume(self) -> None:
         """This process was started; an offer of before may wait for a decision."""
@@ -115,8 +125,12 @@ class TakingOver:
             "" if offered.old is None else offered.old.key
         )
         self.journal.offer(Offered(None))
-        if not message.given or elsewhere or self.seat.leaving:
-            return  # nobody serves what is given to who cannot serve it: the ring successor will
+        if not message.given:
+            return
+        if elsewhere or self.seat.left:
+            self.port.count("arcs_refused")
+            self.port.send(sender, TakenOver(arc, False))
+            return
         self.port.count("hand_overs")
         self.members.begin()
         self.log.staged = Staged.of(snapshot)

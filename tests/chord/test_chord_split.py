@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.events import ArcGone, ArcKept, ArcLeaving
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.handover import EXHAUSTED, FEWEST, GIVE_UP
 from overlay.chord.keys import in_arc, key_of
-from overlay.chord.messages import Cluster, TakenOver, TakeOver
+from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(24)]
@@ -339,3 +339,54 @@ def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> No
     world.run(2)
     assert len(world.arcs()) == 2
     everything_is_there(world)
+
+
+# --- an heir that cannot serve what it is given ---
+
+
+def promised(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
+    """A world, its primary, and the heir of an arc, which has said that it has the state."""
+    world, node = one_cluster(seed)
+    split(node)
+    while not any(isinstance(m, TakenOver) for _, _, m in world.sent):
+        world.run(0.02)
+    (heir_id,) = {sender for sender, _, m in world.sent if isinstance(m, TakenOver)}
+    return world, node, world.node(heir_id)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
+    world, _, heir = promised(seed)
+    heir.clusters.leave()
+    heir.settle()
+    world.run(9)
+    assert heir.clusters.left
+    world.crash(heir, left=True)
+    world.run(3)
+    assert len(world.primaries()) == 2
+    everything_is_there(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
+    world, node, heir = promised(seed)
+    other = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    assert heir.clusters.journal.offered.arc is not None
+    heir.clusters.seat.cluster = None  # it was forgotten by its cluster meanwhile
+    cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
+    heir.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
+    (reply,) = [m for _, to, m in world.sent if isinstance(m, RecruitReply) and to == other.peer.id]
+    assert not reply.accepted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
+    world, node, heir = promised(seed)
+    heir.clusters.seat.left = True
+    while not any(isinstance(m, ArcGiven) for _, _, m in world.sent):
+        world.run(0.02)
+    world.run(1.0)
+    assert all(world.owners(key) == [node] for key in KEYS)
+    assert [e for e in node.events if isinstance(e, Replanted)]
+    assert not heir.clusters.is_primary
+    assert node.port.counters["arcs_taken_back"] == 1
