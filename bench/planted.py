@@ -153,8 +153,8 @@ PLANTED = (
     one(
         "a new primary that asks nobody what the former one said", "P4",
         TREE + "believers.py",
-        "self._unknown = dict(state.believers)",
-        "self._unknown = {}",
+        "self._ask(cluster, state.believers)",
+        "self._ask(cluster, {})",
     ),
     one(
         "a publisher that is told before the log names it", "P1",
