@@ -159,7 +159,7 @@ PLANTED = (
     one(
         "a publisher that is told before the log names it", "P1",
         TREE + "beliefs.py",
-        "            if index is not None and index >= self.owner.committed:\n",
+        "            if index is not None and not self._is_logged(index):\n",
         "            if False:\n",
     ),
     one(
