@@ -293,8 +293,10 @@ class Node:
     def on_tick(self) -> None:
         """Fire the timers that are due. What they set anew fires in a later turn."""
         self.turns.begin()
+        due = self.turns.deadline()
+        late = 0.0 if due is None else self.now - due
         self.turns.fire_due()
-        self.links.on_tick()
+        self.links.on_tick(late)
         self._finish_turn()
 
     def command(self, client: int, command: Command) -> None:

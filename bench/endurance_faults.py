@@ -60,7 +60,7 @@ class Injector(threading.Thread):
         self.error: BaseException | None = None
         self._ends: list[tuple[float, int, str, Undo]] = []  # a heap: what ends when
         self._silent: dict[str, float] = {}  # node -> when it may be made silent again
-        self._down: set[str] = set()
+        self._down: dict[str, float] = {}  # … since when
         self._is_cluster_due = False
 
     def run(self) -> None:
@@ -196,11 +196,11 @@ class Injector(threading.Thread):
 
     def _begin(self, text: str, name: str) -> None:
         self._tell(text)
-        self._down.add(name)
+        self._down[name] = time.monotonic()
         self._silent[name] = float("inf")
 
     def _rest(self, name: str) -> None:
-        self._down.discard(name)
+        self.ledger.silences.append((name, self._down.pop(name), time.monotonic()))
         self._silent[name] = time.monotonic() + REST
 
     def _tell(self, text: str) -> None:

@@ -6,9 +6,10 @@ before the session's end; each once, and nothing else. (An event without a recei
 its publisher knows that.) What is owed and missing is told apart by whether a node was killed on
 the event's way:
 
-* `lost`: none was, from its publication to `MARGIN` after its receipt;
-* `lost_in_flight`: one was, also one that held it for a subscriber's node that stood still. The
-  receipt says that the virtual nodes accepted it, so its publisher does not learn of this loss.
+* `lost`: none was, from its publication to `HELD` after its receipt, or after the end of what
+  silenced the session's node meanwhile;
+* `lost_in_flight`: one was. The receipt says that the virtual nodes accepted it, so its publisher
+  does not learn of this loss.
 
 Times are seconds of this process' monotonic clock. Memory: 17 bytes per event and one per event and
 session.
@@ -27,6 +28,10 @@ from bench.endurance_load import WANTED, attributes
 
 MARGIN: Final = 30.0
 """Seconds: longer than anything is under way to a node that is cut off or stands still."""
+
+HELD: Final = 8.0
+"""Seconds for which a node may hold what it cannot deliver: `links.dead_after`, and some to find
+another way. Wild guess."""
 
 SHOWN: Final = 40
 """Lost events that are named in the report."""
@@ -76,6 +81,7 @@ class Ledger:
         self.refused = 0
         self.sessions: list[Session] = []
         self.kills: list[tuple[float, str]] = []
+        self.silences: list[tuple[str, float, float]] = []  # node, from, to
         self.last_arrival = 0.0
         self._lock = threading.Lock()
 
@@ -127,6 +133,14 @@ class Ledger:
                         found.append((number, session))
         return owed, found
 
+    def held_until(self, number: int, session: Session) -> float:
+        """How long an event with a receipt may be under way to a session."""
+        until = self.answered[number]
+        for node, since, end in self.silences:
+            if node == session.node and since <= until + HELD and end > self.asked[number]:
+                until = max(until, end)
+        return until + HELD
+
     def killed_meanwhile(self, since: float, until: float) -> str:
         """A node that was killed in that time; else ""."""
         place = bisect_left(self.kills, (since, ""))
@@ -143,7 +157,7 @@ class Ledger:
         lost = [
             (number, session)
             for number, session in missing
-            if not self.killed_meanwhile(self.asked[number], self.answered[number] + MARGIN)
+            if not self.killed_meanwhile(self.asked[number], self.held_until(number, session))
         ]
         receipts = self.receipts()
         delays = sorted(delay for session in self.sessions for delay in session.delays)

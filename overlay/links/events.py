@@ -47,6 +47,24 @@ class LinkDown(LocalEvent, frozen=True):
     end: End = End.UNHEARD
 
 
+class LinkSilent(LocalEvent, frozen=True):
+    """What was said to `peer` is not acknowledged for longer than usual: the peer stands still, or
+    the link is broken. It may still come; if not, LinkDown follows (`dead_after`).
+
+    `waiting` are messages that were not named before in this silence. Told again while it lasts, as
+    often as there are more.
+    """
+
+    peer: Peer
+    waiting: tuple[Message, ...]
+
+
+class LinkHeard(LocalEvent, frozen=True):
+    """A silence that was told is over: something is acknowledged."""
+
+    peer: Peer
+
+
 class SeedReached(LocalEvent, frozen=True):
     """Somebody answered at an address of the peer list."""
 

@@ -22,7 +22,7 @@ Welcome with session 0, a name. It may then say Hello to that node on the same c
 from __future__ import annotations
 
 from overlay.links.connections import Connections
-from overlay.links.events import Connection, End, LinkUp, SeedFailed
+from overlay.links.events import Connection, End, LinkHeard, LinkUp, SeedFailed
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.links.session import Session, Stage, State, Wire
 from overlay.machine import Message, Peer, ProtocolError
@@ -314,6 +314,8 @@ class Handshake(Connections):
         if isinstance(their, Hello):
             self._say_welcome(wire, session)
         was_up = session.state is State.CONNECTED
+        if was_up and session.is_silent:
+            self._emit(LinkHeard(session.peer))
         if not was_up:
             self._enter(session, State.CONNECTED)
             self._trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overlay.links.events import Connection
+from overlay.links.events import Connection, LinkHeard, LinkSilent
 from overlay.links.handshake import Handshake
 from overlay.links.inbox import Arrival, DigestMismatchError, unpack
 from overlay.links.messages import BODY_MOST, Ack, Batch, Bye, Frame, Hello, Welcome
@@ -190,12 +190,15 @@ class Links(Handshake):
         ack = self._acks[0][0]
         return ack if alarm is None else min(alarm, ack)
 
-    def on_tick(self) -> None:
-        """Do what has fallen due. Calling too early or twice does no harm."""
+    def on_tick(self, late: float = 0.0) -> None:
+        """Do what has fallen due. Calling too early or twice does no harm. `late`: seconds since
+        something else of this node should have been done."""
         now = self._clock()
         due = self._alarms.deadline()
-        if due is not None and now - due >= self._settings.heartbeat:
-            self._doubt_itself(now - due, now)
+        if due is not None:
+            late = max(late, now - due)
+        if late >= self._settings.heartbeat:
+            self._doubt_itself(late, now)
         while self._acks and self._acks[0][0] <= now:
             session = self._acks.popleft()[1]
             session.ack_timed = False
@@ -264,6 +267,8 @@ class Links(Handshake):
     def _learn_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
         outbox = session.outbox
         if outbox.acknowledge(acknowledged, credit):
+            if session.is_silent:
+                self._emit(LinkHeard(session.peer))
             session.delivered(session.heard)
             self._write_again(session, outbox.recover())
         if outbox.waiting:
@@ -310,9 +315,15 @@ class Links(Handshake):
                 return
             if session.wire is None and now >= session.dial_at:
                 self._dial(session)
+            self._tell_silence(session, now)
         elif session.state is State.CONNECTED:
             self._on_live_alarm(session, now)
         self._arm(session)
+
+    def _tell_silence(self, session: Session, now: float) -> None:
+        """What waits may go another way."""
+        if now >= session.tell_at and (waiting := session.tell(now)):
+            self._emit(LinkSilent(session.peer, waiting))
 
     def _on_live_alarm(self, session: Session, now: float) -> None:
         settings = self._settings
@@ -329,6 +340,7 @@ class Links(Handshake):
         if now >= session.retransmit_at:
             session.timed_out(now)
             self._write_again(session, session.outbox.probe())
+        self._tell_silence(session, now)
         if now >= session.spoken + settings.heartbeat:
             session.used = now
             self._acknowledge(session, wire, asks=True)

@@ -29,7 +29,7 @@ from overlay.links.alarms import NEVER, Alarmed
 from overlay.links.events import Codec, Connection
 from overlay.links.inbox import Inbox
 from overlay.links.outbox import Outbox
-from overlay.machine import NodeId, Peer
+from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
 DOUBLINGS = 16
@@ -40,6 +40,20 @@ RESEND_LEAST = 0.5
 """Seconds that an acknowledgement is waited for at least: under load a node may take some tenths to
 look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: Linux, or 1: RFC
 6298)."""
+
+
+TELL = 0.5
+"""Seconds between two reports of what a silent link has not carried: a link that is cut shall cost
+one second (issue 4). Wild guess."""
+
+DIALLING = 1.0
+"""Seconds without an answer to a dial after which its link is silent: two round trips of half a
+second. Wild guess."""
+
+
+TELL_FIRST = 16
+"""Messages that the first report names at most; each may have dozens of events. Four times as many
+each time after. Wild guess."""
 
 
 REFUSALS = 2
@@ -119,10 +133,16 @@ class Session(Alarmed):
         self._smoothed = self._varying = 0.0  # round trip, by RFC 6298; 0: not measured
         self._timed: tuple[int, float] | None = None  # a batch's number, and when it went out
         self._written = 0  # batches before this one went out once
+        self.timeouts = 0  # of the oldest batch
+        self.is_silent = False  # … and this was told
+        self.told = 0  # messages that were named by it
+        self.tell_most = TELL_FIRST
+        self.tell_at = NEVER
         self.ack_due = False  # something arrived that is not acknowledged
         self.ack_timed = False  # … and a delayed acknowledgement is on its way
         self.ack_bytes = 0
         self.begin_anew(number)
+        self.tell_at = now + DIALLING
 
     def begin_anew(self, number: int) -> None:
         """Forget both directions: the other side has."""
@@ -133,8 +153,15 @@ class Session(Alarmed):
         self.retransmit_at = NEVER
         self._timed = None
         self._written = 0
+        self._begin_to_listen()
         self.ack_due = self.ack_timed = False
         self.ack_bytes = 0
+
+    def _begin_to_listen(self) -> None:
+        self.timeouts = self.told = 0
+        self.tell_most = TELL_FIRST
+        self.is_silent = False
+        self.tell_at = NEVER
 
     def is_known_as(self, incarnation: int, number: int) -> bool:
         """Whether the peer's words belong to the very session that is remembered here."""
@@ -148,6 +175,7 @@ class Session(Alarmed):
         """Change the state."""
         self.state = state
         self.since = now
+        self.tell_at = now + DIALLING if state is State.CONNECTING else NEVER
 
     def back_off(self, now: float, rng: Random, not_before: float) -> None:
         """A connection failed or was lost: when to dial next."""
@@ -157,6 +185,7 @@ class Session(Alarmed):
 
     def delivered(self, now: float) -> None:
         """The peer acknowledged something new: the retransmission clock begins again."""
+        self._begin_to_listen()
         if self._timed is not None and self._timed[0] < self.outbox.acknowledged:
             self._measured(now - self._timed[1])
             self._timed = None
@@ -185,9 +214,23 @@ class Session(Alarmed):
             self.retransmit_at = now + self.retransmit_after
 
     def timed_out(self, now: float) -> None:
-        """Nothing was acknowledged in time: wait twice as long for the next."""
+        """Nothing was acknowledged in time: wait twice as long for the next. If the peer said other
+        things meanwhile, it may be slow; the second time it is silent all the same."""
+        self.timeouts += 1
+        if self.timeouts > 1 or self.heard <= self.retransmit_at - self.retransmit_after:
+            self.tell_at = min(self.tell_at, now)
         self.retransmit_after = min(self.retransmit_after * 2.0, self._settings.retry_most * 2.0)
         self.retransmit_at = now + self.retransmit_after
+
+    def tell(self, now: float) -> tuple[Message, ...]:
+        """It is silent: what was not named before, few at first (as TCP's slow start), since to a
+        peer that is merely slow they come twice."""
+        self.is_silent = True
+        self.tell_at = now + TELL
+        fresh = self.outbox.lost()[self.told : self.told + self.tell_most]
+        self.told += len(fresh)
+        self.tell_most *= 4
+        return fresh
 
     def given_up_at(self) -> float:
         """CONNECTING: when it ends. Where somebody has opened, its handshake gets its time."""
@@ -204,6 +247,8 @@ class Session(Alarmed):
         """So much of the silence was ours."""
         self.heard = min(self.heard + seconds, now)
         self.since = min(self.since + seconds, now)
+        self.retransmit_at += seconds
+        self.tell_at += seconds
 
     def is_missed(self, is_pinned: bool) -> bool:
         """Whether silence counts: the link is watched, or something has not arrived yet."""
@@ -214,7 +259,7 @@ class Session(Alarmed):
         settings = self._settings
         if self.state is State.CONNECTING:
             dial = self.dial_at if self.wire is None else NEVER
-            return min(dial, self.given_up_at())
+            return min(dial, self.given_up_at(), self.tell_at)
         if self.state is not State.CONNECTED:
             return NEVER
         if not self.is_missed(is_pinned):
@@ -223,6 +268,7 @@ class Session(Alarmed):
             self.heard + settings.dead_after,
             self.spoken + settings.heartbeat,
             self.retransmit_at,
+            self.tell_at,
         )
 
 

@@ -26,11 +26,11 @@ import msgspec
 
 from matching import Interval
 from overlay.client import Event
-from overlay.links.events import End, LinkDown, LinkUp
+from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.copies import Copies
-from overlay.upper_tree.detours import Detours
+from overlay.upper_tree.detours import Detours, of_message
 from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
@@ -164,6 +164,8 @@ class Delegation(Machine):
         return {
             Delegated: self.on_delegated,
             Undelivered: self.on_undelivered,
+            LinkSilent: self.on_link_silent,
+            LinkHeard: self.on_link_heard,
             LinkDown: self.on_link_down,
             LinkUp: self.on_link_up,
         }
@@ -176,52 +178,89 @@ class Delegation(Machine):
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
         """A delegate could not reach this node; we try, unless nobody could for long."""
         self.port.count("deliveries_given_back", len(message.events))
+        events = self.detours.take_back(message)
+        if not events:
+            return
         if not self.detours.gave_back(message.peer.id, sender.id):
-            self.port.count("deliveries_given_up", len(message.events))
+            self.port.count("deliveries_given_up", len(events))
             return
         deliveries = Deliveries(self.port, self.copies, message.hop)
-        self.copies.note(message.events)
-        for event in message.events:
+        self.copies.note(events)
+        for event in events:
             deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
         deliveries.send()
 
+    def on_link_silent(self, event: LinkSilent) -> None:
+        """What waits there goes another way as well."""
+        node = event.peer.id
+        for message in event.waiting:
+            if not isinstance(message, Deliver) or message.registrations:
+                continue
+            helper = self.detours.helper(node)
+            if message.host is None and helper is None:
+                continue
+            if self.detours.copy(node, message):
+                self._go_around(event.peer, message, helper)
+
+    def on_link_heard(self, event: LinkHeard) -> None:
+        """It was slow, or the link was."""
+        self.detours.hear(event.peer.id)
+
     def on_link_down(self, event: LinkDown) -> None:
         """What others were to get through the lost node goes another way. What it was to get itself
-        goes back to the host, if we are a delegate, and is sent again, if we are the host."""
+        goes back to the host, if we are a delegate, and is sent again, if we are the host. What
+        goes another way since the link fell silent, it is left to."""
         deliveries = [message for message in event.lost if isinstance(message, Deliver)]
-        if not deliveries:
-            return
+        copied = self.detours.copied(event.peer.id)
         gone = event.left or event.end is End.GONE
-        if not gone:
+        if event.end is End.UNHEARD and not gone:
             self.detours.lose(event.peer.id)
-        helper = None if gone else self.detours.helper(event.peer.id)
-        again = not gone and self.detours.is_fresh(event.peer.id)
+        else:
+            self.detours.find(event.peer.id)
         for message in deliveries:
+            if message.events and all(key in copied for key in of_message(message)):
+                continue
+            helper = None
+            if event.end is End.UNHEARD and not gone and not message.registrations:
+                helper = self.detours.helper(event.peer.id)
+            if helper is not None or message.host is not None:
+                self._go_around(event.peer, message, helper, event.left)
+                continue
             if message.onward:
-                self.port.count("deliveries_spread_anew", len(message.events))
-                self._pass_on(message, message.hop - 1, message.host)
+                self._spread_anew(message)
             if event.left:
                 continue
-            if message.host is not None:
-                self.port.send(
-                    message.host,
-                    Undelivered(message.attribute, message.interval, message.hop,
-                                message.events, event.peer),
-                )  # fmt: skip
-            elif helper is not None and not message.registrations:  # a share carries no such ids
-                self.port.count("deliveries_relayed", len(message.events))
-                self.copies.note(message.events)
-                share = Share(message.attribute, message.interval, (event.peer,))
-                relayed = msgspec.structs.replace(
-                    message, registrations=(), onward=((share,),) * len(message.events)
-                )
-                self.port.send(helper, relayed)
-            elif again:
+            if not gone and self.detours.is_fresh(event.peer.id):
                 self.port.count("deliveries_sent_again", len(message.events))
                 self.copies.note(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
                 self.port.count("deliveries_given_up", len(message.events))
+
+    def _go_around(
+        self, to: Peer, message: Deliver, helper: Peer | None, has_left: bool = False
+    ) -> None:
+        """Past a link: a delegate's share is spread anew, and what was for the node itself goes
+        back to the host, if we are a delegate, else to a helper."""
+        if message.onward:
+            self._spread_anew(message)
+        if has_left:
+            return
+        if message.host is not None:
+            self.port.send(
+                message.host,
+                Undelivered(message.attribute, message.interval, message.hop, message.events, to),
+            )
+        elif helper is not None:
+            self.port.count("deliveries_relayed", len(message.events))
+            self.copies.note(message.events)
+            share = Share(message.attribute, message.interval, (to,))
+            onward = ((share,),) * len(message.events)
+            self.port.send(helper, msgspec.structs.replace(message, onward=onward))
+
+    def _spread_anew(self, message: Deliver) -> None:
+        self.port.count("deliveries_spread_anew", len(message.events))
+        self._pass_on(message, message.hop - 1, message.host)
 
     def on_link_up(self, event: LinkUp) -> None:
         """It lives."""

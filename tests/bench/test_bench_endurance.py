@@ -10,7 +10,7 @@ import pytest
 from bench import endurance_faults
 from bench.endurance_faults import REST, SILENCING, TOGETHER, Injector
 from bench.endurance_load import WANTED, attributes
-from bench.endurance_oracle import MARGIN, Ledger
+from bench.endurance_oracle import HELD, Ledger
 from bench.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.client import ClusterInfo
@@ -51,7 +51,8 @@ def test_the_oracle_tells_lost_twice_spurious_and_excused_apart() -> None:
     for number in (*early, good, twice, lost):
         ledger.answer(range(number, number + 1), 22.0)
     ledger.answer(range(flying, flying + 1), 100.5)
-    ledger.kills.append((100.0 + MARGIN, "z"))
+    ledger.silences.append(("a", 101.0, 115.0))
+    ledger.kills.append((115.0 + HELD, "z"))
     unwanted = next(n for n in range(silent) if not WANTED[LEVEL].means(attributes(n)))
     for number in (good, twice, twice, unwanted):
         session.take(number, 0.1)

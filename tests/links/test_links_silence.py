@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from overlay.links.events import End
+from overlay.links.events import End, LinkHeard, LinkSilent
 from overlay.links.messages import Ack
+from overlay.links.session import TELL_FIRST
 from tests.support.wires import Host, Note, World
 
 
@@ -186,3 +187,74 @@ def test_a_process_that_is_not_there_any_more_is_gone() -> None:
     a.send(b, 2)
     world.run(3.0)
     assert {down.end for down in a.downs()} == {End.GONE}
+
+
+def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.kill(b, reset=False)
+    a.send(b, *range(100))
+    world.run(1.0)
+    first = a.of(LinkSilent)
+    assert [len(told.waiting) for told in first[:2]] == [TELL_FIRST, min(84, 4 * TELL_FIRST)]
+    a.send(b, 100)
+    world.run(1.5)
+    told = [note.number for each in a.of(LinkSilent) for note in each.waiting]
+    assert told == list(range(101))
+    assert not a.downs()
+
+
+def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
+    world = World(delay=5.0)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(0.9)
+    assert not a.of(LinkSilent)
+    world.run(0.5)
+    assert [told.waiting for told in a.of(LinkSilent)] == [(Note(1),)]
+
+
+def test_a_silence_that_is_over_is_told_and_the_next_is_told_from_the_start() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.partition = lambda one, other: True
+    a.send(b, 1)
+    world.run(1.0)
+    assert a.of(LinkSilent)
+    assert not a.of(LinkHeard)
+    world.partition = lambda one, other: False
+    world.run(3.0)
+    assert len(a.of(LinkHeard)) == 1
+    world.partition = lambda one, other: True
+    a.send(b, 2)
+    world.run(2.0)
+    assert a.of(LinkSilent)[-1].waiting == (Note(2),)
+
+
+def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(1.0)
+    world.partition = lambda one, other: one is a
+    a.send(b, 1)
+    world.run(0.1)
+    b.send(a, 1)
+    world.run(1.0)
+    assert b.numbers(a) == [0]
+    assert not a.of(LinkSilent)
+    world.run(1.0)
+    assert a.of(LinkSilent)
+
+
+def test_a_slow_answer_is_no_silence() -> None:
+    world = World(delay=0.2)
+    a, b = world.host("a"), world.host("b")
+    for number in range(20):
+        a.send(b, number)
+        world.run(0.3)
+    assert not a.of(LinkSilent)

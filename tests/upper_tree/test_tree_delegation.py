@@ -30,7 +30,8 @@ class Interested:
     def __init__(self, port: TreePort, chosen: Settings = TWO) -> None:
         self.port = port
         self.receiver = Receiver(port, chosen, History(10))
-        port.add(self.receiver, Delegation(port, Copies(chosen.tree.fan_out)))
+        self.delegation = Delegation(port, Copies(chosen.tree.fan_out))
+        port.add(self.receiver, self.delegation)
 
     @property
     def events(self) -> list[int]:
@@ -198,46 +199,6 @@ def test_around_a_broken_link_a_helper_brings_it() -> None:
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
     assert rig.host.port.counts["deliveries_relayed"] == 1
-
-
-def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
-    rig = Rig(20, settings(tree={"fan_out": 30}))
-    rig.delegation.detours.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
-    rig.publish(event(1, x=5))
-    rig.net.flush()
-    del rig.net.nodes["s0"]
-    rig.publish(event(2, x=5))
-    began = rig.host.port.now
-    for _ in range(100):
-        for name in rig.net.nodes:
-            if rig.net.links.get((name, "s0")):
-                rig.net.cut(name, "s0")
-        if not rig.net.busy():
-            break
-        for link in [link for link in rig.net.busy() if link[1] != "s0"]:
-            rig.net.deliver(link)
-        rig.net.advance(1.0)
-    else:
-        raise AssertionError("it goes round for ever")
-    assert rig.host.port.now - began > detours.AGAIN / 2, "it was tried for some time"
-    assert rig.host.port.counts["deliveries_given_up"] == 1
-
-
-def test_while_one_helper_reaches_a_node_it_is_not_given_up() -> None:
-    rig = Rig(3)
-    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
-    for number in range(1, 41):
-        rig.publish(event(number, x=5))
-        while rig.net.busy():
-            for name in ("h", "s1"):
-                if rig.net.links.get((name, "s0")):
-                    rig.net.cut(name, "s0")
-            if rig.net.busy():
-                rig.net.deliver(rig.net.busy()[0])
-        rig.net.advance(5.0)
-        rig.host.lease()
-    assert sorted(rig.nodes[0].events) == list(range(1, 41))
-    assert "deliveries_given_up" not in rig.host.port.counts
 
 
 def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
