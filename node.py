@@ -293,10 +293,9 @@ class Node:
     def on_tick(self) -> None:
         """Fire the timers that are due. What they set anew fires in a later turn."""
         self.turns.begin()
-        due = self.turns.deadline()
-        late = 0.0 if due is None else self.now - due
+        due = self.turns.deadline() or self.now
         self.turns.fire_due()
-        self.links.on_tick(late)
+        self.links.on_tick(late=self.now - due)
         self._finish_turn()
 
     def command(self, client: int, command: Command) -> None:

@@ -211,12 +211,15 @@ class Delegation(Machine):
         goes back to the host, if we are a delegate, and is sent again, if we are the host. What
         goes another way since the link fell silent, it is left to."""
         deliveries = [message for message in event.lost if isinstance(message, Deliver)]
+        returns = [message for message in event.lost if isinstance(message, Undelivered)]
         copied = self.detours.copied(event.peer.id)
         gone = event.left or event.end is End.GONE
         if event.end is End.UNHEARD and not gone:
             self.detours.lose(event.peer.id)
         else:
             self.detours.find(event.peer.id)
+        for returned in returns:
+            self._return_again(event.peer, returned, gone)
         for message in deliveries:
             if message.events and all(key in copied for key in of_message(message)):
                 continue
@@ -236,6 +239,13 @@ class Delegation(Machine):
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
                 self.port.count("deliveries_given_up", len(message.events))
+
+    def _return_again(self, host: Peer, message: Undelivered, gone: bool) -> None:
+        """A host did not hear that we could not deliver. If it is gone we are in its place."""
+        if gone or not self.detours.is_fresh(host.id):
+            self.on_undelivered(self.port.me, message)
+        else:
+            self.port.send(host, message)
 
     def _go_around(
         self, to: Peer, message: Deliver, helper: Peer | None, has_left: bool = False

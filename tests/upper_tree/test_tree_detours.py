@@ -5,7 +5,7 @@ from __future__ import annotations
 from matching import EVERYTHING
 from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent
 from overlay.upper_tree import detours
-from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.messages import Deliver, Undelivered
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
 from tests.upper_tree.test_tree_delegation import Rig
@@ -72,6 +72,24 @@ def test_two_that_help_each_other_for_one_event_do_not_leave_it_to_each_other() 
     rig.net.held.clear()
     rig.net.flush()
     assert rig.reached()[0] == [1]
+
+
+def test_what_a_delegate_gives_back_survives_the_loss_of_that_link_too() -> None:
+    for lost_for_good in (False, True):
+        rig = Rig(3)
+        rig.publish(event(1, x=5))
+        ((delegate, (other,)),) = rig.delegates().items()
+        rig.net.deliver(("h", delegate))
+        rig.net.cut(delegate, other)
+        assert [type(m) for m in rig.net.links[delegate, "h"]] == [Undelivered]
+        if lost_for_good:
+            lost = tuple(rig.net.links.pop((delegate, "h")))
+            gone = LinkDown(peer("h"), "connection refused", False, lost, End.GONE)
+            rig.net.nodes[delegate].hear(gone)
+        else:
+            rig.net.cut(delegate, "h")
+        rig.net.flush()
+        assert rig.reached() == [[1]] * 3
 
 
 def test_a_link_that_is_heard_again_is_used() -> None:
