@@ -30,7 +30,7 @@ from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent, LinkUp
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.copies import Copies
-from overlay.upper_tree.detours import Detours, of_message
+from overlay.upper_tree.detours import Detours, of_message, use_up
 from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
@@ -221,7 +221,7 @@ class Delegation(Machine):
         for returned in returns:
             self._return_again(event.peer, returned, gone)
         for message in deliveries:
-            if message.events and all(key in copied for key in of_message(message)):
+            if message.events and use_up(copied, of_message(message)):
                 continue
             helper = None
             if event.end is End.UNHEARD and not gone and not message.registrations:

@@ -17,9 +17,8 @@ helper reaches it, a link may be broken for as long as it likes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
@@ -46,8 +45,6 @@ LOST_MOST = 4_096
 longer. As many as there may be links."""
 
 
-NOT: Final = object()
-
 Copied = tuple[str, int, int, str, NodeId]
 """One delivery: an event's (publisher, incarnation, sequence), the tree, and whose delegate brings
 it ("": its host). Two hosts may be each other's helpers for one event."""
@@ -62,6 +59,15 @@ def of_message(message: Deliver) -> list[Copied]:
     """… and of this one."""
     host = "" if message.host is None else message.host.id
     return deliveries_of(message.events, message.attribute, host)
+
+
+def use_up(copied: Counter[Copied], keys: Sequence[Copied]) -> bool:
+    """Whether all of these are there; then once less. (The same delivery may wait twice on a link:
+    it came back, and came again.)"""
+    if not all(copied[key] > 0 for key in keys):
+        return False
+    copied.subtract(keys)
+    return True
 
 
 class Lost:
@@ -80,7 +86,7 @@ class Silent:
     __slots__ = ("copied", "is_vain")
 
     def __init__(self) -> None:
-        self.copied: dict[Copied, None] = {}  # what a helper has as well
+        self.copied: Counter[Copied] = Counter()  # what somebody else has as well, how often
         self.is_vain = False  # a helper cannot reach it either
 
 
@@ -101,17 +107,17 @@ class Detours:
         silent = self._silent.setdefault(node, Silent())
         if silent.is_vain or len(silent.copied) + len(message.events) > COPIED_MOST:
             return False
-        silent.copied.update(dict.fromkeys(of_message(message)))
+        silent.copied.update(of_message(message))
         return True
 
     def hear(self, node: NodeId) -> None:
         """Its link is silent no more."""
         self._silent.pop(node, None)
 
-    def copied(self, node: NodeId) -> Mapping[Copied, None]:
-        """What waits on its silent link and a helper has."""
+    def copied(self, node: NodeId) -> Counter[Copied]:
+        """What waits on its silent link and somebody else has."""
         silent = self._silent.get(node)
-        return {} if silent is None else silent.copied
+        return Counter() if silent is None else silent.copied
 
     def take_back(self, message: Undelivered) -> list[Event]:
         """A helper gave this back: the events that wait on no link of ours."""
@@ -120,7 +126,7 @@ class Detours:
             return list(message.events)
         silent.is_vain = True
         keys = deliveries_of(message.events, message.attribute, "")
-        held = [silent.copied.pop(key, NOT) is not NOT for key in keys]
+        held = [use_up(silent.copied, (key,)) for key in keys]
         return [event for event, is_held in zip(message.events, held, strict=True) if not is_held]
 
     # --- lost links ---

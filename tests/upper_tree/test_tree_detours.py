@@ -5,7 +5,7 @@ from __future__ import annotations
 from matching import EVERYTHING
 from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent
 from overlay.upper_tree import detours
-from overlay.upper_tree.messages import Deliver, Undelivered
+from overlay.upper_tree.messages import Deliver, Share, Undelivered
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
 from tests.upper_tree.test_tree_delegation import Rig
@@ -90,6 +90,21 @@ def test_what_a_delegate_gives_back_survives_the_loss_of_that_link_too() -> None
             rig.net.cut(delegate, "h")
         rig.net.flush()
         assert rig.reached() == [[1]] * 3
+
+
+def test_what_came_back_and_came_again_is_not_taken_for_the_first() -> None:
+    rig = Rig(2)
+    relayed = Deliver(
+        "x", EVERYTHING, 2, (event(1, x=5),), (), ((Share("x", EVERYTHING, (peer("s0"),)),),)
+    )
+    helper = rig.net.nodes["s1"]
+    rig.net.held["s0"] = None
+    helper.hear(relayed, peer("h"))
+    silence(rig, holder="s1")
+    helper.hear(relayed, peer("h"))
+    assert len(rig.net.links["s1", "s0"]) == 2
+    rig.net.cut("s1", "s0")
+    assert len(helper.take(Undelivered)) == 2
 
 
 def test_a_link_that_is_heard_again_is_used() -> None:
