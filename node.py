@@ -293,9 +293,7 @@ class Node:
     def on_tick(self) -> None:
         """Fire the timers that are due. What they set anew fires in a later turn."""
         self.turns.begin()
-        due = self.turns.deadline() or self.now
-        self.turns.fire_due()
-        self.links.on_tick(late=self.now - due)
+        self.links.on_tick(late=self.turns.fire_due())
         self._finish_turn()
 
     def command(self, client: int, command: Command) -> None:

@@ -117,9 +117,11 @@ class Turns:
             heapq.heappop(self._timers)
         return None
 
-    def fire_due(self) -> None:
-        """All timers that are due, in order of time, then of setting."""
+    def fire_due(self) -> float:
+        """All timers that are due, in order of time, then of setting. How late the first is."""
         last = self._sequence
+        due = self.deadline()
+        late = 0.0 if due is None else max(0.0, self.now - due)
         while self._timers and self._timers[0][0] <= self.now and self._timers[0][1] <= last:
             _, sequence, timer = heapq.heappop(self._timers)
             if self._armed.get(timer) == sequence:
@@ -127,3 +129,4 @@ class Turns:
                 self._owners[type(timer)](timer)
                 if self._events or self._inbox:
                     self.run()
+        return late

@@ -115,6 +115,18 @@ class Rig:
 # --- turns ---
 
 
+def test_how_late_a_node_is_is_told_by_the_first_timer_that_is_armed() -> None:
+    rig = Rig()
+    rig.turns.begin()
+    rig.turns.set_timer(1.0, Bell("cancelled"))
+    rig.turns.set_timer(2.0, Bell("rings"))
+    rig.turns.cancel_timer(Bell("cancelled"))
+    rig.time += 9.0
+    rig.turns.begin()
+    assert rig.turns.fire_due() == 7.0
+    assert rig.turns.fire_due() == 0.0
+
+
 def test_two_owners_of_one_message_or_timer_are_refused() -> None:
     rig = Rig()
     with pytest.raises(TypeError, match="Word has two owners"):
