@@ -2,8 +2,9 @@
 
 `python -m bench.recovery --kill primary --rate 2000 --times 30 --json` starts for each repetition
 an overlay on loopback, publishes at that rate, kills the primary (or the standby, a match broker
-that hosts trees, or a whole cluster of three beside another one) and tells, for each kind of kill
-and rate, the median and the longest of
+that hosts trees, or a whole cluster of three beside another one; or cuts a link for good, between
+publisher's node and a host, or between a host and a subscriber's node) and tells, for each kind of
+loss and rate, the median and the longest of
 
 * `first_s`: seconds from the kill to the first correct delivery of an event that was published
   after it and needed the killed node (sim/recovery/plan.py says which do);
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from bench.recovery_trial import Trial
 from cli.demo.errors import DemoError
-from sim.recovery.plan import KILLS, TrialError
+from sim.recovery.plan import CUTS, KILLS, TrialError
 from sim.recovery.verdict import TIMES, Row, is_good, summary
 from wire.client import ControlError
 
@@ -87,7 +88,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--kill", nargs="+", choices=KILLS, default=["primary"])
+    add("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
     add("--rate", type=rates, default=[2_000.0], metavar="R,R", help="events per second (2000)")
     add("--times", type=int, default=3, help="repetitions of each (3)")
     add("--json", action="store_true", help="print one JSON list, with each repetition")

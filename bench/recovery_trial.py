@@ -11,11 +11,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench.endurance_nodes import SpoiltNode, SpoiltNodes
+from bench.fault_proxy import FaultProxy
 from bench.recovery_flows import Publisher, Subscriber, wait_until
 from cli.demo.overlay import NodeProcess, Overlay
 from overlay.client import (
@@ -31,6 +33,7 @@ from overlay.client import (
 )
 from sim.recovery.plan import (
     AFTER,
+    CUTS,
     FLOWS,
     GIVE_UP,
     OUTSIDE,
@@ -56,6 +59,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 Say = Callable[[str], None]
 
+AnyNode = NodeProcess | SpoiltNode
+
 
 @contextlib.contextmanager
 def variables(values: dict[str, str]) -> Iterator[None]:
@@ -78,6 +83,7 @@ class Trial:
         self.out = out
         self.say = say
         self.clusters, self.size = shape(kill)
+        self.nodes: Sequence[AnyNode] = ()
         self.subscribers: list[Subscriber] = []
         self.stack = ExitStack()
 
@@ -85,6 +91,14 @@ class Trial:
         """One row. Raises TrialError, DemoError or ControlError where nothing can be measured."""
         for name in ("nodes", "logs", "traces"):
             (self.out / name).mkdir(parents=True)
+        with self.stack:
+            if self.kill in CUTS:
+                self._grow_behind_a_proxy()
+            else:
+                self._grow()
+            return self._measure()
+
+    def _grow(self) -> None:
         count = self.clusters * self.size + OUTSIDE
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         wanted = settings(self.kill)
@@ -94,18 +108,36 @@ class Trial:
             "CANOPY_CLUSTER__SIZE": str(wanted.cluster.size),
             "CANOPY_CLUSTER__SPLIT_TREES": str(wanted.cluster.split_trees),
         }
-        with self.stack:
-            with variables(environment):
-                overlay = Overlay(count, self.out, ["--no-trace"], None)
-                self.nodes = self.stack.enter_context(overlay).nodes
-                overlay.start(lambda n: self.say(f"{n} of {count} nodes started"))
-            overlay.await_ready(lambda n: self.say(f"{n} of {count} nodes ready"))
-            return self._measure()
+        with variables(environment):
+            overlay = Overlay(count, self.out, ["--no-trace"], None)
+            self.nodes = self.stack.enter_context(overlay).nodes
+            overlay.start(lambda n: self.say(f"{n} of {count} nodes started"))
+        overlay.await_ready(lambda n: self.say(f"{n} of {count} nodes ready"))
+
+    def _grow_behind_a_proxy(self) -> None:
+        self.proxy = self.stack.enter_context(FaultProxy())
+        wanted = settings(self.kill)
+        config = {
+            "directory": False,
+            "trace": {"enabled": False},
+            "tree": {
+                "host_entries": wanted.tree.host_entries, "replicas": wanted.tree.replicas,
+            },
+            "cluster": {
+                "size": wanted.cluster.size, "split_trees": wanted.cluster.split_trees,
+            },
+        }  # fmt: skip
+        count = self.clusters * self.size + OUTSIDE
+        grown = SpoiltNodes(count, self.out / "nodes", self.proxy, config)
+        self.stack.enter_context(grown)
+        self.say(f"{count} nodes start")
+        grown.grow()
+        self.nodes = list(grown.nodes.values())
 
     def _measure(self) -> dict[str, Any]:
         self.say("clusters fill")
         cluster, outside = self._clusters()
-        self.source = outside[0]
+        self.source, self.target = outside[:2]
         flows = list(itertools.islice(names(cluster, "flow"), FLOWS))
         lookup = next(names(cluster, "lookup"))
         self.subscribers += [Subscriber(self._client(node)) for node in outside[1:]]
@@ -144,10 +176,16 @@ class Trial:
         return {"recovered": recovered, **row, "held_back_s": round(publisher.held_back, 3)}
 
     def _kill(self, victims: tuple[str, ...]) -> float:
-        """kill -9; when."""
-        self.say(f"kill -9 of the {self.kill}")
-        doomed = [node.process for node in self.nodes if node.id in victims]
+        """kill -9, or a link that is cut; when."""
+        self.say(f"loss of the {self.kill}")
+        hit = [node for node in self.nodes if node.id in victims]
         killed_at = time.monotonic()
+        if self.kill in CUTS:
+            end = self.source if self.kill == "link" else self.target
+            for node in hit:
+                self.proxy.cut(self._name(end), self._name(node))
+            return killed_at
+        doomed = [node.process for node in hit]
         for process in doomed:
             assert process is not None
             process.kill()
@@ -174,7 +212,7 @@ class Trial:
 
     # -- before the kill -------------------------------------------------------------------------
 
-    def _clusters(self) -> tuple[ClusterInfo, list[NodeProcess]]:
+    def _clusters(self) -> tuple[ClusterInfo, list[AnyNode]]:
         """The cluster to hit, and the nodes that are in none, once all clusters are full."""
         client = self._client(self.nodes[0])
         if self.clusters > 1:  # trees enough for a split, held by the founder's client
@@ -213,5 +251,11 @@ class Trial:
             raise TrialError("the trees do not come to rest")
         return found
 
-    def _client(self, node: NodeProcess) -> ControlClient:
+    @staticmethod
+    def _name(node: AnyNode) -> str:
+        """What the proxy calls it."""
+        assert isinstance(node, SpoiltNode)
+        return node.name
+
+    def _client(self, node: AnyNode) -> ControlClient:
         return self.stack.enter_context(ControlClient.connect(node.data))

@@ -15,7 +15,7 @@ from cli.experiment import json_option, out_option, quiet_option, report, show, 
 if TYPE_CHECKING:
     from sim.recovery.report import Report
 
-KILLS = ("primary", "standby", "broker", "cluster", "link")
+KILLS = ("primary", "standby", "broker", "cluster", "link", "last-link")
 
 
 def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> tuple[float, ...]:

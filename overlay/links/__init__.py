@@ -30,5 +30,7 @@ link is watched: whoever needs a peer watched for failure without talking to it 
 once for all roles. A watched link that is quiet asks once per heartbeat ("are you there?"), and the
 other side answers. All other links are free: a node has some forty, since views change, and one in
 two hundred of them is watched. (With heartbeats on every link a node without work wrote 47 frames a
-second; it writes 3.)
+second; it writes 3.) What is not acknowledged in the usual time is told long before that
+(LinkSilent, LinkHeard), so that it may go another way. Time in which this node itself stood still
+is nobody's silence (`Links.on_tick`).
 """

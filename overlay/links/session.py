@@ -42,9 +42,9 @@ look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: L
 6298)."""
 
 
-TELL = 0.5
-"""Seconds between two reports of what a silent link has not carried: a link that is cut shall cost
-one second (issue 4). Wild guess."""
+TELL = 0.2
+"""Seconds between two reports of what a silent link has not carried: so much later than it could
+comes each delivery while a link is cut. Wild guess."""
 
 DIALLING = 1.0
 """Seconds without an answer to a dial after which its link is silent: two round trips of half a

@@ -24,6 +24,10 @@ from sim.recovery.verdict import Sent
 
 KILLS: Final = ("primary", "standby", "broker", "cluster")
 
+CUTS: Final = ("link", "last-link")
+"""Links that are lost while both ends live: from the publisher's node to a host, and from a host to
+the first subscriber's node."""
+
 PROBED: Final = ("primary", "standby", "cluster")
 """What the lookup needs."""
 
@@ -69,9 +73,10 @@ def shape(kill: str) -> tuple[int, int]:
 
 def settings(kill: str) -> Settings:
     """What the nodes are told."""
+    replicas = 1 if kill == "last-link" else TreeSettings().replicas  # else another host delivers
     return Settings(
         cluster=ClusterSettings(size=shape(kill)[1], split_trees=FLOWS + 4),
-        tree=TreeSettings(host_entries=ROOM),
+        tree=TreeSettings(host_entries=ROOM, replicas=replicas),
     )
 
 
@@ -103,18 +108,21 @@ class Plan(NamedTuple):
 
 
 def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> Plan:
-    """Whom to hit in `cluster`; `hosts`: flow -> host of its tree. Of a link it is the far end: the
-    host that its publisher cannot reach any more."""
+    """Whom to hit in `cluster`; `hosts`: flow -> host of its tree. Of a link it is the host
+    that is at one end of it."""
     if kill == "cluster":
         victims = members(cluster)
-    elif kill in ("broker", "link"):
+    elif kill in ("broker", *CUTS):
         served = list(hosts.values())
         victims = tuple(sorted(cluster.brokers, key=served.count)[-1:])
     else:
         victims = (cluster.primary if kill == "primary" else cluster.standby,)
     if not victims or not all(victims):
         raise TrialError(f"there is no {kill} to kill")
-    return Plan(victims, tuple(flow for flow, host in hosts.items() if host in victims))
+    needing = [(n, flow) for n, (flow, host) in enumerate(hosts.items()) if host in victims]
+    if kill == "last-link":  # the first subscriber's flows
+        needing = [(n, flow) for n, flow in needing if n % (OUTSIDE - 1) == 0]
+    return Plan(victims, tuple(flow for _, flow in needing))
 
 
 def members(cluster: ClusterInfo) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from sim.clients import Subscription
 from sim.population import Population
 from sim.recovery.plan import (
     AFTER,
+    CUTS,
     FLOWS,
     GIVE_UP,
     OUTSIDE,
@@ -86,7 +87,7 @@ class Trial:
         self._publish(source, flows, world.now)
         world.run(WARM)
         killed_at = world.now
-        self._inflict(found, source)
+        self._inflict(found, source, subscribers[0])
         self._probe(source, lookup)
         self._late = world.subscribe(source, selector(late), late, PROBER)
         needing = (*found.needing, *((lookup,) if self.kill in PROBED else ()))
@@ -100,11 +101,11 @@ class Trial:
 
     # -- the fault -------------------------------------------------------------------------------
 
-    def _inflict(self, found: Plan, source: str) -> None:
+    def _inflict(self, found: Plan, source: str, subscriber: str) -> None:
         for node in found.victims:
             name = self.world.identities[node]
-            if self.kill == "link":
-                self.world.network.sever(source, name)
+            if self.kill in CUTS:
+                self.world.network.sever(source if self.kill == "link" else subscriber, name)
             else:
                 self.world.crash(name, silent=self.silent)
 

@@ -94,6 +94,8 @@ def test_victims_and_what_needs_them() -> None:
     assert plan("primary", a_cluster(), hosts) == (("p",), ())
     assert plan("standby", a_cluster(), hosts) == (("s",), ())
     assert plan("broker", a_cluster(), hosts) == (("y",), ("a", "c"))
+    assert plan("link", a_cluster(), hosts) == (("y",), ("a", "c"))
+    assert plan("last-link", a_cluster(), {"a": "y", "b": "y", "c": "y"}) == (("y",), ("a", "c"))
     assert plan("cluster", a_cluster(), hosts) == (("p", "s", "x", "y", "z"), ("a", "b", "c", "d"))
     with pytest.raises(TrialError):
         plan("standby", a_cluster(standby=""), hosts)
@@ -119,6 +121,15 @@ def test_flows_through_a_broker_that_dies_in_the_simulator_come_back() -> None:
     assert trial["published"] > 1_000
     assert 0.0 < trial["first_s"] <= trial["all_s"] < 1.5
     assert trial["lost_after"] == 0
+
+
+def test_around_a_link_to_a_subscriber_that_is_cut_deliveries_flow_within_a_second() -> None:
+    (row,) = simulated("last-link").rows
+    assert is_good(row)
+    (trial,) = row["trials"]
+    assert 0.0 < trial["all_s"] < 1.0
+    assert trial["late_until_s"] < 1.5
+    assert trial["lost_before"] + trial["lost_after"] == 0
 
 
 def test_a_simulated_recovery_is_a_function_of_its_seed() -> None:
