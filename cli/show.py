@@ -49,6 +49,8 @@ def _show_status(found: Status) -> None:
     rows.add_row(
         "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
     )
+    if found.replaced:
+        rows.add_row("damage", f"was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
     rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
     rows.add_row("neighbours", f"{found.neighbours}, {found.links} links")

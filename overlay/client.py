@@ -214,6 +214,7 @@ class Status(Reply, frozen=True):
     counters: dict[str, int]
     pid: int = 0  # filled by the process
     uptime: float = 0.0  # seconds; filled by the process
+    replaced: str = ""  # the id that this node had before its state file was damaged; likewise
     name: str = ""
 
 

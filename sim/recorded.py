@@ -261,8 +261,9 @@ class Recorded:
             compile_selector(selector)
         except SelectorError as error:
             raise TracesError(f"{record['where']}: {selector!r}: {error}") from None
+        name, level = record.get("name", ""), int(record.get("level", 0))
         found = Subscription(
-            record["node"], 0, selector, record.get("name", ""), record["time"], identity=identity
+            record["node"], 0, selector, name, record["time"], level, identity=identity
         )
         self._subscriptions[identity] = found
         self.clients.subscriptions.append(found)

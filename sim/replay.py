@@ -79,7 +79,9 @@ def _timeline(recorded: Recorded, nodes: int) -> tuple[Moment, ...]:
     for place, s in enumerate(clients.subscriptions):
         name = f"s{place}"
         asked = round(s.asked - begin, 3) if s in early else when(s.asked)
-        moments.append(Moment(asked, number[s.node], subscribe=s.selector, name=name))
+        moments.append(
+            Moment(asked, number[s.node], subscribe=s.selector, level=s.level, name=name)
+        )
         if s.ended is not None:
             moments.append(Moment(when(s.ended), number[s.node], unsubscribe=name))
     for event in events:

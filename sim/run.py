@@ -278,7 +278,8 @@ class Run:
         if moment.publish is not None:
             self.world.publish(node, *(m.publish for m in moments if m.publish is not None))
         elif moment.subscribe:
-            found = self.world.subscribe(node, moment.subscribe, moment.name)
+            level = moment.level
+            found = self.world.subscribe(node, moment.subscribe, moment.name, level=level)
             self._named[moment.name] = found
         elif moment.unsubscribe in self._named:
             self._end(self._named[moment.unsubscribe])

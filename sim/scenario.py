@@ -40,6 +40,7 @@ import yaml
 from msgspec import Meta
 
 from matching import Value
+from overlay.client import LEVELS
 from overlay.settings import Settings
 from sim.disk import DiskConditions
 from sim.lean.load import LoadShape
@@ -110,7 +111,8 @@ class Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     at: Annotated[float, Meta(ge=0)]
     node: Annotated[int, Meta(ge=0)]
-    subscribe: str = ""  # a selector
+    subscribe: str = ""  # a selector, with a …
+    level: Annotated[int, Meta(ge=0, le=LEVELS)] = 0  # … latency level
     name: str = ""  # of that subscription, for …
     unsubscribe: str = ""
     publish: dict[str, Value | None] | None = None  # an event's attributes

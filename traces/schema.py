@@ -29,6 +29,7 @@ FIELDS: Final[dict[str, str]] = {
     "name": "string",  # the user's name of a subscription or node
     "selector": "string",  # the selector's text
     "tree": "string",  # JSON text: the selector's parsed tree (matching's JSON form)
+    "level": "int",  # a subscription's latency level: 1 the most urgent; 0, or absent: none
     "attributes": "string",  # JSON text: an object with all attributes of the event
     "attribute": "string",  # the attribute (tree) this step belongs to
     "walk": "string",  # identity of a walk
@@ -58,7 +59,7 @@ FIELDS: Final[dict[str, str]] = {
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "start": ("address", "routing", "name", "sample"),
     "ready": (),
-    "subscribe": ("subscription", "name", "selector", "tree"),
+    "subscribe": ("subscription", "name", "selector", "tree", "level"),
     "suback": ("subscription",),  # matching events published from now on are expected
     "unsubscribe": ("subscription",),
     "publish": ("event", "id", "attributes", "size"),

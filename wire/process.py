@@ -236,8 +236,9 @@ class NodeProcess:
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
         counters["client_dropped"] = self._control.dropped
         counters["traces_lost"] = self._traces.lost if self._traces else 0
+        uptime, replaced = time.monotonic() - self._began, self.folder.lost
         return msgspec.structs.replace(
-            status, pid=os.getpid(), uptime=time.monotonic() - self._began, counters=counters
+            status, pid=os.getpid(), uptime=uptime, replaced=replaced, counters=counters
         )
 
     def _watch(self) -> None:

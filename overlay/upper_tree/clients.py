@@ -149,6 +149,7 @@ class Clients(Machine):
             name=command.name,
             selector=command.selector,
             tree=predicate.tree(),
+            level=command.latency_level,
         )
         self.registrar.subscribe(id_, placed)
 

@@ -83,8 +83,8 @@ def record(kind: str, time: float, node: str = "a", **fields: Any) -> tuple[str,
     return "f:1", json.dumps({"v": 1, "time": time, "node": node, "kind": kind, **fields}).encode()
 
 
-def subscribe(time: float, identity: str, node: str = "a", selector: str = "x > 1") -> Any:
-    return record("subscribe", time, node, subscription=identity, selector=selector)
+def subscribe(time: float, identity: str, node: str = "a", **more: Any) -> Any:
+    return record("subscribe", time, node, subscription=identity, **{"selector": "x > 1", **more})
 
 
 def publish(time: float, event: str, x: int = 2) -> Any:
@@ -112,6 +112,18 @@ def test_subscriptions_end_when_they_did_but_not_after_the_last_event() -> None:
     ]
     assert recorded.tally.routing == "counting"
     assert recorded.expense().other_messages is None  # nobody said goodbye
+
+
+def test_latency_levels_are_replayed_and_none_where_none_was_recorded() -> None:
+    lines = [
+        record("start", 0),
+        subscribe(1, "a.1", level=2),
+        subscribe(1, "a.2"),  # a trace of before
+        *(record("suback", 2, subscription=name) for name in ("a.1", "a.2")),
+        publish(3, "e.1"),
+    ]
+    timeline = replay_scenario(Recorded(lines), Configuration("", 2, Settings())).timeline
+    assert [m.level for m in timeline if m.subscribe] == [2, 0]
 
 
 def test_messages_to_oneself_are_none_and_shares_are_counted() -> None:

@@ -118,7 +118,7 @@ class Rig:
 
 def test_a_subscription_is_answered_when_it_is_registered_and_not_before() -> None:
     rig = Rig()
-    request = rig.command(1, Subscribe, "x > 1", "big")
+    request = rig.command(1, Subscribe, "x > 1", "big", 2)
     assert rig.port.replies == []
     rig.settle()
     ((client, answer),) = rig.port.replies
@@ -126,7 +126,7 @@ def test_a_subscription_is_answered_when_it_is_registered_and_not_before() -> No
     assert isinstance(answer, Subscribed)
     assert [t["subscription"] for t in rig.port.traced("suback")] == [answer.subscription]
     (trace,) = rig.port.traced("subscribe")
-    assert (trace["name"], trace["selector"]) == ("big", "x > 1")
+    assert (trace["name"], trace["selector"], trace["level"]) == ("big", "x > 1", 2)
     assert trace["tree"] == ["cmp", ">", ["attr", "x"], ["lit", 1]]
 
 

@@ -89,6 +89,8 @@ def test_a_damaged_state_is_told_and_repaired_by_the_others(overlay: Overlay) ->
     wait_ready(*clients)
     wait_members(clients[0], 3)
     assert status(clients[2]).node != before.node
+    assert status(clients[2]).replaced == before.node
+    assert status(clients[0]).replaced == ""
     assert "state_damaged" in overlay.log(2)
     assert (overlay.folder / "2" / "state.damaged").read_bytes() == damaged
     check(clients, 1_000)
