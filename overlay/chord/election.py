@@ -24,7 +24,7 @@ import msgspec
 
 from overlay.chord.copying import Log
 from overlay.chord.events import PrimarySuspected
-from overlay.chord.forks import lineage
+from overlay.chord.forks import last_of, lineage
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
@@ -137,7 +137,10 @@ class Election:
         assert self.log.held is not None
         leaving = self.log.held.config.leaving
         gone = 0 if leaving is None else leaving.version[0]  # perhaps served under this epoch
-        epoch = max(promised, cluster.version[0], self._highest, gone) + 1
+        highest = max(promised, cluster.version[0], self._highest, gone)
+        if lineage(highest) != lineage(cluster.version[0]):
+            highest = last_of(highest)  # that epoch is of others: do not go on in their lineage
+        epoch = highest + 1
         self.campaign = Campaign(epoch, trial, wanted, self.port.now, start)
         self.port.set_timer(self._timeout(), CampaignOver())
         self.port.count("campaigns", 0 if trial else 1)

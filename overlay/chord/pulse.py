@@ -36,6 +36,10 @@ BEATS_KEPT = 64
 LEASES_KEPT = 256
 """Members whose last answer is remembered: far more than serve at a time."""
 
+BREAK = 5.0
+"""Seconds without a primary after which a cluster counts as not led for a time: an election takes
+one or two. Wild guess."""
+
 TERM_MOST = 3_600.0
 """Seconds of patience that nobody may ask for: a cluster would wait an hour for a dead primary."""
 
@@ -77,6 +81,8 @@ class Pulse:
         self._term = settings.suspect_after  # what the last beat asked for
         self._patient_until = 0.0
         self._due = 0.0  # when PrimarySilent should ring
+        self._led_at = float("-inf")  # when the last beat came …
+        self._led_from = 0.0  # … after which there was none for longer than `BREAK`
 
     # -- at the primary --------------------------------------------------------------------------
 
@@ -158,6 +164,11 @@ class Pulse:
 
     # -- at the other voters ---------------------------------------------------------------------
 
+    def led_from(self) -> float:
+        """Since when somebody has led the cluster, as this node saw it, but for elections."""
+        now = self.port.now
+        return self._led_from if now - self._led_at <= BREAK else now
+
     def follow(self) -> None:
         """There is a (new) primary to listen to."""
         self.port.cancel_timer(BeatDue())
@@ -197,6 +208,8 @@ class Pulse:
         promised = max(self.log.promises.epoch(message.key), cluster.version[0])
         heard = sender.id == cluster.primary.id and promised == message.epoch
         if heard:
+            self._led_from = self.led_from()
+            self._led_at = self.port.now
             self._term = message.term
             if message.term > self.settings.suspect_after:
                 self.seat.journal.be_patient(message.term)

@@ -31,8 +31,8 @@ from overlay.chord.taking_over import TakingOver
 from overlay.chord.voting_messages import Config
 
 REIGN = 10.0
-"""Seconds of leading after which a cluster that hears of its own fork was out of sight, not lost:
-one that comes back hears of it sooner. Wild guess."""
+"""Seconds of being led, by one primary after another, after which a cluster that hears of its own
+fork was out of sight, not lost: one that comes back hears of it sooner. Wild guess."""
 
 
 class Succession:
@@ -60,9 +60,9 @@ class Succession:
         self.taking_over = taking_over
         self.recovery = recovery
         self.port = seat.port
-        self._reign = 0.0  # since when this node leads
+        self._reign = 0.0  # since when somebody leads here, as far as this node knows
         pulse.on_silence = self._suspect
-        pulse.on_behind = election.renew
+        pulse.on_behind = self._renew
         members.followed = self._follow
         election.on_won = self._won
         recovery.on_inherit = self._inherit
@@ -82,6 +82,16 @@ class Succession:
         """A primary that nobody follows may have lost its voters."""
         if self.seat.cluster is not None and self.seat.is_primary and not self.pulse.serving():
             self.recovery.suspect(self.seat.cluster)
+
+    def _renew(self, promised: int) -> None:
+        """A voter has promised a higher epoch than the one under which this node leads: to somebody
+        who was not elected; or it has heard of a fork, and so will this node."""
+        own = self.seat.cluster
+        assert own is not None
+        if lineage(promised) == lineage(own.version[0]):
+            self.election.renew(promised)
+        elif branch(promised) > branch(own.version[0]) and self._lasts():
+            self.election.renew(last_of(promised))
 
     def _follow(self) -> None:
         """There is a primary: no election."""
@@ -115,6 +125,7 @@ class Succession:
     def _inherit(self, epoch: int) -> None:
         """Nobody else is left who could lead: this node does, with the log that it has."""
         self.election.inherit(epoch)
+        self._reign = self.port.now  # whoever has a majority meanwhile was never without a leader
         self.handovers.keep()
 
     def _won(self, cluster: Cluster, campaign: Campaign) -> None:
@@ -137,7 +148,7 @@ class Succession:
             elif forked:  # which has told hosts and publishers otherwise
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
-        self._reign = self.port.now
+        self._reign = self.pulse.led_from()
         self.seat.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
         if not campaign.wanted:
@@ -194,9 +205,9 @@ class Succession:
         there before the fork goes on in the fork's own branch, which ends the matter.)"""
         before = branch(own.version[0]) if own.key == other.key else 0
         forked = branch(other.version[0]) > before
-        return forked and not has_member(own, other.primary.id) and self._lasts()
+        return forked and self._lasts()
 
     def _lasts(self) -> bool:
-        """Whether this primary has been followed for a while: then its cluster was never lost."""
+        """Whether the cluster has been led for a while, now by this node: it was never lost."""
         followed = self.pulse.serving() or self.election.campaign is not None
         return followed and self.port.now - self._reign >= REIGN

@@ -246,6 +246,53 @@ def test_a_cluster_that_was_only_out_of_sight_outlives_its_fork(seed: int) -> No
     world.members_agree()
 
 
+@pytest.mark.parametrize("cut", [3.4, 4.5, 8.0])
+@pytest.mark.parametrize("deposed", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_majority_that_was_led_outlives_the_fork_of_the_others(
+    seed: int, deposed: bool, cut: float
+) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=5)
+    old = leader(world)
+    world.run(12)
+    look_up(world)
+    rest = [node for node in members(world, old) if node is not old]
+    idle = [n for n in world.nodes.values() if n.clusters.role == "none"]
+    one, three = [*rest[:1], *idle[:2]], rest[1:]
+    few, many = ([*one, old], three) if deposed else (one, [*three, old])
+    for here in few:
+        for there in (*many, *idle[2:]):
+            world.cut_link(here, there)
+    world.run(3.3)
+    (chosen,) = [n for n in world.primaries() if n in many]
+    assert chosen.registry.write(KEY, "kept")
+    world.run(cut - 3.3)
+    forked = [n for n in world.primaries() if branch(epoch(n))]
+    for here in few:
+        for there in (*many, *idle[2:]):
+            world.heal_link(here, there)
+    world.run(15)
+    assert world.primaries() == [chosen]
+    assert entry("kept") in chosen.registry.entries
+    assert branch(epoch(chosen)) == 1 or not forked
+    assert forked or cut < 4
+    world.members_agree()
+    world.copies_agree()
+
+
+def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
+    world = grown(3, nodes=5, clusters=1, size=5)
+    node = leader(world)
+    world.run(12)
+    assert node.clusters.cluster is not None
+    fork = fork_of(1, 3, Random(1))
+    node.clusters.succession._inherit(fork)
+    node.clusters.pulse.on_behind(fork + 5)
+    assert epoch(node) == fork + 6, "granted by the only voter, itself"
+    node.clusters.pulse.on_behind(last_of(fork) + 1)
+    assert epoch(node) == fork + 6
+
+
 def test_one_broken_link_makes_no_fork() -> None:
     world = grown(3, nodes=8, clusters=1, size=3)
     old = leader(world)
