@@ -24,7 +24,7 @@ import msgspec
 
 from overlay.chord.copying import Log
 from overlay.chord.events import PrimarySuspected
-from overlay.chord.forks import last_of, lineage
+from overlay.chord.forks import beyond, lineage
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
@@ -139,7 +139,7 @@ class Election:
         gone = 0 if leaving is None else leaving.version[0]  # perhaps served under this epoch
         highest = max(promised, cluster.version[0], self._highest, gone)
         if lineage(highest) != lineage(cluster.version[0]):
-            highest = last_of(highest)  # that epoch is of others: do not go on in their lineage
+            highest = beyond(highest, self.port.rng)  # that one is of others: not in their lineage
         epoch = highest + 1
         self.campaign = Campaign(epoch, trial, wanted, self.port.now, start)
         self.port.set_timer(self._timeout(), CampaignOver())

@@ -91,7 +91,7 @@ class Succession:
         if lineage(promised) == lineage(own.version[0]):
             self.election.renew(promised)
         elif branch(promised) > branch(own.version[0]) and self._lasts():
-            self.election.renew(last_of(promised))
+            self.election.renew(beyond(promised, self.port.rng))
 
     def _follow(self) -> None:
         """There is a primary: no election."""

@@ -289,7 +289,7 @@ def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
     node.clusters.succession._inherit(fork)
     node.clusters.pulse.on_behind(fork + 5)
     assert epoch(node) == fork + 6, "granted by the only voter, itself"
-    node.clusters.pulse.on_behind(last_of(fork) + 1)
+    node.clusters.pulse.on_behind(beyond(fork, Random(2)) + 1)
     assert epoch(node) == fork + 6
 
 
