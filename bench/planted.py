@@ -221,7 +221,7 @@ PLANTED = (
         "a host that serves without a lease", "C6",
         TREE + "hosting.py",
         "return self.leases.covers(tree.key, self._highest(tree), self.port.now)",
-        "return self.leases.covers(tree.key, self._highest(tree), self.port.now) or epoch >= 0",
+        "return self.leases.covers(tree.key, self._highest(tree), self.port.now) or bool(tree)",
     ),
     one(
         "a SUBACK that waits for no host's lease to end", "C6",
