@@ -65,6 +65,21 @@ class Shown:
     delivery: Delivery
 
 
+@dataclass(frozen=True)
+class Division:
+    """From `since` until `until` only nodes of the same side hear of each other: those that have no
+    side of nobody, as far as anybody can expect. Virtual seconds."""
+
+    since: float
+    until: float
+    sides: Mapping[str, int]
+
+    def parts(self, one: str, other: str, at: float) -> bool:
+        """Whether these two can not be expected to hear of each other then."""
+        side = self.sides.get(one)
+        return self.since <= at < self.until and (side is None or side != self.sides.get(other))
+
+
 @dataclass
 class Clients:
     """All clients of a world."""
@@ -74,6 +89,8 @@ class Clients:
     deliveries: list[Shown] = field(default_factory=list)
     crashes: list[tuple[str, float]] = field(default_factory=list)
     """Which process ended without draining, and when."""
+    divisions: list[Division] = field(default_factory=list)
+    """When the overlay was more than one."""
     failures: list[str] = field(default_factory=list)
     """Commands that a node refused."""
     on_suback: Callable[[Subscription], None] = lambda subscription: None

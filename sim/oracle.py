@@ -64,7 +64,11 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
             if not verdicts[selector] or not _present(subscription, event):
                 continue
             pair = (subscription.identity, event.identity)
-            if not risky and _certain(subscription, event, grace):
+            divided = any(
+                division.parts(subscription.node, event.node, event.published)
+                for division in clients.divisions
+            )
+            if not risky and not divided and _certain(subscription, event, grace):
                 found.expected[pair] = None
                 nodes[subscription.node] = None
             else:

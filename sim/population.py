@@ -21,19 +21,30 @@ class Population:
     def __init__(self, world: World, rng: Random) -> None:
         self.world = world
         self.names: list[str] = []
+        self.overlays: tuple[list[str], list[str]] = ([], [])  # that are founded apart
         self._rng = rng
         self._leaving: dict[str, None] = {}
         self._paused: dict[str, float] = {}  # since when
         self._closed: dict[tuple[str, ...], float] = {}  # ways that say nothing, since when
 
-    def join(self) -> None:
-        """One more node. The first founds; the others know it and one other."""
-        seeds = self.names[:1]
-        if len(self.names) > 1:
-            seeds = [*seeds, self._rng.choice(self.names[1:])]
+    def join(self, overlay: int = 0) -> None:
+        """One more node of this overlay. The first founds; the others know it and one other."""
+        names = self.overlays[overlay]
+        seeds = names[:1]
+        if len(names) > 1:
+            seeds = [*seeds, self._rng.choice(names[1:])]
+        name = self.world.add_node(seeds=seeds)
+        self.names.append(name)
+        names.append(name)
+        if len(names) == 2:  # a founder that starts again must not found a second ring
+            self.world.introduce(names[0], names[1:])
+
+    def meet(self) -> None:
+        """One more node, which knows both overlays."""
+        seeds = [names[0] for names in self.overlays if names]
         self.names.append(self.world.add_node(seeds=seeds))
-        if len(self.names) == 2:  # a founder that starts again must not found a second ring
-            self.world.introduce(self.names[0], self.names[1:])
+        for names in self.overlays:
+            names.append(self.names[-1])
 
     def serving(self) -> list[str]:
         """Nodes that run and are not about to leave."""
@@ -62,6 +73,8 @@ class Population:
                 self._part(fault, nodes)
             case "throttle":
                 network.throttle(nodes[0], "".join(nodes[1:]), fault.bandwidth)
+            case "meet":
+                self.meet()
             case "network":
                 assert fault.network is not None
                 world.network.conditions = fault.network

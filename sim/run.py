@@ -15,13 +15,15 @@ from overlay.client import LEVELS
 from overlay.links.events import Codec
 from sim.checkers import Violation, check_arcs, check_maps
 from sim.chord_checks import check_chord
-from sim.clients import Subscription
+from sim.clients import Division, Subscription
 from sim.cost import collector_at_rest
 from sim.driver import NodeBuilder
 from sim.log_checks import check_voters
+from sim.oracle import GRACE
 from sim.paper_load import PaperWorkload
 from sim.population import Population
 from sim.result import Result, summarise
+from sim.ring_checks import one_ring
 from sim.route_checks import check_routes
 from sim.scenario import Moment, Scenario
 from sim.state_checks import Watch, check_ring, check_trees, led
@@ -39,6 +41,9 @@ QUIET_WITHIN = 300.0
 RECOVERY = 25.0
 """Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
 dead, and some for moving what it hosted."""
+
+ANEW = 15.0
+"""Virtual seconds in which all is registered again after a healed partition (docs/recovery.md)."""
 
 EAGER_TRIES = 30
 """Events that are drawn in the hope that one matches a selector; wild guess."""
@@ -127,12 +132,12 @@ class Run:
     # --- stages ---
 
     def grow(self) -> None:
-        """Node 0 founds; the others know it and one other."""
-        world = self.world
-        for number in range(self.scenario.nodes):
-            self._tell("grow", number / self.scenario.nodes)
-            self.population.join()
-            world.run(self.scenario.gap)
+        """Node 0 founds; the others know it and one other, but for those that are apart."""
+        world, scenario = self.world, self.scenario
+        for number in range(scenario.nodes):
+            self._tell("grow", number / scenario.nodes)
+            self.population.join(number >= scenario.nodes - scenario.apart)
+            world.run(scenario.gap)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
         self.grown_at = world.now
         moments = sorted(self.scenario.timeline, key=lambda moment: moment.at)
@@ -162,6 +167,7 @@ class Run:
         begin = self.faults_at = world.now
         for fault in scenario.faults:
             world.at(begin + fault.at, self.population.inflict, fault)
+        self._divide(begin)
         events = scenario.events
         count = events if isinstance(events, int) else len(events)
         self._plan_late(begin, count / scenario.rate)
@@ -211,6 +217,24 @@ class Run:
         return summarise(world, self.scenario, self.violations, state, clusters, real=state_checks)
 
     # --- helpers ---
+
+    def _divide(self, begin: float) -> None:
+        """Who can not be expected to hear of whom, and when there has to be one ring again."""
+        world, within = self.world, self.scenario.one_within
+        for fault in self.scenario.faults:
+            if fault.do in ("meet", "heal") and within:
+                world.at(begin + fault.at, one_ring, world, self.violations, within)
+        if self.scenario.apart:
+            sides = {n: at for at, names in enumerate(self.population.overlays) for n in names}
+            met = [fault.at for fault in self.scenario.faults if fault.do == "meet"]
+            until = begin + min(met) + within if met else float("inf")
+            world.clients.divisions.append(Division(0.0, until, sides))
+        cuts = [f.at for f in self.scenario.faults if f.do == "partition" and f.groups]
+        healed = [f.at for f in self.scenario.faults if f.do == "heal"]
+        if cuts and within:
+            since = begin + min(cuts) - GRACE
+            until = begin + max(healed, default=float("inf")) + within + ANEW
+            world.clients.divisions.append(Division(since, until, {}))
 
     def _publish_all(self, events: int | tuple[dict[str, Value | None], ...], stage: str) -> None:
         world, begin = self.world, self.world.now

@@ -27,6 +27,7 @@
       - {at: 30, do: disk, disk: {}}                              # all disks are well again
       - {at: 31, do: restart, nodes: [5], wiped: true}            # on an empty disk: a new node
       - {at: 31, do: restart, nodes: [6], damaged: true}          # a bit of its state has turned
+      - {at: 40, do: meet}           # with `apart: 4`: the last 4 nodes are an overlay of their own
 
 An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
 """
@@ -88,11 +89,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # fmt: off
     do: Literal[
         "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
-        "block", "clog", "unclog", "pause", "resume", "throttle", "disk",
+        "block", "clog", "unclog", "pause", "resume", "throttle", "disk", "meet",
     ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
     # unclog: one way only, from the first of two nodes to the second; throttle: one way as well, or
     # all that one node sends, until `heal`; partition: without groups, each of the nodes alone;
-    # resume: all that are paused
+    # resume: all that are paused; meet: a node joins that knows both overlays that are `apart`
     # fmt: on
     nodes: tuple[int, ...] = ()  # restart without any: all that are down
     role: Literal["", "primary", "standby", "broker", "none", "members"] = ""  # instead of nodes:
@@ -140,6 +141,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
     # absent: see `gap`
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+    apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
+    one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
+    # `heal`, in which there has to be one ring; 0: nobody looks
     eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
 
@@ -190,6 +194,8 @@ def parse_scenario(
 def check_nodes(scenario: Scenario) -> None:
     """Every node that is named exists by then. ScenarioError if not."""
     known = scenario.nodes
+    if scenario.apart >= scenario.nodes:
+        raise ScenarioError("of the nodes that are `apart` at least one is in the first overlay")
     for fault in sorted(scenario.faults, key=lambda fault: fault.at):
         for node in (*fault.nodes, *(node for group in fault.groups for node in group)):
             if not 0 <= node < known:
@@ -207,6 +213,8 @@ def check_nodes(scenario: Scenario) -> None:
             raise ScenarioError(f"fault 'disk' at {fault.at} s needs `disk`")
         if fault.do == "join":
             known += max(1, len(fault.nodes))
+        if fault.do == "meet":
+            known += 1
     for moment in scenario.timeline:
         if moment.node >= known:
             raise ScenarioError(

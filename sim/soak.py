@@ -6,7 +6,8 @@ hop, tables with room for one entry), the workload, and what goes wrong when. Fa
 this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
 hold back for a while in one direction, nodes that nobody reaches for a while, pauses, members that
 crash or fall silent and come back or not (primaries where the cluster does not split, `deaths`),
-nodes that join and drain, primaries among them. Every scenario
+nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
+partitions that heal, whose sides have gone on by themselves (`divisions`). Every scenario
 ends with a quiet time and probes, when nothing excuses a loss.
 
     for verdict in soak(range(1, 500), codec): ...
@@ -31,6 +32,7 @@ from overlay.settings import (
 )
 from sim.deaths import ENOUGH, blackout, deaths, fatal
 from sim.disk import DiskConditions
+from sim.divisions import divisions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
 from sim.processor import Processor
@@ -56,6 +58,12 @@ KINDS = (
     *("block", "clog", "pause"),
 )
 """What may go wrong, the more frequent ones twice."""
+
+DIVIDED = 0.15
+"""Share of the scenarios in which the overlay is two for a while: founded apart, or cut."""
+
+ONE_WITHIN = 15.0
+"""Seconds from then on in which there is one ring (issue 4)."""
 
 MANY_HOSTS = 0.25
 """Share of the scenarios whose trees are spread as far as they can be. Small overlays have no trees
@@ -111,13 +119,21 @@ def draw_scenario(seed: int) -> Scenario:
         after = FIRST_FAULT + 5.0 * latest.random()
         faults = fatal(latest, nodes, settings.cluster.size, after)
         rest = REST
+    apart, rings = 0, Random(f"{seed}/soak/rings")
+    divided = nodes >= ENOUGH and rings.random() < DIVIDED
+    if divided:
+        settings = _one_cluster(rings, msgspec.structs.replace(settings, view=ViewSettings()))
+        faults, apart = divisions(rings, nodes)
+        rest = REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:
         latency = min(network.latency_high, FAST)
         network = msgspec.structs.replace(network, latency_high=latency)
+    if divided:
+        network = Conditions()
     if network != Conditions():
-        # Whoever hears of no ring in time founds one; rings that meet with members are not united
-        # yet (overlay/chord/place.py), so a slow start must not be taken for nobody's presence.
+        # Whoever hears of no ring in time founds one. Rings that meet become one, but what one has
+        # registered meanwhile sees nothing of the other's: the oracle knows only those of `apart`.
         settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=60.0))
     scenario = Scenario(
         nodes=nodes,
@@ -133,11 +149,13 @@ def draw_scenario(seed: int) -> Scenario:
             most_terms=rng.choice((2, 3)),
         ),
         settings=settings,
-        network=_narrow(later, network),
+        network=network if divided else _narrow(later, network),
         disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
         processor=_slow(Random(f"{seed}/soak/work")),
         faults=faults,
         rest=rest,
+        apart=apart,
+        one_within=ONE_WITHIN if divided else 0.0,
         eager=rng.random() < 0.5,
         probes=40,
     )

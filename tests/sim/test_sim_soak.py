@@ -29,6 +29,8 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
     assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
     assert "throttle" in done
+    assert any(scenario.apart for scenario in drawn)
+    assert any(fault.groups for scenario in drawn for fault in scenario.faults)
     assert any(fault.wiped for scenario in drawn for fault in scenario.faults)
     assert any(fault.midway for scenario in drawn for fault in scenario.faults)
     assert any(scenario.disk.sync_high for scenario in drawn)
