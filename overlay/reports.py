@@ -42,7 +42,7 @@ class Reports:
         """What is under way: events without all their acceptances, publications that wait for
         room, registrations without an answer, and links with something unacknowledged."""
         return (
-            len(self.clients.publisher.outgoing)
+            self.clients.publisher.waited_for
             + self.clients.waiting
             + (not self.clients.registrar.settled)
             + (not self.links.idle())

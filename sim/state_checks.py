@@ -24,7 +24,7 @@ from overlay.links.messages import BODY_MOST, OVERHEAD
 from overlay.links.room import RESTING_MOST, SESSIONS_MOST
 from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key
-from overlay.upper_tree.clients import MAX_ATTRIBUTES
+from overlay.upper_tree.admission import MAX_ATTRIBUTES
 from overlay.upper_tree.history import NOTES
 from overlay.upper_tree.owned import MAX_STRAYS
 from overlay.upper_tree.owner import MAX_DEAD

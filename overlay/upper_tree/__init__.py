@@ -20,6 +20,6 @@ kinds of participants, and a node can be all of them at once:
 Read ``messages`` (the vocabulary), ``partition`` (the map and the tree that follows from it),
 ``batches``, ``hosting``; then the owner's side: ``state``, ``owned``, ``owner``, ``registry``,
 ``balance``, ``told``, ``beliefs``, ``believers``, ``leases``; the publisher's: ``locations``,
-``finder``, ``publisher``; the subscriber's: ``registrar``, ``receiver``; and for people
-``clients``, ``inspect``, ``explaining``, ``history``.
+``finder``, ``admission``, ``publisher``, ``bundles``; the subscriber's: ``registrar``,
+``receiver``; and for people ``clients``, ``inspect``, ``explaining``, ``history``.
 """

@@ -7,16 +7,14 @@ answered by inspect.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from matching import Predicate, SelectorError, check_value, compile_selector
-from matching.values import INT_MAX, INT_MIN
+from matching import Predicate, SelectorError, compile_selector
 from overlay.client import (
     Attributes,
     Delivered,
     Delivery,
     Done,
-    Draft,
     Failed,
     Gather,
     Gathered,
@@ -31,7 +29,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.machine import Handlers, Machine, Port
-from overlay.upper_tree.batches import ITEM_MOST, weigh_event
+from overlay.upper_tree.admission import glance, refusal
 from overlay.upper_tree.events import (
     EventsAccepted,
     RoomAgain,
@@ -42,12 +40,6 @@ from overlay.upper_tree.history import History
 from overlay.upper_tree.publisher import Publisher
 from overlay.upper_tree.receiver import Arrived, Receiver
 from overlay.upper_tree.registrar import Registrar
-
-MAX_ATTRIBUTES = 1_000
-"""Attributes of one event: each may visit a tree; wild guess."""
-
-MAX_NAME = 256
-"""Characters of an attribute's name, so that all names of an event fit on one walk; wild guess."""
 
 MAX_SUBSCRIPTIONS = 100_000
 """Subscriptions of one node; wild guess."""
@@ -241,21 +233,22 @@ class Clients(Machine):
             self._admit(*self.queue.popleft())
 
     def _admit(self, client: int, command: Publish) -> None:
-        reasons = refusals(command.events)
-        refused = [(number, reason) for number, reason in enumerate(reasons) if reason]
-        good = command.events
-        if refused:
+        good, names = command.events, glance(command.events)
+        refused: list[tuple[int, str]] = []
+        if names is None:
+            reasons = [refusal(draft) for draft in good]
+            refused = [(number, reason) for number, reason in enumerate(reasons) if reason]
             good = tuple(d for d, reason in zip(good, reasons, strict=True) if not reason)
-            for _, reason in refused:
-                self.port.count("refused")
-                self.port.trace("refused", reason=reason)
-        events = self.publisher.publish(good)
+        for _, reason in refused:
+            self.port.count("refused")
+            self.port.trace("refused", reason=reason)
+        events = self.publisher.publish(good, names)
         identities = [event.identity for event in events]
         for number, _ in refused:
             identities.insert(number, "")
         answer = Published(command.request, tuple(identities), tuple(refused))
-        pending = {e.sequence: None for e in events if e.sequence in self.publisher.outgoing}
-        if command.receipt and pending:
+        pending = self.publisher.under_way(events) if command.receipt else {}
+        if pending:
             receipt = Receipt(client, answer, pending)
             self.receipts.update(dict.fromkeys(pending, receipt))
         else:
@@ -263,6 +256,8 @@ class Clients(Machine):
 
     def on_events_accepted(self, event: EventsAccepted) -> None:
         """Some receipts may be complete."""
+        if not self.receipts:
+            return
         for sequence in event.sequences:
             receipt = self.receipts.pop(sequence, None)
             if receipt is not None:
@@ -299,59 +294,3 @@ class Receipt:
         self.client = client
         self.answer = answer
         self.pending = pending
-
-
-def refusals(drafts: Sequence[Draft]) -> list[str | None]:
-    """`refusal` for each. The names are looked at once where many events have the same."""
-    sound: tuple[str, ...] | None = None
-    room = 0
-    found: list[str | None] = []
-    for draft in drafts:
-        names = tuple(draft.attributes)
-        if names != sound:
-            reason = refusal(draft)
-            sound = names if reason is None else None
-            room = ITEM_MOST - weigh_event(dict.fromkeys(names), b"")
-        elif not is_plain(draft, room):
-            reason = refusal(draft)
-        else:
-            reason = None
-        found.append(reason)
-    return found
-
-
-def is_plain(draft: Draft, room: int) -> bool:
-    """Whether the values of an event are admissible at a glance: what is not may still be. `room`:
-    bytes for texts and payload."""
-    size = len(draft.payload)
-    for value in draft.attributes.values():
-        kind = type(value)
-        if kind is float:
-            if value - value != 0.0:  # type: ignore[operator]  # NaN or an infinity
-                return False
-        elif kind is str:
-            if not value.isascii():  # type: ignore[union-attr]
-                return False
-            size += len(value)  # type: ignore[arg-type]
-        elif kind is int:
-            if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
-                return False
-        elif kind is not bool and value is not None:
-            return False
-    return size <= room
-
-
-def refusal(draft: Draft) -> str | None:
-    """Why an event can not be admitted, or None."""
-    if len(draft.attributes) > MAX_ATTRIBUTES:
-        return f"{len(draft.attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
-    if (size := weigh_event(draft.attributes, draft.payload)) > ITEM_MOST:
-        return f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
-    for name, value in draft.attributes.items():
-        if not name or name.startswith("$"):
-            return f"the attribute name {name!r} is reserved"
-        if len(name) > MAX_NAME:
-            return f"an attribute name of {len(name)} characters; at most {MAX_NAME} are allowed"
-        if value is not None and (reason := check_value(value)) is not None:
-            return f"attribute {name!r}: {reason}"
-    return None

@@ -7,7 +7,7 @@ pair waits for it that long.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from matching import Cut, place
@@ -15,7 +15,7 @@ from overlay.client import Event
 from overlay.machine import NodeId
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.messages import EVENT_TREE, Accepted
+from overlay.upper_tree.messages import EVENT_TREE
 from overlay.upper_tree.replicas import Replicas
 
 
@@ -90,14 +90,18 @@ def _doubt_silent(outgoing: Iterable[Outgoing], replicas: Replicas, now: float) 
     return waited_for
 
 
-def took(outgoing: Mapping[int, Outgoing], host: NodeId, answer: Accepted) -> float | None:
-    """Since when what the host has accepted was under way to it; None: that was another host's."""
-    for attributes, sequences in answer.taken:
-        each = outgoing.get(sequences[0]) if sequences else None
-        if each is not None and attributes:
-            asked, since = each.pairs.get(attributes[0], ("", 0.0))
-            return since if asked == host else None
-    return None
+def took(
+    outgoing: Mapping[int, Outgoing],
+    host: NodeId,
+    attributes: Sequence[str],
+    sequences: Sequence[int],
+) -> float | None:
+    """Since when what a host has accepted was under way to it; None: that was another host's."""
+    each = outgoing.get(sequences[0]) if sequences else None
+    if each is None or not attributes:
+        return None
+    asked, since = each.pairs.get(attributes[0], ("", 0.0))
+    return since if asked == host else None
 
 
 def weigh(event: Event) -> int:

@@ -12,7 +12,7 @@ routing every attribute's message carries the event by itself, as in the paper (
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
@@ -20,6 +20,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches
+from overlay.upper_tree.bundles import Bundles, Ended
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -32,7 +33,7 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
-from overlay.upper_tree.outgoing import Outgoing, look, took, weigh
+from overlay.upper_tree.outgoing import Outgoing, look, weigh
 from overlay.upper_tree.plan import Plan, plan
 
 MOVES = 3
@@ -73,6 +74,7 @@ class Publisher(Machine):
         self.history = history
         self.copies = copies
         self.outgoing: dict[int, Outgoing] = {}
+        self.bundles = Bundles(self.outgoing)  # the others that some tree has not accepted yet
         self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
         self.pairs = 0
         self._found: dict[str, None] = {}  # trees found in this turn
@@ -96,24 +98,34 @@ class Publisher(Machine):
         """Whether more events may be admitted."""
         return self.pairs < self.settings.tree.pending
 
+    @property
+    def waited_for(self) -> int:
+        """Events that some tree has not accepted yet."""
+        return len(self.outgoing) + len(self.bundles)
+
+    def under_way(self, events: Iterable[Event]) -> dict[int, None]:
+        """The numbers of those of our events that some tree has not accepted yet."""
+        self.bundles.loosen()
+        return {e.sequence: None for e in events if e.sequence in self.outgoing}
+
     # --- publishing ---
 
-    def publish(self, drafts: Iterable[Draft]) -> list[Event]:
-        """Give the events their identities and send them off. They have been checked."""
-        events = []
+    def publish(self, drafts: Sequence[Draft], names: tuple[str, ...] | None = None) -> list[Event]:
+        """Give the events their identities and send them off. They have been checked; `names`: the
+        attributes of all, if they all have the same ones, and values for them."""
+        publisher, incarnation = self.port.me.id, self.incarnation
+        events = [
+            Event(publisher, incarnation, number, d.time, d.attributes, d.payload, d.payload_type)
+            for number, d in enumerate(drafts, self._sequence + 1)
+        ]
+        self._sequence += len(events)
         by_names: dict[tuple[str, ...], list[Event]] = {}
-        publisher, incarnation, sequence = self.port.me.id, self.incarnation, self._sequence
-        for draft in drafts:
-            sequence += 1
-            attributes = draft.attributes
-            payload, kind = draft.payload, draft.payload_type
-            event = Event(publisher, incarnation, sequence, draft.time, attributes, payload, kind)
-            events.append(event)
-            names = tuple(attributes)
-            if None in attributes.values():
-                names = tuple([name for name in names if attributes[name] is not None])
-            by_names.setdefault(names, []).append(event)
-        self._sequence = sequence
+        if names is not None:
+            by_names[names] = events
+        else:
+            for event in events:
+                has = [name for name, value in event.attributes.items() if value is not None]
+                by_names.setdefault(tuple(has), []).append(event)
         if events:
             self.history.published(events)
         for names in by_names:
@@ -152,9 +164,8 @@ class Publisher(Machine):
             pairs = {
                 name: (host, now) for host, (_, trees) in found.fixed.items() for name in trees
             }
-            fresh = [Outgoing(event, dict(pairs), now) for event in events]
-            self.pairs += len(pairs) * len(fresh)
-            self.outgoing.update((each.event.sequence, each) for each in fresh)
+            self.pairs += len(pairs) * len(events)
+            self.bundles.add(events, pairs, now)
             for host, trees in found.fixed.values():
                 self._send(host, {trees: events})
         else:
@@ -194,13 +205,13 @@ class Publisher(Machine):
         want the event; seek the others."""
         now = self.port.now
         sought: dict[str, None] = {}
-        ended: list[tuple[Outgoing, str]] = []
+        ended = Ended()
         unknown: dict[str, None] = {}
         visits: dict[NodeId, tuple[Peer, dict[int, list[str]]]] = {}
         for outgoing, attribute in routes:
             event = outgoing.event
             if self.locations.is_absent(attribute, now):
-                ended.append((outgoing, attribute))
+                ended.pairs.append((outgoing, attribute))
                 continue
             host = self.locations.host_for(attribute, outgoing.places[attribute])
             if host is None:
@@ -208,7 +219,7 @@ class Publisher(Machine):
                 self.waiting.setdefault(attribute, {})[event.sequence] = None
                 sought[attribute] = None
             elif host.id != self.port.me.id and self._may_skip(outgoing, attribute, unknown):
-                ended.append((outgoing, attribute))
+                ended.pairs.append((outgoing, attribute))
             else:
                 outgoing.pairs[attribute] = (host.id, now)
                 per_host = visits.setdefault(host.id, (host, {}))[1]
@@ -265,37 +276,26 @@ class Publisher(Machine):
             return
         for location in message.locations:
             self.locations.learn(location)
-        since, now = took(self.outgoing, sender.id, message), self.port.now
-        self.replicas.heard(sender.id, None if since is None else now - since, now, message.pace)
-        ended: list[tuple[Outgoing, str]] = []
-        whole: list[Outgoing] = []
+        ended, now = Ended(), self.port.now
         for attributes, sequences in message.taken:
-            all_of_it = dict.fromkeys(attributes).keys()
-            mine = []
-            for sequence in sequences:
-                outgoing = self.outgoing.get(sequence)
-                if outgoing is None:
-                    continue
-                mine.append(outgoing.event)
-                if outgoing.pairs.keys() <= all_of_it:
-                    whole.append(outgoing)
-                else:
-                    pairs = outgoing.pairs
-                    ended += [(outgoing, name) for name in attributes if name in pairs]
             found = tuple([self.locations.how_found(attribute) for attribute in attributes])
-            self.history.accepted(mine, Taken(attributes, found, sender.id))
-        self._end(ended, whole)
+            events = ended.take(self.outgoing, self.bundles, sender.id, attributes, sequences)
+            self.history.accepted(events, Taken(attributes, found, sender.id))
+        took = None if ended.since is None else now - ended.since
+        self.replicas.heard(sender.id, took, now, message.pace)
+        self._end(ended)
 
-    def _end(self, pairs: Iterable[tuple[Outgoing, str]], whole: Iterable[Outgoing] = ()) -> None:
-        """These pairs, and all of these events, need nothing more."""
+    def _end(self, ended: Ended) -> None:
+        """These need nothing more."""
         full = not self.has_room
-        done = []
-        for outgoing in whole:
+        self.pairs -= ended.bundled
+        done = ended.done
+        for outgoing in ended.whole:
             self.pairs -= len(outgoing.pairs)
             outgoing.pairs.clear()
             done.append(outgoing.event.sequence)
             self.outgoing.pop(outgoing.event.sequence, None)
-        for outgoing, attribute in pairs:
+        for outgoing, attribute in ended.pairs:
             if outgoing.pairs.pop(attribute, None) is not None:
                 self.pairs -= 1
                 if not outgoing.pairs:
@@ -310,6 +310,7 @@ class Publisher(Machine):
         """The sender does not serve the tree (any more): it, or one to whom our host passed it."""
         if message.incarnation == self.incarnation:
             attribute = message.attribute
+            self.bundles.loosen()
             self.locations.forget(attribute, sender.id)
             self.replicas.moved(attribute, sender.id, self.port.now)
             self.access_points.drop(attribute, sender.id)
@@ -352,7 +353,7 @@ class Publisher(Machine):
         """Nobody wants it: these pairs are done, but for those of events that are younger than a
         slow answer is good for."""
         waiting = self._waiting_for(event.attribute)
-        self._end([pair for pair in waiting if pair[0].since <= event.until])
+        self._end(Ended([pair for pair in waiting if pair[0].since <= event.until]))
         self._route([pair for pair in waiting if pair[0].since > event.until])
 
     def _waiting_for(self, attribute: str) -> list[tuple[Outgoing, str]]:
@@ -368,6 +369,7 @@ class Publisher(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """What was under way to it goes another way."""
         lost = event.peer.id
+        self.bundles.loosen()
         self.locations.forget_node(lost)
         self.replicas.silent(lost, self.port.now)
         again = [
@@ -382,6 +384,7 @@ class Publisher(Machine):
         """Silent hosts: what was sent to them goes to other replicas. What has waited for longer
         than `tree.retry` (a host in between may have died) needs the owner's word."""
         self._retry.rang()
+        self.bundles.loosen()
         now, retry = self.port.now, self.settings.tree.retry
         self.replicas.expire(now)
         found = look(self.outgoing.values(), self.locations, now, retry)

@@ -26,7 +26,8 @@ from overlay.client import (
 )
 from overlay.lower_random.events import WalkLost
 from overlay.settings import Settings
-from overlay.upper_tree.clients import MAX_ATTRIBUTES, MAX_NAME, Clients, refusal, refusals
+from overlay.upper_tree.admission import MAX_ATTRIBUTES, MAX_NAME, glance, refusal
+from overlay.upper_tree.clients import Clients
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
@@ -243,12 +244,22 @@ def test_subscriptions_and_attributes_are_told() -> None:
         ({"x": -(2**63)}, b""),
     ],
 )
-def test_a_glance_at_an_event_like_the_last_sees_what_a_close_look_sees(
+def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
     attributes: Any, payload: bytes
 ) -> None:
     draft = Draft(attributes, payload)
-    good = Draft({"x": 1.5})
-    assert refusals([good, draft, good]) == [None, refusal(draft), None]
+    good = Draft(dict.fromkeys(attributes, 1.5))
+    names = glance([good, draft, good])
+    if names is not None:
+        assert refusal(draft) is None
+        assert names == tuple(attributes)
+        assert None not in attributes.values()
+    assert glance([draft, Draft({"other": 1})]) is None, "not the same names"
+
+
+@pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
+def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
+    assert glance([Draft({"x": value, "y": 1.0}) for value in values]) == ("x", "y")
 
 
 # --- gathering ---

@@ -1,0 +1,72 @@
+"""What a program may publish: an event's attributes, their values and its size.
+
+Nearly all is admissible, and what a program publishes together looks alike. So a batch is glanced
+at attribute by attribute, in a few calls for all its events; only where that does not settle it
+each event is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from matching import check_value
+from matching.values import INT_MAX, INT_MIN
+from overlay.client import Draft
+from overlay.upper_tree.batches import ITEM_MOST, weigh_event
+
+MAX_ATTRIBUTES = 1_000
+"""Attributes of one event: each may visit a tree; wild guess."""
+
+MAX_NAME = 256
+"""Characters of an attribute's name, so that all names of an event fit on one walk; wild guess."""
+
+FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
+
+
+def glance(drafts: Sequence[Draft]) -> tuple[str, ...] | None:
+    """The attributes of events that all have the same ones, each with a value, and are all
+    admissible; None: that cannot be said at a glance."""
+    if not drafts:
+        return None
+    names = tuple(drafts[0].attributes)
+    maps = [draft.attributes for draft in drafts]
+    if any(tuple(each) != names for each in maps):
+        return None
+    bare = dict.fromkeys(names)
+    if refusal(Draft(bare)) is not None:
+        return None
+    size = weigh_event(bare, b"") + max([len(draft.payload) for draft in drafts])
+    column: tuple[Any, ...]
+    for column in zip(*[each.values() for each in maps], strict=True):
+        kinds = set(map(type, column))
+        if kinds == FLOATS:
+            if not isfinite(sum(column)):  # a NaN or an infinity stays one; or it is too large
+                return None
+        elif kinds == TEXTS:
+            if not "".join(column).isascii():
+                return None
+            size += max(map(len, column))
+        elif kinds == INTEGERS:
+            if min(column) < INT_MIN or max(column) > INT_MAX:
+                return None
+        elif kinds != TRUTHS:
+            return None
+    return names if size <= ITEM_MOST else None
+
+
+def refusal(draft: Draft) -> str | None:
+    """Why an event can not be admitted, or None."""
+    if len(draft.attributes) > MAX_ATTRIBUTES:
+        return f"{len(draft.attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed"
+    if (size := weigh_event(draft.attributes, draft.payload)) > ITEM_MOST:
+        return f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
+    for name, value in draft.attributes.items():
+        if not name or name.startswith("$"):
+            return f"the attribute name {name!r} is reserved"
+        if len(name) > MAX_NAME:
+            return f"an attribute name of {len(name)} characters; at most {MAX_NAME} are allowed"
+        if value is not None and (reason := check_value(value)) is not None:
+            return f"attribute {name!r}: {reason}"
+    return None
