@@ -16,8 +16,8 @@ nodes may be in none. Two machines, each of a few files; read them in this order
   `pulse` and `patience` (heartbeat, lease, how long silence may last), `election`; and what makes
   keys survive their cluster: `observing_messages`, `observers` (who keeps a copy of the log outside
   of the cluster, at its primary), `observing` (such copies, where they are kept),
-  `recovery_messages`, `forks` (epochs that nobody granted), `recovery` (who goes on), `succession`
-  (what follows when this node leads, or somebody else does).
+  `recovery_messages`, `forks` (epochs that nobody granted), `lost` and `recovery` (who goes on),
+  `succession` (what follows when this node leads, or somebody else does).
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
 description says, and pointers that are wrong cost only time. **Epochs fence**: whoever takes over

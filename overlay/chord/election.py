@@ -52,7 +52,11 @@ class Campaign:
         self.wanted = wanted  # the present primary hands over
         self.since = now
         self.start = start  # where the arc shall begin, if it grows
-        self.granted: dict[NodeId, None] = {}
+        self.granted: dict[NodeId, float] = {}  # for how long they grant it to nobody else
+        self.refused: dict[NodeId, None] = {}
+        self.over = (
+            False  # too few have answered in time; what comes late counts, until another one
+        )
 
 
 class Election:
@@ -69,25 +73,34 @@ class Election:
         self.on_won: Callable[[Cluster, Campaign], None] = lambda cluster, campaign: None
         self.on_lost: Callable[[], None] = lambda: None
         self._highest = 0  # epoch that was heard of
+        self._favoured: tuple[NodeId, float] = ("", 0.0)  # a candidate, and until when no other one
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether this node asks for an epoch now."""
+        return self.campaign is not None and not self.campaign.over
 
     # -- candidate -------------------------------------------------------------------------------
 
     def suspect(self) -> None:
         """The primary is silent: wait for one's turn."""
         cluster = self.seat.cluster
-        if cluster is None or self.campaign is not None or not self._may_stand():
+        if cluster is None or self.is_asking or not self._may_stand():
             return
         self.port.trace(
             "cluster", epoch=cluster.version[0], name=cluster.key, reason="primary silent"
         )
         self.port.emit(PrimarySuspected(cluster))
         rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
-        wait = self.settings.rank_wait * (rank + self.port.rng.random())
+        # Each rank waits until those before it have had time for both rounds: of two who ask for an
+        # epoch at the same time both may have too few votes.
+        pause = max(self.settings.rank_wait, 2.0 * self.pulse.delay())
+        wait = pause * rank + self.settings.rank_wait * self.port.rng.random()
         self.port.set_timer(wait, NominationDue())
 
     def on_nomination_due(self, timer: NominationDue) -> None:
         """Still nobody?"""
-        if self.campaign is None and self._may_stand() and self._leaderless():
+        if not self.is_asking and self._may_stand() and self._leaderless():
             self._ask(trial=True, wanted=False)
 
     def take_over(self, arc: Cluster) -> None:
@@ -99,7 +112,7 @@ class Election:
     def absorb(self, start: Key, above: int) -> None:
         """At a primary: lead on under an epoch over `above`, with an arc that begins at `start`."""
         self._highest = max(self._highest, above)
-        if self.campaign is None:
+        if not self.is_asking:
             self._ask(trial=True, wanted=False, start=start)
 
     def inherit(self, epoch: int) -> None:
@@ -108,7 +121,7 @@ class Election:
         assert cluster is not None
         self.log.inherit()
         campaign = Campaign(epoch, trial=False, wanted=False, now=self.port.now)
-        campaign.granted[self.port.me.id] = None
+        campaign.granted[self.port.me.id] = 0.0
         won = self._description(cluster, campaign)
         self.cancel()
         self.on_won(won, campaign)
@@ -117,7 +130,7 @@ class Election:
         """At a primary, or one that led before it was started: lead on, under an epoch over
         `above`."""
         self._highest = max(self._highest, above)
-        if self.campaign is None and (self.seat.is_primary or self._may_stand()):
+        if not self.is_asking and (self.seat.is_primary or self._may_stand()):
             self._ask(trial=True, wanted=False)
 
     def on_campaign_over(self, timer: CampaignOver) -> None:
@@ -146,6 +159,7 @@ class Election:
         self.port.count("campaigns", 0 if trial else 1)
         if not trial:
             self.log.promises.make(cluster.key, epoch, self.port.me.id, self.log.voters)
+        self._favoured = (self.port.me.id, self.port.now + self._timeout())
         message = Nominate(cluster.key, epoch, self.log.position, trial, wanted)
         for peer in self.log.voters:
             if peer.id != self.port.me.id:
@@ -159,20 +173,26 @@ class Election:
         if (
             campaign is None
             or cluster is None
-            or not message.granted
             or (message.key, message.epoch, message.trial)
             != (cluster.key, campaign.epoch, campaign.trial)
         ):
             return
-        self._count_in(sender.id)
+        if message.granted:
+            self._count_in(sender.id, message.term)
+        elif self.log.votes(sender.id):
+            campaign.refused[sender.id] = None
+            if len(campaign.refused) > len(self.log.voters) - self.log.majority():
+                self._lose()
 
-    def _count_in(self, node: NodeId) -> None:
+    def _count_in(self, node: NodeId, term: float = 0.0) -> None:
         campaign, cluster = self.campaign, self.seat.cluster
         assert campaign is not None
         assert cluster is not None
         if self.log.votes(node):
-            campaign.granted[node] = None
+            campaign.granted[node] = term
         if len(campaign.granted) < self.log.majority():
+            return
+        if campaign.trial and campaign.over and not self._leaderless():
             return
         if campaign.trial:
             self._ask(trial=False, wanted=campaign.wanted, start=campaign.start)
@@ -208,10 +228,12 @@ class Election:
         )
 
     def _lose(self) -> None:
-        wanted = self.arc is not None
-        self.campaign = self.arc = None
         self.port.cancel_timer(CampaignOver())
-        if wanted:
+        self._favoured = ("", 0.0)
+        if self.campaign is not None:
+            self.campaign.over = True
+        if self.arc is not None:
+            self.campaign = self.arc = None
             self.on_lost()
         if self._leaderless():
             wait = self._timeout() * (0.5 + self.port.rng.random())
@@ -257,14 +279,27 @@ class Election:
             and _is_of(message.position, cluster)
             and self._lets(sender, message.wanted)
         )
-        if granted and not message.trial:
+        if granted and message.trial:
+            granted = self._favours(sender.id)
+        elif granted:
             promises.make(key, message.epoch, sender.id, self.log.voters)
             self.pulse.granted()
             self.cancel()  # one cannot want it oneself
         promised = max(promises.epoch(key), cluster.version[0])
-        self.port.send(sender, Grant(key, message.epoch, message.trial, granted, promised))
+        term = self.pulse.patient_for() if granted else 0.0
+        answer = Grant(key, message.epoch, message.trial, granted, promised, term)
+        self.port.send(sender, answer)
         if message.epoch <= cluster.version[0] or not has_member(cluster, sender.id):
             self.port.send(sender, Moved(cluster))
+
+    def _favours(self, candidate: NodeId) -> bool:
+        """Whether no other one asked for its epoch's trial a short time ago. Of two who go on to
+        ask for the epoch itself both may have too few votes."""
+        other, until = self._favoured
+        if other != candidate and until > self.port.now:
+            return False
+        self._favoured = (candidate, self.port.now + self._timeout())
+        return True
 
     def _lets(self, candidate: Peer, wanted: bool) -> bool:
         """Whether the present primary may be replaced by `candidate`."""

@@ -15,9 +15,10 @@ Both sides draw their conclusion from the same beats:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from overlay.chord.copying import Log
+from overlay.chord.forks import lineage
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.patience import SHARE, Patience
 from overlay.chord.seat import Seat, has_member
@@ -86,13 +87,15 @@ class Pulse:
 
     # -- at the primary --------------------------------------------------------------------------
 
-    def lead(self, supporters: tuple[NodeId, ...], since: float) -> None:
-        """This node leads; `supporters` were asked at `since` and agreed."""
+    def lead(self, supporters: Mapping[NodeId, float], since: float) -> None:
+        """This node leads; `supporters` were asked at `since` and agreed, each to grant nobody else
+        an epoch for so many seconds."""
         self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
         self.patience.inherit(self._term, self.port.now)
-        self._leased = dict.fromkeys(supporters, since + LEASE_SHARE * self.settings.suspect_after)
+        most = self.settings.suspect_most
+        self._leased = {n: since + LEASE_SHARE * min(s, most) for n, s in supporters.items()}
         self._beat()
 
     def serving(self) -> bool:
@@ -147,11 +150,14 @@ class Pulse:
         ):
             return
         if message.promised > message.epoch:
-            self.on_behind(message.promised)
+            # A fork's leader is known by what it says; whoever may outlive it does (`succession`).
+            if lineage(message.promised) == lineage(message.epoch):
+                self.on_behind(message.promised)
         elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
-            if self.log.votes(sender.id):
+            if self.log.votes(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
-                if sent.answered == self.log.majority():
+                # Who votes alone measures by any member: how long messages take it has to know.
+                if sent.answered == max(2, self.log.majority()):
                     self.patience.note(self.port.now - sent.at, self.port.now)
             # Of those, too, who do not vote yet: the lease goes on when they begin to.
             until = sent.at + LEASE_SHARE * sent.term
@@ -193,6 +199,14 @@ class Pulse:
     def silent(self) -> bool:
         """Whether this node has not heard the primary for so long that it may be replaced."""
         return self.port.now >= self._patient_until
+
+    def patient_for(self) -> float:
+        """Seconds for which this node grants an epoch to nobody else but the last that got one."""
+        return max(0.0, self._patient_until - self.port.now)
+
+    def delay(self) -> float:
+        """Seconds by which a majority's answers took longer than is taken for granted."""
+        return max(0.0, self._term - self.settings.suspect_after) / SHARE
 
     def round_trip(self) -> float:
         """Seconds in which a majority should have answered this node, by the last beat's word."""

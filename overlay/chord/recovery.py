@@ -28,11 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
 
 from overlay.chord.copying import Log
 from overlay.chord.following import NOTHING
 from overlay.chord.forks import branch, fork_of
+from overlay.chord.lost import Agreed, Asking, Lost, Standing
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.observing import Observing
 from overlay.chord.pulse import Pulse
@@ -75,7 +75,11 @@ ALONE = 12.0
 to end. Wild guess."""
 
 ANSWER_WITHIN = 0.4
-"""Seconds for those who are asked; more where messages take long. Wild guess."""
+"""Seconds for those who are asked, at least, and …"""
+
+ANSWER_MOST = 2.0
+"""… at most, where members of the lost cluster did not answer and their links are not known to be
+down: an outsider does not know how long messages take. Wild guess."""
 
 JURY = 6
 """Neighbours that are asked. Wild guess."""
@@ -96,43 +100,6 @@ class RecoveryRound(Timer, frozen=True):
 
 class AnswersDue(Timer, frozen=True):
     """Those who were asked have had their time."""
-
-
-class Lost:
-    """A cluster that nobody leads, as far as is known here."""
-
-    def __init__(self, cluster: Cluster, now: float) -> None:
-        self.cluster = cluster
-        self.since = now
-        self.not_before = now  # a refusal came
-        self.luck = -1.0  # the part of the wait that is by chance
-        self.told = False  # some neighbours were asked to look, too
-
-
-class Asking:
-    """This node would lead a lost cluster."""
-
-    def __init__(self, lost: Lost, epoch: int) -> None:
-        self.lost = lost
-        self.epoch = epoch
-        self.agreed: dict[NodeId, None] = {}
-        self.refused = False
-
-
-Standing = tuple[bool, Version]
-"""Whether somebody is a member of the lost cluster, and the position of its log, or copy."""
-
-
-class Agreed(NamedTuple):
-    """Who may lead, as far as this node is asked; for some time nobody else but who is fitter."""
-
-    node: NodeId
-    standing: Standing
-    until: float
-
-    def is_fitter(self, node: NodeId, standing: Standing) -> bool:
-        """Whether this one is fitter than `node`."""
-        return (standing, self.node) < (self.standing, node)
 
 
 class Recovery:
@@ -175,6 +142,8 @@ class Recovery:
 
     def lose(self, node: NodeId) -> None:
         """`node` does not answer. What it led may be lost."""
+        if self._asking is not None:
+            self._asking.unheard.pop(node, None)
         own = self.seat.cluster
         for cluster in self.seat.ring.place.known:
             if cluster.primary.id == node and (own is None or own.key != cluster.key):
@@ -289,7 +258,8 @@ class Recovery:
             epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
         else:
             epoch = fork_of(highest, len(self.seat.view.peers()), self.port.rng)
-        self._asking = Asking(lost, epoch)
+        self._asking = Asking(lost, epoch, self.port.now)
+        self._asking.unheard.pop(self.port.me.id, None)
         neighbours = [] if self._follows(lost) else self._neighbours(JURY)
         jury = {p.id: p for p in (*lost.cluster.members(), *neighbours)}
         jury.pop(self.port.me.id, None)
@@ -352,6 +322,7 @@ class Recovery:
             asking.epoch,
         ):
             return
+        asking.unheard.pop(sender.id, None)
         if message.agreed:
             asking.agreed[sender.id] = None
         else:
@@ -359,10 +330,15 @@ class Recovery:
 
     def on_answers_due(self, timer: AnswersDue) -> None:
         """Nobody against it, and somebody for it: this node leads."""
-        asking, self._asking = self._asking, None
+        asking, now = self._asking, self.port.now
         if asking is None:
             return
-        lost, now = asking.lost, self.port.now
+        waits = asking.unheard and not asking.refused
+        if waits and now < asking.since + ANSWER_MOST:
+            self.port.set_timer(ANSWER_WITHIN / 2, AnswersDue())
+            return
+        self._asking = None
+        lost = asking.lost
         key = lost.cluster.key
         if self._lost.get(key) is not lost or self._is_led(lost.cluster):
             return

@@ -107,7 +107,7 @@ class Succession:
         self.members.begin()
         self.seat.take(cluster, "founded")
         self.log.found(cluster)
-        self.pulse.lead((), 0.0)
+        self.pulse.lead({}, 0.0)
         self.recruiting.begin()
 
     def _replant(self, cluster: Cluster, lost: Cluster) -> None:
@@ -139,7 +139,7 @@ class Succession:
         self.seat.take(cluster, "elected")
         self.seat.tell_members()
         self.log.lead(campaign.start)
-        self.pulse.lead(tuple(campaign.granted), campaign.since)
+        self.pulse.lead(campaign.granted, campaign.since)
         forked = lineage(cluster.version[0]) != lineage(before.version[0])
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
@@ -209,5 +209,5 @@ class Succession:
 
     def _lasts(self) -> bool:
         """Whether the cluster has been led for a while, now by this node: it was never lost."""
-        followed = self.pulse.serving() or self.election.campaign is not None
+        followed = self.pulse.serving() or self.election.is_asking
         return followed and self.port.now - self._reign >= REIGN

@@ -139,7 +139,7 @@ class TakingOver(Side):
         self.seat.tell_members()
         self.log.lead()
         self.election.cancel()
-        self.election.pulse.lead((), 0.0)
+        self.election.pulse.lead({}, 0.0)
         self.recruiting.begin()
 
     # -- a whole cluster -------------------------------------------------------------------------

@@ -114,13 +114,14 @@ class Nominate(Message, frozen=True):
 
 class Grant(Message, frozen=True):
     """Answer to Nominate; durable before it is sent, unless it is a trial. `promised` is the
-    highest epoch granted to anybody."""
+    highest epoch granted to anybody; for `term` seconds nobody else is granted one."""
 
     key: Key
     epoch: int
     trial: bool
     granted: bool
     promised: int
+    term: float = 0.0
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sim.log_checks import check_voters
+from sim.network import Conditions
 from sim.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
+from wire.codec import WireCodec
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
 
@@ -110,3 +112,22 @@ def test_a_new_subscription_waits_for_a_publisher_that_cannot_be_asked() -> None
     world.network.heal()
     acknowledged(world)
     assert_exact(world)
+
+
+@pytest.mark.parametrize(("seed", "low"), [(1, 0.5), (2, 0.5), (2, 0.001), (3, 0.001)])
+def test_on_a_slow_network_one_round_is_enough(seed: int, low: float) -> None:
+    """More than a second for an answer, and where it varies some frames are lost: nobody outside
+    takes the cluster for lost meanwhile, and candidates leave each other time."""
+    world = World(seed, WireCodec())
+    loss = 0.05 if low < 0.5 else 0.0
+    world.network.conditions = Conditions(latency_low=low, latency_high=0.6, loss=loss)
+    for number in range(8):
+        world.add_node(seeds=["n0"] if number else [])
+        world.run(0.5)
+    wait(world, lambda: len(with_role(world, "broker")) == 3, 60, "a full cluster")
+    world.run(40)
+    world.crash("n0")
+    wait(world, lambda: any(world.node(n).clusters.is_followed for n in world.names()), 9, "one")
+    (new,) = with_role(world, "primary")
+    assert world.node(new).clusters.cluster.version[0] == 2
+    assert sum(world.node(n).counters.get("campaigns", 0) for n in world.names()) == 1

@@ -1,0 +1,47 @@
+"""What a node knows of a lost cluster, and of those who would lead it (P5): see `recovery`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from overlay.chord.messages import Cluster
+from overlay.machine import NodeId, Version
+
+
+class Lost:
+    """A cluster that nobody leads, as far as is known here."""
+
+    def __init__(self, cluster: Cluster, now: float) -> None:
+        self.cluster = cluster
+        self.since = now
+        self.not_before = now  # a refusal came
+        self.luck = -1.0  # the part of the wait that is by chance
+        self.told = False  # some neighbours were asked to look, too
+
+
+class Asking:
+    """This node would lead a lost cluster."""
+
+    def __init__(self, lost: Lost, epoch: int, now: float) -> None:
+        self.lost = lost
+        self.epoch = epoch
+        self.since = now
+        self.unheard = {peer.id: None for peer in lost.cluster.members()}
+        self.agreed: dict[NodeId, None] = {}
+        self.refused = False
+
+
+Standing = tuple[bool, Version]
+"""Whether somebody is a member of the lost cluster, and the position of its log, or copy."""
+
+
+class Agreed(NamedTuple):
+    """Who may lead, as far as this node is asked; for some time nobody else but who is fitter."""
+
+    node: NodeId
+    standing: Standing
+    until: float
+
+    def is_fitter(self, node: NodeId, standing: Standing) -> bool:
+        """Whether this one is fitter than `node`."""
+        return (standing, self.node) < (self.standing, node)
