@@ -192,8 +192,8 @@ class Election:
             campaign.granted[node] = term
         if len(campaign.granted) < self.log.majority():
             return
-        if campaign.trial and campaign.over and not self._leaderless():
-            return
+        if campaign.trial and self.pulse.heard_at >= campaign.since:
+            return  # the primary lives, and counts on this node's answer
         if campaign.trial:
             self._ask(trial=False, wanted=campaign.wanted, start=campaign.start)
             return

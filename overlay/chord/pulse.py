@@ -80,6 +80,7 @@ class Pulse:
         self._sent: dict[int, Sent] = {}
         self._leased: dict[NodeId, float] = {}  # until when each voter's answers let us decide
         self._term = settings.suspect_after  # what the last beat asked for
+        self.heard_at = float("-inf")  # when the present primary was heard last
         self._patient_until = 0.0
         self._due = 0.0  # when PrimarySilent should ring
         self._led_at = float("-inf")  # when the last beat came …
@@ -225,6 +226,7 @@ class Pulse:
             self._led_from = self.led_from()
             self._led_at = self.port.now
             self._term = message.term
+            self.heard_at = self.port.now
             if message.term > self.settings.suspect_after:
                 self.seat.journal.be_patient(message.term)
             self._heard()

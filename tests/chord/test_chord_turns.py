@@ -7,7 +7,7 @@ from random import Random
 from overlay.chord.election import CampaignOver
 from overlay.chord.forks import fork_of
 from overlay.chord.keys import key_of
-from overlay.chord.voting_messages import BeatReply, Grant, Nominate
+from overlay.chord.voting_messages import Beat, BeatReply, Grant, Nominate
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
 KEY = key_of("attr:x")
@@ -77,6 +77,22 @@ def test_grants_that_come_after_the_time_out_count() -> None:
         election.on_grant(voter.peer, Grant(cluster.key, epoch, False, True, epoch, 4.0))
     assert node.clusters.is_primary
     assert node.clusters.is_followed, "they are patient for long enough"
+
+
+def test_who_hears_the_primary_again_asks_for_no_epoch() -> None:
+    """It has answered the primary, which decides for a while because of that."""
+    world = grown(3, nodes=5, clusters=1, size=5)
+    (primary,) = world.owners(KEY)
+    node, one, two, _ = [world.node(peer.id) for peer in primary.clusters.members()[1:]]
+    election, cluster = node.clusters.election, node.clusters.cluster
+    assert cluster is not None
+    node.clusters.pulse._patient_until = 0.0
+    election._ask(trial=True, wanted=False)
+    node.clusters.pulse.on_beat(primary.peer, Beat(cluster.key, cluster.version[0], 9_999, 1.0))
+    for voter in (one, two):
+        election.on_grant(voter.peer, Grant(cluster.key, 2, True, True, 1))
+    assert election.campaign is not None
+    assert election.campaign.trial
 
 
 def test_when_no_majority_can_follow_the_next_turn_comes_at_once() -> None:
