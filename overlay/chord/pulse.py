@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from overlay.chord.copying import Log
-from overlay.chord.forks import lineage
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.patience import SHARE, Patience
 from overlay.chord.seat import Seat, has_member
@@ -80,10 +79,9 @@ class Pulse:
         self._sent: dict[int, Sent] = {}
         self._leased: dict[NodeId, float] = {}  # until when each voter's answers let us decide
         self._term = settings.suspect_after  # what the last beat asked for
-        self.heard_at = float("-inf")  # when the present primary was heard last
         self._patient_until = 0.0
         self._due = 0.0  # when PrimarySilent should ring
-        self._led_at = float("-inf")  # when the last beat came …
+        self.heard_at = float("-inf")  # when the last beat came …
         self._led_from = 0.0  # … after which there was none for longer than `BREAK`
 
     # -- at the primary --------------------------------------------------------------------------
@@ -151,9 +149,7 @@ class Pulse:
         ):
             return
         if message.promised > message.epoch:
-            # A fork's leader is known by what it says; whoever may outlive it does (`succession`).
-            if lineage(message.promised) == lineage(message.epoch):
-                self.on_behind(message.promised)
+            self.on_behind(message.promised)
         elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
             if self.log.votes(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
@@ -174,7 +170,7 @@ class Pulse:
     def led_from(self) -> float:
         """Since when somebody has led the cluster, as this node saw it, but for elections."""
         now = self.port.now
-        return self._led_from if now - self._led_at <= BREAK else now
+        return self._led_from if now - self.heard_at <= BREAK else now
 
     def follow(self) -> None:
         """There is a (new) primary to listen to."""
@@ -224,9 +220,8 @@ class Pulse:
         heard = sender.id == cluster.primary.id and promised == message.epoch
         if heard:
             self._led_from = self.led_from()
-            self._led_at = self.port.now
-            self._term = message.term
             self.heard_at = self.port.now
+            self._term = message.term
             if message.term > self.settings.suspect_after:
                 self.seat.journal.be_patient(message.term)
             self._heard()

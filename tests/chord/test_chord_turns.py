@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from overlay.chord.election import CampaignOver
-from overlay.chord.forks import fork_of
 from overlay.chord.keys import key_of
-from overlay.chord.voting_messages import Beat, BeatReply, Grant, Nominate
+from overlay.chord.voting_messages import Beat, Grant, Nominate
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
 KEY = key_of("attr:x")
@@ -120,16 +117,3 @@ def test_on_a_slow_network_each_rank_leaves_time_for_those_before_it() -> None:
     assert second.clusters.election.campaign is None
     world.run(1.0)
     assert second.clusters.election.campaign is not None or second.clusters.is_primary
-
-
-def test_a_lone_forks_primary_does_not_raise_its_epoch_over_another_lineage() -> None:
-    """Those who were never lost would be fenced by it."""
-    world = grown(1, nodes=1, clusters=1, size=5)
-    (node,) = world.owners(KEY)
-    cluster = node.clusters.cluster
-    assert cluster is not None
-    other = fork_of(1, 3, Random(1))
-    reply = BeatReply(cluster.key, 1, 1, other)
-    node.clusters.pulse.on_beat_reply(node.peer, reply)
-    assert not node.clusters.election.is_asking
-    assert node.clusters.cluster is cluster
