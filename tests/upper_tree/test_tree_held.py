@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from typing import Any
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import compile_selector, place
-from overlay.upper_tree.held import IDLE_MOST, PAUSE, TRIED, HeldSummaries
+from matching import Predicate, compile_selector, place
+from matching.expression import Expression
+from overlay.upper_tree.held import IDLE_MOST, PAUSE, TRIED, Held, HeldSummaries
 from overlay.upper_tree.summary import Summary, summarise
+from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 
 def summary(*selectors: str) -> Summary:
@@ -113,3 +117,21 @@ def test_trees_are_bounded() -> None:
     for tree in "xyz":
         held.learn(tree, 7, summary("x > 5"), until=10.0, now=0.0)
     assert [held.digest(tree) for tree in "xyz"] == [0, 7, 7]
+
+
+@settings(PATIENT, max_examples=150)
+@given(
+    trees=st.lists(st.one_of(typed, wild), max_size=8),
+    seen=st.lists(st.one_of(events, wild_events), min_size=1, max_size=8),
+    most=st.integers(1, 12),
+)
+def test_what_is_held_admits_what_the_summary_admits(
+    trees: list[Expression], seen: list[dict[str, Any]], most: int
+) -> None:
+    known = [one for tree in trees for one in Predicate(tree).conjunctions][:40]
+    summary = summarise(known, most)
+    held = Held()
+    held.take(summary, 1)
+    for event in seen:
+        places = {name: place(value) for name, value in event.items() if value is not None}
+        assert held.admits(places) == summary.admits(event)
