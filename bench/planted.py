@@ -262,6 +262,12 @@ PLANTED = (
         "return bool(self.log.voters)",
     ),
     one(
+        "a candidate that goes on though it heard the primary again", "P4",
+        CHORD + "election.py",
+        "if campaign.trial and self.pulse.heard_at >= campaign.since:",
+        "if False:",
+    ),
+    one(
         "a bully without a majority", "P4",
         CHORD + "election.py",
         "if len(campaign.granted) < self.log.majority():",

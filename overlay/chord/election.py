@@ -8,6 +8,10 @@ a new epoch. Two rounds:
    Nothing changes by this, so a node behind a broken link disturbs nobody.
 2. *the epoch*: a voter stores its promise, then answers. An epoch is granted to one node only.
 
+Among those whose log is far enough the healthy go first (T6): a node that stood still lately (it
+was paused, or overloaded) waits until the others had their turns. It is never kept from standing,
+so that somebody stands where all are unwell.
+
 Nothing that was committed is lost: it is with a majority, of which one also grants, and only to a
 log that is at least as far as its own. Of a cluster that forked (P5) only those stand, and are
 granted to, whose log is the fork's: the older one names other voters, and they would elect a second
@@ -29,8 +33,13 @@ from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Grant, Nominate
+from overlay.links.events import StoodStill
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
+
+UNWELL = 60.0
+"""Seconds for which a node that stood still for a heartbeat of its links (LinkSettings) lets others
+go before it. (MECHANISMS T6 looks back on half an hour of logs.) Wild guess."""
 
 
 class NominationDue(Timer, frozen=True):
@@ -73,6 +82,7 @@ class Election:
         self.on_won: Callable[[Cluster, Campaign], None] = lambda cluster, campaign: None
         self.on_lost: Callable[[], None] = lambda: None
         self._highest = 0  # epoch that was heard of
+        self._unwell_until = float("-inf")
         self._favoured: tuple[NodeId, float] = ("", 0.0)  # a candidate, and until when no other one
 
     @property
@@ -96,7 +106,13 @@ class Election:
         # epoch at the same time both may have too few votes.
         pause = max(self.settings.rank_wait, 2.0 * self.pulse.delay())
         wait = pause * rank + self.settings.rank_wait * self.port.rng.random()
+        if self.port.now < self._unwell_until:  # after the healthy ones; but not for ever
+            wait += min(pause * (len(self.log.voters) - 1), 2.0 * self.pulse.round_trip())
         self.port.set_timer(wait, NominationDue())
+
+    def on_stood_still(self, event: StoodStill) -> None:
+        """This node was late: it may be again."""
+        self._unwell_until = self.port.now + UNWELL
 
     def on_nomination_due(self, timer: NominationDue) -> None:
         """Still nobody?"""

@@ -65,6 +65,13 @@ class LinkHeard(LocalEvent, frozen=True):
     peer: Peer
 
 
+class StoodStill(LocalEvent, frozen=True):
+    """This node was so many seconds late with what it should have done: it was paused, or has more
+    work than it can do (P3, Lifeguard)."""
+
+    seconds: float
+
+
 class SeedReached(LocalEvent, frozen=True):
     """Somebody answered at an address of the peer list."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overlay.links.events import Connection, LinkHeard, LinkSilent
+from overlay.links.events import Connection, LinkHeard, LinkSilent, StoodStill
 from overlay.links.handshake import Handshake
 from overlay.links.inbox import Arrival, DigestMismatchError, unpack
 from overlay.links.messages import BODY_MOST, Ack, Batch, Bye, Frame, Hello, Welcome
@@ -303,6 +303,7 @@ class Links(Handshake):
     def _doubt_itself(self, late: float, now: float) -> None:
         """This node stood still (P3, Lifeguard): whom it did not hear meanwhile may have spoken."""
         self._count("stood_still", 1)
+        self._emit(StoodStill(late))
         for session in self._sessions.values():
             session.excuse(late, now)
         for wire in self._wires.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from overlay.chord.election import CampaignOver
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import Beat, Grant, Nominate
+from overlay.links.events import StoodStill
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
 KEY = key_of("attr:x")
@@ -117,3 +118,12 @@ def test_on_a_slow_network_each_rank_leaves_time_for_those_before_it() -> None:
     assert second.clusters.election.campaign is None
     world.run(1.0)
     assert second.clusters.election.campaign is not None or second.clusters.is_primary
+
+
+def test_where_all_are_unwell_somebody_stands_all_the_same() -> None:
+    world, rest = bereft()
+    for node in rest:
+        node.clusters.election.on_stood_still(StoodStill(1.5))
+        node.clusters.election.suspect()
+    world.run(2.0)
+    assert len(world.owners(KEY)) == 1

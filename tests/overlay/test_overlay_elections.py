@@ -131,3 +131,20 @@ def test_on_a_slow_network_one_round_is_enough(seed: int, low: float) -> None:
     (new,) = with_role(world, "primary")
     assert world.node(new).clusters.cluster.version[0] == 2
     assert sum(world.node(n).counters.get("campaigns", 0) for n in world.names()) == 1
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_standby_that_stood_still_lets_the_healthy_go_first(late: bool) -> None:
+    """T6: nobody is kept from standing, but who was paused lately waits for the others."""
+    world = served(1)
+    (heir,) = with_role(world, "standby")
+    if late:
+        world.drivers[heir].pause()
+        world.run(2.5)
+        world.drivers[heir].resume()
+    world.run(10)
+    (old,) = with_role(world, "primary")
+    assert with_role(world, "standby") == [heir], "it was not given up"
+    world.crash(old)
+    wait(world, lambda: len(with_role(world, "primary")) == 1, 2, "another primary")
+    assert (with_role(world, "primary") == [heir]) is not late
