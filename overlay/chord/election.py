@@ -102,9 +102,7 @@ class Election:
         )
         self.port.emit(PrimarySuspected(cluster))
         rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
-        # Each rank waits until those before it have had time for both rounds: of two who ask for an
-        # epoch at the same time both may have too few votes.
-        pause = max(self.settings.rank_wait, 2.0 * self.pulse.delay())
+        pause = self._pause()
         wait = pause * rank + self.settings.rank_wait * self.port.rng.random()
         if self.port.now < self._unwell_until:  # after the healthy ones; but not for ever
             wait += min(pause * (len(self.log.voters) - 1), 2.0 * self.pulse.round_trip())
@@ -175,7 +173,7 @@ class Election:
         self.port.count("campaigns", 0 if trial else 1)
         if not trial:
             self.log.promises.make(cluster.key, epoch, self.port.me.id, self.log.voters)
-        self._favoured = (self.port.me.id, self.port.now + self._timeout())
+        self._favoured = (self.port.me.id, self.port.now + self._pause())
         message = Nominate(cluster.key, epoch, self.log.position, trial, wanted)
         for peer in self.log.voters:
             if peer.id != self.port.me.id:
@@ -259,6 +257,11 @@ class Election:
         """Longer where messages take long."""
         return max(self.settings.grant_timeout, self.pulse.round_trip())
 
+    def _pause(self) -> float:
+        """Seconds from one rank's turn to the next: the earlier shall have time for both rounds,
+        since of two who ask for an epoch at the same time both may have too few votes."""
+        return max(self.settings.rank_wait, 2.0 * self.pulse.delay())
+
     def _may_stand(self) -> bool:
         cluster = self.seat.cluster
         return (
@@ -314,7 +317,7 @@ class Election:
         other, until = self._favoured
         if other != candidate and until > self.port.now:
             return False
-        self._favoured = (candidate, self.port.now + self._timeout())
+        self._favoured = (candidate, self.port.now + self._pause())
         return True
 
     def _lets(self, candidate: Peer, wanted: bool) -> bool:

@@ -41,7 +41,7 @@ def test_a_voter_favours_one_candidate_at_a_time() -> None:
     assert ask(voter, one).granted
     assert ask(voter, one).granted
     assert not ask(voter, two).granted
-    world.run(voter.clusters.election._timeout() + 0.01)
+    world.run(voter.clusters.election._pause() + 0.01)
     voter.clusters.pulse._patient_until = 0.0
     assert ask(voter, two).granted
 
