@@ -74,9 +74,11 @@ def shape(kill: str) -> tuple[int, int]:
 def settings(kill: str) -> Settings:
     """What the nodes are told."""
     replicas = 1 if kill == "last-link" else TreeSettings().replicas  # else another host delivers
+    # Of a cluster that shall be lost whole no member may be outside: none is recruited for room.
+    room = TreeSettings().host_entries if kill == "cluster" else ROOM
     return Settings(
         cluster=ClusterSettings(size=shape(kill)[1], split_trees=FLOWS + 4),
-        tree=TreeSettings(host_entries=ROOM, replicas=replicas),
+        tree=TreeSettings(host_entries=room, replicas=replicas),
     )
 
 
