@@ -342,4 +342,34 @@ PLANTED = (
         "records = (*self.promises.values(), *told, *log)",
         "records = (*told, *log)",
     ),
+    one(
+        "a ring that ends before its registrations are adopted", "P2",
+        TREE + "uniting.py",
+        "        if not missing:\n",
+        "        if missing:\n            self.clusters.united(UNITED)\n        if not missing:\n",
+    ),
+    one(
+        "a ring that ends while its hosts serve", "P2",
+        TREE + "uniting.py",
+        "        if self._is_stopped():\n",
+        "        if self._is_stopped() or self._stopping:\n",
+    ),
+    one(
+        "a cluster that ends with its ring before the others are united", "P2",
+        CHORD + "merging.py",
+        "            self._leading, self._since = min(self._leading + 1, ENDED), self.port.now\n",
+        "            self._leading, self._since = ENDED, self.port.now\n",
+    ),
+    one(
+        "ways into another ring's trees taken for ours", "C2",
+        LOW + "access_points.py",
+        "        if point.ring != self.ring:\n",
+        "        if point.ring == -1:\n",
+    ),
+    one(
+        "two that outlive the same fork take the same epoch", "P5",
+        CHORD + "forks.py",
+        " + (rng.getrandbits(OUTLIVING) << ELECTIONS)",
+        "",
+    ),
 )  # fmt: skip

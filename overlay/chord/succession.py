@@ -67,7 +67,7 @@ class Succession:
         election.on_won = self._won
         recovery.on_inherit = self._inherit
         recovery.on_replant = self._replant
-        recovery.on_absorb = lambda lost, epoch: election.absorb(lost.start, epoch)
+        recovery.on_absorb = self._absorb
 
     # -- silence ---------------------------------------------------------------------------------
 
@@ -122,6 +122,13 @@ class Succession:
         for peer in self.seat.view.peers():
             self.port.send(peer, Moved(cluster))
 
+    def _absorb(self, lost: Cluster, epoch: int) -> None:
+        """The cluster before this one is lost: its arc is ours, but for what is ours already. (An
+        older word of it may reach back over our own key.)"""
+        own = self.seat.cluster
+        assert own is not None
+        self.election.absorb(own.key if lost.owns(own.key) else lost.start, epoch)
+
     def _inherit(self, epoch: int) -> None:
         """Nobody else is left who could lead: this node does, with the log that it has."""
         self.election.inherit(epoch)
@@ -168,7 +175,9 @@ class Succession:
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
         if handover is not None and handover.arc.key == other.key:
-            return  # we gave it away ourselves; its own word is on the way
+            if handover.give_after >= 0 or has_member(handover.arc, other.primary.id):
+                return  # we gave it away ourselves; its own word is on the way
+            self.handovers.keep()  # somebody else has it
         if self._was_not_lost(own, other):
             self._outlive(own, other)
             return

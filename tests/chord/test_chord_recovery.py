@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.forks import beyond, branch, fork_of, lineage
 from overlay.chord.keys import key_of
-from tests.support.mini_world import MiniNode, MiniWorld, grown
+from overlay.machine import Peer
+from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 
@@ -302,3 +304,45 @@ def test_one_broken_link_makes_no_fork() -> None:
     assert leader(world) is old
     assert branch(epoch(old)) == 0
     assert all(not n.port.counters.get("clusters_recovered") for n in world.nodes.values())
+
+
+def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_older_things() -> (
+    None
+):
+    """A word of it from before it gave part of its arc to us reaches back over our own key."""
+    world = grown(3, nodes=10, clusters=2, election=UNRECOVERED)
+    one, two = world.primaries()
+    lost, own = one.clusters.cluster, two.clusters.cluster
+    assert lost is not None
+    assert own is not None
+    older = msgspec.structs.replace(lost, start=middle_of(own))
+    for member in lost.members():
+        world.crash(world.node(member.id))
+    two.clusters.succession._absorb(older, own.version[0])
+    two.settle()
+    world.run(1)
+    grown_to = two.clusters.cluster
+    assert grown_to is not None
+    assert (grown_to.start, grown_to.key) == (own.key, own.key), "the whole ring"
+
+
+def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebody_else() -> None:
+    world = grown(4, nodes=12, clusters=1)
+    (node,) = world.primaries()
+    own = node.clusters.cluster
+    assert own is not None
+    node.registry.slow = True
+    node.clusters.request_split(middle_of(own))
+    world.run(12)
+    handover = node.clusters.handovers.current
+    assert handover is not None
+    stranger = Peer("f" * 16, "stranger")
+    epoch = fork_of(own.version[0], 5, Random(1))
+    other = msgspec.structs.replace(
+        handover.arc, version=(epoch, 0), primary=stranger, standby=None, brokers=()
+    )
+    node.clusters.succession.fence(other)
+    node.settle()
+    assert node.clusters.handovers.current is None
+    assert node.clusters.cluster is not None
+    assert node.clusters.cluster.start == other.key
