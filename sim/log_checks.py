@@ -11,7 +11,8 @@
 A fork (P5) goes on without a majority, so all of this holds within each lineage of epochs; that one
 of two is left at rest is seen by other checks (`check_arcs`).
 
-Once the world is at rest, every voter has applied what its primary has (`check_voters`).
+Once the world is at rest, every voter has applied what its primary has, and every copy outside of
+the cluster is the same (`check_voters`).
 
 All of it is read from the machines; nothing in the product takes part.
 """
@@ -116,22 +117,29 @@ class LogWatch:
 
 
 def check_voters(world: World) -> list[Violation]:
-    """At rest: the trees and registrations of each voter are those of its primary."""
+    """At rest: the trees and registrations of each voter, and of each observer that the primary
+    waits for, are those of the primary."""
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     violations = []
     for node in nodes.values():
         if not node.clusters.is_primary:
             continue
-        wanted = _told(node)
+        wanted = _told(node.owner.state)
+        for observer, known in node.clusters.observers.observers.items():
+            if known.awaited and observer in nodes:
+                copy = nodes[observer].adopting.copies.get(node.clusters.cluster.key)
+                if copy is None or _told(copy) != wanted:
+                    text = f"{observer} has another copy of the log of {node.me.id}"
+                    violations.append(Violation("log", text))
         for voter in node.clusters.log.voters:
-            if voter.id in nodes and _told(nodes[voter.id]) != wanted:
+            if voter.id in nodes and _told(nodes[voter.id].owner.state) != wanted:
                 text = f"{voter.id} holds another state than {node.me.id}, for which it votes"
                 violations.append(Violation("log", text))
     return violations
 
 
-def _told(node: Any) -> dict[str, tuple[Any, ...]]:
+def _told(state: Any) -> dict[str, tuple[Any, ...]]:
     return {
         attribute: (tree.map.version, tree.map.entries, sorted(tree.registrations))
-        for attribute, tree in node.owner.state.trees.items()
+        for attribute, tree in state.trees.items()
     }

@@ -20,6 +20,7 @@ from typing import Any
 
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
+from overlay.chord.observing import COPIES_MOST
 from overlay.links.messages import BODY_MOST, OVERHEAD
 from overlay.links.room import RESTING_MOST, SESSIONS_MOST
 from overlay.lower_random.crawl import OPEN_MOST
@@ -259,6 +260,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
+        ("copies of logs", len(node.clusters.observing.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", len(node.crawl._open), OPEN_MOST + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),

@@ -81,3 +81,17 @@ def test_a_voter_with_another_state_is_found(world: World) -> None:
     assert [v.kind for v in check_voters(world)] == ["log"]
     voter.owner.state.trees["x"] = tree
     assert check_voters(world) == []
+
+
+def test_a_copy_outside_of_the_cluster_with_another_state_is_found() -> None:
+    world = grown(6, 1, settings(cluster={"size": 3}))
+    world.subscribe("n0", "x > 1")
+    acknowledged(world)
+    world.run(3)
+    assert check_voters(world) == []
+    (leader,) = with_role(world, "primary")
+    cluster = world.node(leader).clusters
+    (observer, *_) = cluster.observers.observers
+    copies = world.node(world.identities[observer]).adopting.copies
+    copies[cluster.cluster.key].trees.clear()
+    assert [v.kind for v in check_voters(world)] == ["log"]
