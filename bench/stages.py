@@ -50,12 +50,12 @@ class Stages:
         """The same call, timed."""
 
         def wrapped(*arguments: Any) -> Any:
-            begun = time.perf_counter()
+            begun = time.process_time()
             self._inside.append(0.0)
             try:
                 return call(*arguments)
             finally:
-                spent = time.perf_counter() - begun
+                spent = time.process_time() - begun
                 own = spent - self._inside.pop()
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + own
                 if self._inside:
