@@ -39,6 +39,7 @@ SHORT: Final = 3.0
 
 
 _ports = Random()
+_given: dict[int, None] = {}  # by this process, whose nodes may not listen there yet
 
 
 class SpoiltNode:
@@ -128,7 +129,12 @@ class SpoiltNodes:
         """Start all; returns when all are ready."""
         first: tuple[str, ...] = ()
         for node in self.nodes.values():
-            self.proxy.enter(node.name, node.port, node.entrance)
+            while True:
+                try:
+                    self.proxy.enter(node.name, node.port, node.entrance)
+                    break
+                except OSError:  # somebody took it meanwhile
+                    node.entrance = f"127.0.0.1:{free_port(_ports)}"
             self._start(node, first)
             if not first:
                 first = (node.entrance,)
@@ -205,6 +211,9 @@ def free_port(rng: Random) -> int:
     """A port that nobody uses now, and that the system gives to nobody while its node is down."""
     while True:
         port = rng.randrange(*PORTS)
+        if port in _given:
+            continue
         with socket.socket() as found, contextlib.suppress(OSError):
             found.bind(("127.0.0.1", port))
+            _given[port] = None
             return port
