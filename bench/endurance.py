@@ -8,7 +8,8 @@ event is published with a receipt, as fast as is asked for and the machine carri
 is healed, what is under way arrives, and each delivery is held against an oracle
 (endurance_oracle.py):
 
-* `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1;
+* `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
+  process ended by itself;
 * `lost_in_flight`: deliveries of events with a receipt that were under way when a node was killed;
 * `without_receipt`: events whose publisher does not know what became of them; their own node was
   killed, mostly (`timed_out` counts the requests of others);
@@ -163,6 +164,7 @@ class Endurance:
     def _look(self) -> None:
         """Note who takes most memory."""
         for name, node in self.nodes.nodes.items():
+            node.look()
             self.memory[name] = max(self.memory.get(name, 0), node.memory())
 
     def _more(
@@ -180,6 +182,7 @@ class Endurance:
             "seconds": round(seconds, 1),
             "faults": injector.done,
             "kinds": dict(injector.kinds),
+            "ended": sum(node.ended for node in self.nodes.nodes.values()),
             "timed_out": sum(client.timeouts for client in clients),
             "memory_most_mb": round(max(self.memory.values()) / 1e6, 1),
             "counters": counters,
@@ -202,7 +205,7 @@ COUNTERS: Final = (
 
 def is_good(report: dict[str, Any]) -> bool:
     """Whether nothing came of it that must not."""
-    return not report["lost"] + report["duplicates"] + report["spurious"]
+    return not report["lost"] + report["duplicates"] + report["spurious"] + report["ended"]
 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:

@@ -53,8 +53,9 @@ class SpoiltNode:
         self.entrance = f"127.0.0.1:{free_port(_ports)}"
         self.process: subprocess.Popen[bytes] | None = None
         self.id = ""
-        self.starts = 0
+        self.ended = 0  # by itself
         self.is_paused = False
+        self.is_meant_to_run = False
 
     @property
     def is_up(self) -> bool:
@@ -78,7 +79,13 @@ class SpoiltNode:
                 stderr=log,
                 process_group=group,
             )
-        self.starts += 1
+        self.is_meant_to_run = True
+
+    def look(self) -> None:
+        """Count its end, if nobody killed it."""
+        if self.is_meant_to_run and not self.is_up:
+            self.ended += 1
+            self.is_meant_to_run = False
 
     def signal(self, number: int) -> None:
         """To a process that may have gone."""
@@ -144,6 +151,8 @@ class SpoiltNodes:
     def kill(self, name: str) -> None:
         """kill -9: from then on who dials it is refused, as by its system."""
         node = self.nodes[name]
+        node.look()
+        node.is_meant_to_run = False
         node.signal(signal.SIGKILL)
         assert node.process is not None
         node.process.wait()

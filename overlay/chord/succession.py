@@ -171,7 +171,7 @@ class Succession:
         if not self.seat.is_primary:
             if self.pulse.silent():
                 self.members.step_out("another serves its arc")
-            else:
+            elif own.primary.id != self.port.me.id:  # else it led before it was started again
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
         if handover is not None and handover.arc.key == other.key:

@@ -28,13 +28,13 @@ AGAIN = 18.0
 """Seconds that a node is tried for since its link was lost and no other came up: three times as
 long as a silent link is waited for. Wild guess."""
 
-HELPERS = 2
-"""Helpers who have to fail before a node is given up. Each takes `links.dead_after` to notice, if
-nobody refuses it. Wild guess."""
+HELPERS = 4
+"""Helpers who have to fail before a node is given up: other hosts are often behind the same broken
+switch. Wild guess."""
 
-FAILED_FOR = 36.0
+FAILED_FOR = 60.0
 """Seconds that a helper who gave back is passed over: so that `HELPERS` of them, one after the
-other and with an attempt of our own before each, which take 12 s each, are counted together."""
+other and with an attempt of our own before each (`links.dead_after`), are counted together."""
 
 COPIED_MOST = 16_384
 """Deliveries on silent links that are remembered as copied, per link: what is beyond is not copied.

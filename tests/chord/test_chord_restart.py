@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from overlay.chord import journal as module
@@ -9,6 +10,7 @@ from overlay.chord.events import Elected
 from overlay.chord.journal import Journal
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import Nominate
+from overlay.machine import Peer
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
 KEY = key_of("attr:x")
@@ -61,6 +63,28 @@ def test_all_stopped_at_once_and_started_again_serve_with_what_they_had(
     world.run(5)
     world.members_agree()
     world.copies_agree()
+
+
+def test_a_primary_that_was_started_again_does_not_ask_itself_who_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = grown(1, nodes=3, clusters=1, size=3)
+    (old,) = world.primaries()
+    stop_all(world)
+    again = world.restart(old)
+    world.run(0.1)
+    own = again.clusters.cluster
+    assert own is not None
+    assert own.primary.id == again.port.me.id
+    assert not again.clusters.is_primary
+    newer = msgspec.structs.replace(
+        own, version=(own.version[0] + 1_000, 0), primary=Peer("z", "z")
+    )
+    sent: list[str] = []
+    monkeypatch.setattr(again.port, "send", lambda peer, message: sent.append(peer.id))
+    monkeypatch.setattr(again.clusters.pulse, "silent", lambda: False)
+    again.clusters.succession.fence(newer)
+    assert again.port.me.id not in sent
 
 
 @pytest.mark.parametrize("seed", range(4))

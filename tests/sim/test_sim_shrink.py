@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cli.sim import sim
 from overlay.settings import Settings, TreeSettings
-from overlay.upper_tree import delegation
+from overlay.upper_tree import detours
 from overlay.upper_tree.hosted import HostedTree
 from sim.checkers import Violation
 from sim.disk import DiskConditions
@@ -42,8 +42,8 @@ APART = Scenario(
 def nothing_is_sent_again() -> Iterator[None]:
     """The fault of these tests: a link that is lost for good costs what was under way on it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delegation, "AGAIN", 0.0)
-        patch.setattr(delegation.Delegation, "_helper", lambda self, node: None)
+        patch.setattr(detours.Detours, "is_fresh", lambda self, node: False)
+        patch.setattr(detours.Detours, "helper", lambda self, node: None)
         yield
 
 
