@@ -104,11 +104,12 @@ class Deliveries:
                 self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
         self.copies.note((event,), sent)
 
-    def send(self) -> None:
-        """All of it, as few messages as will do."""
+    def send(self, traced: bool = True) -> None:
+        """All of it, as few messages as will do. Not `traced`: it repeats what was traced before
+        it was lost or late, and counts as no copy more (C11)."""
         for (node, attribute, interval), (peer, items) in self._groups.items():
             hop = self.hop + (node != self.port.me.id)
-            if node != self.port.me.id:
+            if traced and node != self.port.me.id:
                 for item in items:
                     self.port.trace(
                         "forward", event=item.event.identity, attribute=attribute, peer=node,
@@ -270,17 +271,17 @@ class Delegation(Machine):
 
     def _spread_anew(self, message: Deliver) -> None:
         self.port.count("deliveries_spread_anew", len(message.events))
-        self._pass_on(message, message.hop - 1, message.host)
+        self._pass_on(message, message.hop - 1, message.host, traced=False)
 
     def on_link_up(self, event: LinkUp) -> None:
         """It lives."""
         self.detours.find(event.peer.id)
 
-    def _pass_on(self, message: Deliver, hop: int, host: Peer | None) -> None:
+    def _pass_on(self, message: Deliver, hop: int, host: Peer | None, traced: bool = True) -> None:
         deliveries = Deliveries(self.port, self.copies, hop, host)
         for event, shares in zip(message.events, message.onward, strict=True):
             deliveries.spread(event, recipients_of(shares))
-        deliveries.send()
+        deliveries.send(traced)
 
 
 def weigh_item(item: Item) -> int:

@@ -18,6 +18,7 @@ from sim.checkers import Violation
 from sim.disk import DiskConditions
 from sim.examine import Verdict, examine_scenario
 from sim.network import Conditions
+from sim.population import Population
 from sim.scenario import Fault, Moment, Scenario, Wish, parse_scenario
 from sim.shrink import Shrinker, signature, spare, without
 from sim.story import AFTER
@@ -44,6 +45,7 @@ def nothing_is_sent_again() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detours.Detours, "is_fresh", lambda self, node: False)
         patch.setattr(detours.Detours, "helper", lambda self, node: None)
+        patch.setattr(Population, "_excuse", lambda self, name, since: None)
         yield
 
 
