@@ -189,7 +189,7 @@ class Delegation(Machine):
         self.copies.note(events)
         for event in events:
             deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
-        deliveries.send()
+        deliveries.send(traced=False)
 
     def on_link_silent(self, event: LinkSilent) -> None:
         """What waits there goes another way as well."""
