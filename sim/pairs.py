@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from overlay.settings import ClusterSettings, Settings
+from overlay.settings import ClusterSettings, RingSettings, Settings
 from sim.disk import DiskConditions
 from sim.network import Conditions
 from sim.scenario import Fault, Scenario
@@ -39,6 +39,10 @@ before the silent are taken for dead (6 s)."""
 
 WHILE = 10.0
 """Seconds that a disturbance of the network or the disks lasts: longer than `links.dead_after`."""
+
+ALONE = 60.0
+"""Seconds after which a newcomer that reaches nobody founds a ring, where two join: what events of
+such a ring could match in the other is the soak's affair (`divisions`)."""
 
 Role = Literal["", "primary", "standby", "broker", "none"]
 Disturbance = Callable[[Random], tuple[Fault, ...]]
@@ -216,6 +220,9 @@ def scenario_of(names: tuple[str, ...], seed: int) -> Scenario:
         at += length * rng.uniform(1 / 3, 2 / 3)
     faults = _ended_last(faults)
     end = max(fault.at for fault in faults)
+    settings = Settings(cluster=ClusterSettings(size=5, split_trees=100_000))
+    if "two join" in names:
+        settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=ALONE))
     return Scenario(
         nodes=NODES,
         seed=seed,
@@ -224,7 +231,7 @@ def scenario_of(names: tuple[str, ...], seed: int) -> Scenario:
         rate=RATE,
         late_subscriptions=8,
         late_unsubscriptions=4,
-        settings=Settings(cluster=ClusterSettings(size=5, split_trees=100_000)),
+        settings=settings,
         faults=tuple(faults),
         rest=WHILE,
         probes=40,
