@@ -214,8 +214,8 @@ class Status(Reply, frozen=True):
     counters: dict[str, int]
     pid: int = 0  # filled by the process
     uptime: float = 0.0  # seconds; filled by the process
-    replaced: str = ""  # the id that this node had before its state file was damaged; likewise
     name: str = ""
+    replaced: str = ""  # its id before its state file was damaged; filled by the process
 
 
 class PeerInfo(msgspec.Struct, frozen=True):
