@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from overlay.machine import LocalEvent
-from overlay.upper_tree.messages import Location
 
 
 class TreeFound(LocalEvent, frozen=True):
@@ -22,12 +21,6 @@ class TreeAbsent(LocalEvent, frozen=True):
 
 class FoundTogether(LocalEvent, frozen=True):
     """All trees that were found in this turn are known: events go to them together."""
-
-
-class HostLearnt(LocalEvent, frozen=True):
-    """An event was accepted there: its virtual node's place may be cached."""
-
-    location: Location
 
 
 class SubscriptionReady(LocalEvent, frozen=True):
