@@ -87,7 +87,7 @@ from matching.errors import SelectorError
 from matching.explain import Explanation
 from matching.expression import Expression
 from matching.groups import Groups
-from matching.index import Index, warm, warm_wanted
+from matching.index import Index, warm, warm_is_slow, warm_wanted
 from matching.predicate import Predicate, compile_selector
 from matching.values import (
     BOTTOM,
@@ -127,5 +127,6 @@ __all__ = [
     "compile_selector",
     "place",
     "warm",
+    "warm_is_slow",
     "warm_wanted",
 ]

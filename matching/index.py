@@ -3,11 +3,11 @@
 The narrow door to two engines that give the same answers. The plain one holds everything at first
 and whatever has no constraint on an attribute; where predicates become many, the fast one takes
 over. Each conjunction lies in exactly one of them, so the change-over is a walk in small steps: a
-few conjunctions are moved with every call, and a match asks both. The fast engine's kernels are
-compiled (or read back from disk) by `warm`, which takes seconds; until that is done, nothing moves.
-A program that must not wait calls it in a thread, at its start or when `warm_wanted`; for one that
-never does, it is called when there is more to lose than to wait for. An index with few predicates
-imports neither numba nor NumPy.
+few conjunctions are moved with every call, and a match asks both. The fast engine is made ready by
+`warm`: a tenth of a second where its compiled kernels are on disk, seconds where they are not;
+until that is done, nothing moves. A program that must not wait calls it in a thread, at its start
+or when `warm_wanted`; for one that never does, it is called when there is more to lose than to wait
+for. An index with few predicates does not even import NumPy; numba is only imported to compile.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Conjunctions from which the fast engine is worth its start and its memory (some 100 MB with numba,
-# and 12 MB at least for its own). Measured (docs/matching.md): the plain one takes 140 microseconds
-# at 500, 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
+# Conjunctions from which the fast engine is worth its start and its memory (15 MB with NumPy, and 4
+# at least for its own). Measured (docs/matching.md): the plain one takes 140 microseconds at 500,
+# 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
 CHANGE_OVER = 500
 # Fewer that are asked often are worth it, too, once the plain engine has spent as much on them as
 # the change-over costs (rent until that would have bought it). In conjunctions times matches: the
-# plain engine takes 0.1 to 0.3 microseconds for one, so below FEW of them less than 10 per match.
+# plain engine takes 0.1 to 0.3 microseconds for one, so below FEW of them less than 10 per match,
+# which the fast one takes as well where events come one by one (measured: alike at 20).
 FEW = 32
 WORN = 100_000  # 30 ms, for some 7 MB and 10 ms
-WORN_COLD = 5_000_000  # 1.4 s: what starting it takes when it comes from disk
+WORN_COLD = 500_000  # 0.1 s: what starting it takes when it comes from disk
 # Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
 # takes tens of milliseconds per match. Wild guess.
 WAIT_FOR_IT = 20_000
@@ -58,15 +59,16 @@ class _Kernels:
 
 
 def warm() -> None:
-    """Make the fast engine ready: seconds the first time on a machine, less from then on.
+    """Make the fast engine ready: seconds if `warm_is_slow`, else a tenth of one.
 
     Blocks until it is. It may be called in a thread while indexes are in use in another one.
     """
     _Kernels.begun = True
     if not _Kernels.warm:
-        from matching.engine.warming import warm_up
+        from matching.engine.batch import Batches
+        from matching.engine.engine import Engine
 
-        warm_up()
+        Batches(Engine(()))  # all is imported, and the kernels are there
         _Kernels.warm = True
 
 
@@ -76,6 +78,15 @@ def warm_wanted() -> bool:
     This package starts no threads: who has some looks here now and then, and calls it in one.
     """
     return _Kernels.wanted and not _Kernels.begun
+
+
+def warm_is_slow() -> bool:
+    """Whether `warm` will have to compile: nobody has on this machine, or it is not kept there."""
+    if _Kernels.warm:
+        return False
+    from matching.engine.kernels import are_kept
+
+    return not are_kept()
 
 
 def _is_warm(conjunctions: int) -> bool:

@@ -303,14 +303,15 @@ class NodeProcess:
     async def _warm_matching(self) -> None:
         """Make the fast matching engine ready, once some index has become large.
 
-        Compiling takes half a minute, holds up this process's other threads and leaves 90 MB
-        behind; a process of its own does it and keeps the result on disk, from where a thread here
-        reads it.
+        Compiling, once per machine and version, takes seconds, holds up this process's other
+        threads and leaves 200 MB behind; a process of its own does it and keeps the result on
+        disk, from where a thread here loads it.
         """
         while not matching.warm_wanted():
             await trio.sleep(WARM_LOOK)
         begun = trio.current_time()
-        await compile_apart()
+        if await trio.to_thread.run_sync(matching.warm_is_slow):
+            await compile_apart()
         await trio.to_thread.run_sync(matching.warm, abandon_on_cancel=True)
         lay_aside()
         self.log.info("matching_warm", seconds=round(trio.current_time() - begun, 1))

@@ -21,18 +21,21 @@ import numpy.typing as npt
 from matching.engine.codes import FALSE, HIGHEST
 from matching.engine.columns import Columns
 from matching.engine.engine import Engine
+from matching.engine.kernels import kernels
 from matching.engine.layout import (
     COLUMNS,
     E_SLOTS,
     E_VALUES,
-    H_ASK_COUNT,
-    H_EVENT,
-    H_FOUND,
-    H_FOUND_COUNT,
+    EVENT,
+    G_GROUPS,
+    G_LABELS,
+    G_MARKS,
+    G_POSITIONS,
+    G_UNSURE,
+    G_UNSURE_COUNT,
+    GROUPING,
     aligned,
 )
-from matching.engine.lines import kernel, read32, read64, write32, write64
-from matching.engine.search import search
 from matching.values import Attributes
 
 EVENTS = 64
@@ -46,59 +49,13 @@ FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
 CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
 """What `Columns.load` writes for FALSE and TRUE."""
 
-EVENT = E_VALUES + COLUMNS + 10
-"""Words of an event. Not quite a page, or all events would fall into one set of the first cache."""
-
-(
-    G_GROUPS,  # address: the group of each label, int32[labels]
-    G_MARKS,  # address: of each group, the number of the last event that it was found for
-    G_EVENTS,  # events so far
-    G_POSITIONS,  # address: of each pair, the event's place in the batch; uint32[…]
-    G_NUMBERS,  # address: and the group
-    G_LABELS,  # address: and the label
-    G_UNSURE,  # address: places of events that Python has to look at; uint32[EVENTS]
-    G_UNSURE_COUNT,
-    GROUPING,
-) = range(9)
-
-
-@kernel
-def search_groups(h: int, events: int, count: int, g: int) -> int:
-    """Find the groups of so many events that are written down at an address: how many pairs."""
-    cell = read64(h + H_EVENT * 8)
-    own = read64(cell)
-    groups, marks = read64(g + G_GROUPS * 8), read64(g + G_MARKS * 8)
-    positions, numbers = read64(g + G_POSITIONS * 8), read64(g + G_NUMBERS * 8)
-    labels, found = read64(g + G_LABELS * 8), read64(h + H_FOUND * 8)
-    pairs, unsure, event = 0, 0, read64(g + G_EVENTS * 8)
-    for position in range(count):
-        write64(cell, events + position * EVENT * 8)
-        search(h)
-        event += 1
-        if read64(h + H_ASK_COUNT * 8):
-            write32(read64(g + G_UNSURE * 8) + unsure * 4, position)
-            unsure += 1
-            continue
-        for number in range(read64(h + H_FOUND_COUNT * 8)):
-            label = read32(found + number * 4)
-            group = read32(groups + label * 4)
-            # Written always, kept if it is new: no branch to mispredict.
-            write32(positions + pairs * 4, position)
-            write32(numbers + pairs * 4, group)
-            write32(labels + pairs * 4, label)
-            pairs += read64(marks + group * 8) != event
-            write64(marks + group * 8, event)
-    write64(cell, own)
-    write64(g + G_EVENTS * 8, event)
-    write64(g + G_UNSURE_COUNT * 8, unsure)
-    return pairs
-
 
 class Batches:
     """Finds groups by label for events of one engine. A group is a small integer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._search = kernels().search_groups
         self._events = _Events(engine.columns)
         self._groups = aligned(1024, np.int32)
         self._unsure = aligned(EVENTS, np.uint32)
@@ -143,7 +100,7 @@ class Batches:
             part = batch if len(batch) <= at_once else batch[start : start + at_once]
             self._events.load(part)
             values = self._events.address
-            count = search_groups(self._engine.address, values, len(part), self._header.ctypes.data)
+            count = self._search(self._engine.address, values, len(part), self._header.ctypes.data)
             found = [part[:count].tolist() for part in self._pairs]
             doubts = self._unsure[: self._header[G_UNSURE_COUNT]].tolist()
             if start:

@@ -6,9 +6,8 @@ ever clears bits, taking out changes nothing but the live bit. `tighten` sets wh
 
 from __future__ import annotations
 
-from typing import Any
-
 from matching.engine.layout import (
+    ABSENT,
     ALWAYS,
     BLOCK,
     BLOCKS,
@@ -56,7 +55,16 @@ from matching.engine.layout import (
     T_USED,
     TABLE,
 )
-from matching.engine.lines import kernel, lowest_bit, read32, read64, write16, write32, write64
+from matching.engine.lines import (
+    kernel,
+    lowest_bit,
+    read32,
+    read64,
+    write8,
+    write16,
+    write32,
+    write64,
+)
 from matching.engine.search import TURN, fine, record_bytes, row_of
 
 ALL = -1  # a word of ones
@@ -301,8 +309,8 @@ def remove(h: int, place: int) -> None:
 
 
 @kernel
-def move(h: int, block: int, fresh: int, who: Any) -> None:
-    """Move some of a block (their numbers in it) to the beginning of a fresh one.
+def move(h: int, block: int, fresh: int, who: int, count: int) -> None:
+    """Move some of a block (their numbers in it, int64[count]) to the beginning of a fresh one.
 
     The summaries of both blocks are wrong then, until they are tightened.
     """
@@ -313,12 +321,12 @@ def move(h: int, block: int, fresh: int, who: Any) -> None:
     # Row by row, so that each line is fetched once.
     for row in range(read64(h + H_INDEXED * 8) * ROWS):
         source, target = from_line + row * ROW, to_line + row * ROW
-        for number in range(len(who)):
-            at = who[number]
+        for number in range(count):
+            at = read64(who + number * 8)
             fails = (read64(source + (at >> 6) * 8) >> (at & 63)) & 1
             _set(target + (number >> 6) * 8, number & 63, fails)
-    for number in range(len(who)):
-        _move_record(h, block * BLOCK + who[number], fresh * BLOCK + number)
+    for number in range(count):
+        _move_record(h, block * BLOCK + read64(who + number * 8), fresh * BLOCK + number)
 
 
 @kernel
@@ -346,14 +354,17 @@ def _move_record(h: int, source: int, target: int) -> None:
 
 
 @kernel
-def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
-    """The first and last row in each column of who is at some places, as their records say."""
+def extents_of(h: int, places: int, count: int, low: int, high: int) -> None:
+    """The first and last row in each column (ABSENT: none) of who is at some places (int64[count]),
+    as their records say; uint8[count, indexed]."""
     stride, bounds = read64(h + H_STRIDE * 8), read64(h + H_BOUNDS * 8)
     indexed = read64(h + H_INDEXED * 8)
-    low[:] = NO_COLUMN
-    for number in range(len(places)):
-        table = read64(h + H_TABLE * 8) + (places[number] // SEGMENT) * TABLE * 8
-        at = places[number] % SEGMENT
+    for number in range(count * indexed):
+        write8(low + number, ABSENT)
+    for number in range(count):
+        place = read64(places + number * 8)
+        table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
+        at = place % SEGMENT
         size = record_bytes(stride)
         columns = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
         exact = read64(table + T_EXACT * 8) + at * stride * 16
@@ -361,5 +372,6 @@ def extents_of(h: int, places: Any, low: Any, high: Any) -> None:
             column = (columns >> (8 * part)) & 255
             if column < indexed:
                 of_column = bounds + column * ROWS * 8
-                low[number, column] = row_of(of_column, read64(exact + part * 16))
-                high[number, column] = row_of(of_column, read64(exact + part * 16 + 8))
+                there = number * indexed + column
+                write8(low + there, row_of(of_column, read64(exact + part * 16)))
+                write8(high + there, row_of(of_column, read64(exact + part * 16 + 8)))

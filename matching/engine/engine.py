@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
-from matching.engine import edit, layout, search, tree
+from matching.engine import layout
 from matching.engine.columns import Columns, Job
+from matching.engine.kernels import kernels
 from matching.engine.layout import (
     BLOCK,
     COLUMNS,
@@ -41,6 +42,8 @@ class Engine:
     """
 
     def __init__(self, sample: Sequence[Conjunction]) -> None:
+        self._kernels = kernels()
+        self._search = self._kernels.search
         self._columns = Columns(sample)
         self._indexed, self._stride = self._columns.indexed, self._columns.stride
         self._checks: dict[int, Conjunction] = {}
@@ -128,7 +131,7 @@ class Engine:
     def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:
         """(the labels found, in no order; those of them that only Python could tell)."""
         self._columns.load(attributes)
-        asked, count = divmod(search.search(self._address), 2**32)
+        asked, count = divmod(self._search(self._address), 2**32)
         found = self._found[:count].copy()
         if not asked:
             return found, []
@@ -159,21 +162,21 @@ class Engine:
             self._point()
         self._job[: len(job)] = array("q", job)
         self._make_room(label)
-        place = edit.insert(self._address)
+        place = self._kernels.insert(self._address)
         while place < 0:
             self._relieve(-1 - place)
-            place = edit.insert(self._address)
+            place = self._kernels.insert(self._address)
         self._filled[place // BLOCK] += 1
         self._size += 1
         self._inserted += 1
         if self._inserted % TIGHTEN_EVERY == 0:
-            edit.tighten(self._address, place // 64, place // 64 + 1)
+            self._kernels.tighten(self._address, place // 64, place // 64 + 1)
 
     def remove(self, label: int) -> None:
         """Take a label out that is in."""
         place = int(self._where[label])
         self._where[label] = -1
-        edit.remove(self._address, place)
+        self._kernels.remove(self._address, place)
         self._checks.pop(label, None)
         for text in self._named.pop(label, ()):
             self._columns.strings.drop(text)
@@ -198,7 +201,7 @@ class Engine:
         if self._free:
             block = self._free.pop()
             self._owners[block] = 0
-            edit.tighten(self._address, block * 8, block * 8 + 8)
+            self._kernels.tighten(self._address, block * 8, block * 8 + 8)
             return block
         block = len(self._filled)
         self._filled.append(0)
@@ -247,11 +250,11 @@ class Engine:
             if self._nodes[node, layout.N_BLOCK] == block:
                 self._hand_over(node, block, fresh)
         who_moves = np.flatnonzero(np.isin(tenants, moving))
-        edit.move(self._address, block, fresh, who_moves)
+        self._kernels.move(self._address, block, fresh, who_moves.ctypes.data, len(who_moves))
         self._filled[fresh] = len(who_moves)
         self._filled[block] -= len(who_moves)
-        edit.tighten(self._address, fresh * 8, fresh * 8 + 8)
-        edit.tighten(self._address, block * 8, block * 8 + 8)
+        self._kernels.tighten(self._address, fresh * 8, fresh * 8 + 8)
+        self._kernels.tighten(self._address, block * 8, block * 8 + 8)
 
     def _hand_over(self, leaf: int, block: int, fresh: int) -> None:
         self._nodes[leaf, layout.N_BLOCK] = fresh
@@ -263,7 +266,9 @@ class Engine:
         places = block * BLOCK + np.arange(BLOCK)
         low = np.empty((BLOCK, self._indexed), np.uint8)
         high = np.empty((BLOCK, self._indexed), np.uint8)
-        edit.extents_of(self._address, places, low, high)
+        self._kernels.extents_of(
+            self._address, places.ctypes.data, BLOCK, low.ctypes.data, high.ctypes.data
+        )
         order, ends = self._grow(low, high, leaf)
         start = 0
         for number, (node, end) in enumerate(ends):
@@ -284,7 +289,10 @@ class Engine:
             self._point()
         order = np.arange(len(low), dtype=np.int64)
         ends = np.empty((len(low) + 4, 2), np.int64)
-        self._node_count = tree.grow(low, high, order, self._nodes, root, self._node_count, ends)
+        used, room = self._node_count, len(self._nodes)
+        scratch = aligned(layout.tree_scratch(len(low), room - used), np.int64)
+        arrays = [array.ctypes.data for array in (low, high, order, ends, scratch)]
+        self._node_count = self._kernels.grow(self._address, len(low), root, used, room, *arrays)
         return order, ends[: int(np.argmax(ends[:, 0] == -1))].tolist()
 
     def add_many(self, items: Iterable[Item]) -> None:
@@ -305,10 +313,17 @@ class Engine:
         low = np.empty((count, self._indexed), np.uint8)
         high = np.empty((count, self._indexed), np.uint8)
         begins = np.frombuffer(starts, np.int64)
-        tree.extents(self._address, jobs.buffer_info()[0], begins, low, high)
+        self._kernels.extents(
+            self._address,
+            jobs.buffer_info()[0],
+            begins.ctypes.data,
+            count,
+            low.ctypes.data,
+            high.ctypes.data,
+        )
         order, ends = self._grow(low, high, 0)
         places, leaves = self._lay_out(ends, count)
-        edit.fill(
+        self._kernels.fill(
             self._address,
             jobs.buffer_info()[0],
             begins.ctypes.data,
@@ -320,7 +335,7 @@ class Engine:
         self._size = count
         for block, count in enumerate(np.bincount(places // BLOCK).tolist()):
             self._filled[block] = count
-        edit.tighten(self._address, 0, len(self._filled) * 8)
+        self._kernels.tighten(self._address, 0, len(self._filled) * 8)
 
     def _lay_out(
         self, ends: list[list[int]], count: int

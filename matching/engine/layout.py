@@ -110,6 +110,31 @@ EDGES = 1024
 # is alike; asking when the edge is written down is a third slower, since the rows of blocks are
 # asked for then.
 RECORDS_AHEAD = 64
+
+# Scratch for growing the tree, in words: of each column how many have it, the pivot of each key,
+# the hulls of both sides of each cut (how many, least first and largest last row), and histograms.
+ABSENT = 255  # instead of a row: the column is not used
+TREE_KEYS = 3
+TREE_PIVOTS = INDEXED
+TREE_HULLS = TREE_PIVOTS + INDEXED * TREE_KEYS
+TREE_HISTOGRAM = TREE_HULLS + INDEXED * TREE_KEYS * 2 * 3
+TREE_WORDS = TREE_HISTOGRAM + INDEXED * TREE_KEYS * 2 * ROWS
+
+# Many events in one call: where each begins, and what is found (see `batch`). An event has not
+# quite a page, or all would fall into one set of the first cache.
+EVENT = E_VALUES + COLUMNS + 10  # words
+(
+    G_GROUPS,  # address: the group of each label, int32[labels]
+    G_MARKS,  # address: of each group, the number of the last event that it was found for
+    G_EVENTS,  # events so far
+    G_POSITIONS,  # address: of each pair, the event's place in the batch; uint32[…]
+    G_NUMBERS,  # address: and the group
+    G_LABELS,  # address: and the label
+    G_UNSURE,  # address: places of events that Python has to look at; uint32[…]
+    G_UNSURE_COUNT,
+    GROUPING,
+) = range(9)
+
 HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
 
 
@@ -157,3 +182,8 @@ class Segment:
 def record_size(stride: int) -> int:
     """The bytes of a record: half a line or a whole one."""
     return LINE // 2 if stride <= NARROW else LINE
+
+
+def tree_scratch(count: int, room: int) -> int:
+    """The words that growing a tree over so many needs, with room for so many more nodes."""
+    return TREE_WORDS + 2 * count + 3 * (room + 1)

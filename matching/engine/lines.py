@@ -11,9 +11,7 @@ microsecond per call of a kernel, passing a dozen arrays costs more than a match
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
-from types import CodeType
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import numba
@@ -28,56 +26,18 @@ VECTOR = ir.VectorType(WORD, 8)
 BYTES = 64  # of a line
 LANES = 16  # 32-bit labels that are compressed at once: half a kilobit of them
 ADDRESS = types.int64
-
-
-class _Sources:
-    """A running checksum of all compiled code so far, and of the numbers it uses.
-
-    numba keeps a kernel on disk until *its* file changes; but it contains the instructions, the
-    constants and the other kernels that it was compiled with. All of these are made before it.
-    """
-
-    checksum = 0
-
-    @classmethod
-    def add(cls, function: Callable[..., Any]) -> None:
-        """Take a function into account."""
-        numbers = [
-            function.__globals__[name]
-            for name in function.__code__.co_names
-            if isinstance(function.__globals__.get(name), int)
-        ]
-        cls.checksum = zlib.crc32(repr(numbers).encode(), cls.checksum)
-        cls._add_code(function.__code__)
-
-    @classmethod
-    def _add_code(cls, code: CodeType) -> None:
-        cls.checksum = zlib.crc32(code.co_code + repr(code.co_names).encode(), cls.checksum)
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                cls._add_code(constant)
-            else:
-                cls.checksum = zlib.crc32(repr(constant).encode(), cls.checksum)
+# Divisions do not look for zero, and nothing is counted by references: so kernels raise nothing and
+# ask nothing of the interpreter or of numba, and can be kept without them (`compiling`).
+OPTIONS: Mapping[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def kernel(function: F) -> F:
-    """A function compiled at its first call, and kept on disk for the next process."""
-    _Sources.add(function)
-    try:
-        compiled: Any = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # nowhere to keep it
-        return cast(F, numba.njit(nogil=True)(function))
-    # No public way to say so; without it a kernel is kept too long, and only by who changes these
-    # files.
-    kept: Any = getattr(compiled._cache, "_cache_file", None)
-    if hasattr(kept, "_source_stamp"):
-        kept._source_stamp = (kept._source_stamp, _Sources.checksum)
-    return cast(F, compiled)
+    """A function of compiled code: an entry (`kernels`) or part of one."""
+    return cast(F, numba.njit(**OPTIONS)(function))
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """An instruction: called with its arguments but the first, in compiled code only."""
-    _Sources.add(function)
     return cast(Callable[..., Any], intrinsic(function))
 
 
@@ -341,3 +301,4 @@ def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], No
 read64, write64 = _access(ir.IntType(64))
 read32, write32 = _access(ir.IntType(32))
 _, write16 = _access(ir.IntType(16))
+read8, write8 = _access(ir.IntType(8))

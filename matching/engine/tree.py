@@ -12,13 +12,12 @@ are equi-depth). A large node is judged by a sample.
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from matching.engine.edit import spans
 from matching.engine.layout import (
+    ABSENT,
     H_INDEXED,
+    H_NODES,
     H_SPANS,
     INDEXED,
     N_BEYOND,
@@ -28,81 +27,115 @@ from matching.engine.layout import (
     N_PIVOT,
     N_UPTO,
     N_WITHOUT,
+    NODE,
     ROWS,
+    TREE_HISTOGRAM,
+    TREE_HULLS,
+    TREE_KEYS,
+    TREE_PIVOTS,
+    TREE_WORDS,
 )
-from matching.engine.lines import kernel, read64
+from matching.engine.lines import kernel, read8, read64, write8, write64
 
 # Subscriptions under which a node is not cut further; a word is 64. Measured at 300,000: with 96
 # three blocks in a hundred more, since leaves are not parted between blocks; with 24 it is alike.
 LEAF = 48
 # A large node's sample.
 SAMPLE = 4096
-ABSENT = 255
-KEYS = 3
+FIRST, LAST, MIDDLE = range(TREE_KEYS)
+H_COUNT, H_LEAST, H_MOST, HULL = range(4)  # of a hull
 
 
 @kernel
-def extents(h: int, jobs: Any, starts: Any, low: Any, high: Any) -> None:
-    """The first and last row of many jobs in each column (ABSENT: none); uint8[jobs, indexed]."""
-    out = read64(h + H_SPANS * 8)
-    for job in range(len(starts)):
-        spans(h, jobs + starts[job] * 8)
-        for column in range(read64(h + H_INDEXED * 8)):
-            first = read64(out + column * 8)
-            low[job, column] = ABSENT if first < 0 else first
-            high[job, column] = ABSENT if first < 0 else read64(out + (INDEXED + column) * 8)
-
-
-@kernel
-def _measure(first: Any, last: Any, key: int) -> Any:
-    return first if key == 0 else last if key == 1 else first + last
-
-
-@kernel
-def _pivots(low: Any, high: Any, part: Any, step: int, counts: Any, pivots: Any) -> None:
-    """Of each column and key: how many have the column in the sample, and the key's median."""
-    indexed = low.shape[1]
-    histogram = np.zeros((indexed, KEYS, 2 * ROWS), np.int64)
-    counts[:] = 0
-    for number in range(0, len(part), step):
-        which = part[number]
+def extents(h: int, jobs: int, starts: int, count: int, low: int, high: int) -> None:
+    """The first and last row of many jobs in each column (ABSENT: none); uint8[count, indexed]."""
+    out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
+    for number in range(count):
+        spans(h, jobs + read64(starts + number * 8) * 8)
         for column in range(indexed):
-            first, last = np.int64(low[which, column]), np.int64(high[which, column])
-            if first != ABSENT:
-                counts[column] += 1
-                histogram[column, 0, first] += 1
-                histogram[column, 1, last] += 1
-                histogram[column, 2, first + last] += 1
-    for column in range(indexed):
-        for key in range(KEYS):
-            below, value = 0, -1
-            while 2 * below < counts[column]:
-                value += 1
-                below += histogram[column, key, value]
-            # Where all of the upper half are at the median itself, the cut goes below it.
-            if below == counts[column]:
-                below -= histogram[column, key, value]
-                value -= 1
-            pivots[column, key] = value if below > 0 else -1
+            first = read64(out + column * 8)
+            last = read64(out + (INDEXED + column) * 8)
+            write8(low + number * indexed + column, ABSENT if first < 0 else first)
+            write8(high + number * indexed + column, ABSENT if first < 0 else last)
 
 
 @kernel
-def _hulls(low: Any, high: Any, part: Any, step: int, pivots: Any, hulls: Any) -> None:
+def _measure(first: int, last: int, key: int) -> int:
+    return first if key == FIRST else last if key == LAST else first + last
+
+
+@kernel
+def _add(address: int, number: int) -> None:
+    """Add to the word at an address."""
+    write64(address, read64(address) + number)
+
+
+@kernel
+def _hull(scratch: int, column: int, key: int, side: int) -> int:
+    """Where the hull of one side of a cut is."""
+    return scratch + (TREE_HULLS + ((column * TREE_KEYS + key) * 2 + side) * HULL) * 8
+
+
+@kernel
+def _pivots(
+    indexed: int, low: int, high: int, part: int, count: int, step: int, scratch: int
+) -> None:
+    """Of each column and key: how many have the column in the sample, and the key's median."""
+    histogram = scratch + TREE_HISTOGRAM * 8
+    for column in range(indexed):
+        write64(scratch + column * 8, 0)
+    for place in range(indexed * TREE_KEYS * 2 * ROWS):
+        write64(histogram + place * 8, 0)
+    for number in range(0, count, step):
+        which = read64(part + number * 8) * indexed
+        for column in range(indexed):
+            first, last = read8(low + which + column), read8(high + which + column)
+            if first != ABSENT:
+                _add(scratch + column * 8, 1)
+                for key in range(TREE_KEYS):
+                    place = (column * TREE_KEYS + key) * 2 * ROWS + _measure(first, last, key)
+                    _add(histogram + place * 8, 1)
+    for column in range(indexed):
+        with_it = read64(scratch + column * 8)
+        for key in range(TREE_KEYS):
+            of_key = histogram + (column * TREE_KEYS + key) * 2 * ROWS * 8
+            below, value = 0, -1
+            while 2 * below < with_it:
+                value += 1
+                below += read64(of_key + value * 8)
+            # Where all of the upper half are at the median itself, the cut goes below it.
+            if below == with_it and value >= 0:
+                below -= read64(of_key + value * 8)
+                value -= 1
+            pivot = scratch + (TREE_PIVOTS + column * TREE_KEYS + key) * 8
+            write64(pivot, value if below > 0 else -1)
+
+
+@kernel
+def _hulls(
+    indexed: int, low: int, high: int, part: int, count: int, step: int, scratch: int
+) -> None:
     """Of each column, key and side: how many, the least first and the largest last row."""
-    hulls[:, :, :, 0] = 0
-    hulls[:, :, :, 1] = ROWS
-    hulls[:, :, :, 2] = -1
-    for number in range(0, len(part), step):
-        which = part[number]
-        for column in range(low.shape[1]):
-            first, last = np.int64(low[which, column]), np.int64(high[which, column])
+    for column in range(indexed):
+        for key in range(TREE_KEYS):
+            for side in range(2):
+                hull = _hull(scratch, column, key, side)
+                write64(hull + H_COUNT * 8, 0)
+                write64(hull + H_LEAST * 8, ROWS)
+                write64(hull + H_MOST * 8, -1)
+    for number in range(0, count, step):
+        which = read64(part + number * 8) * indexed
+        for column in range(indexed):
+            first, last = read8(low + which + column), read8(high + which + column)
             if first == ABSENT:
                 continue
-            for key in range(KEYS):
-                side = 0 if _measure(first, last, key) <= pivots[column, key] else 1
-                hulls[column, key, side, 0] += 1
-                hulls[column, key, side, 1] = min(hulls[column, key, side, 1], first)
-                hulls[column, key, side, 2] = max(hulls[column, key, side, 2], last)
+            for key in range(TREE_KEYS):
+                pivot = read64(scratch + (TREE_PIVOTS + column * TREE_KEYS + key) * 8)
+                side = 0 if _measure(first, last, key) <= pivot else 1
+                hull = _hull(scratch, column, key, side)
+                _add(hull + H_COUNT * 8, 1)
+                write64(hull + H_LEAST * 8, min(read64(hull + H_LEAST * 8), first))
+                write64(hull + H_MOST * 8, max(read64(hull + H_MOST * 8), last))
 
 
 @kernel
@@ -111,91 +144,129 @@ def _entropy(count: int, total: int) -> float:
 
 
 @kernel
-def _best(low: Any, high: Any, part: Any) -> tuple[int, int, int]:
-    """The best cut of a node: (column, key, pivot); column -1 if there is none."""
-    indexed = low.shape[1]
-    step = max(1, len(part) // SAMPLE)
-    total = (len(part) + step - 1) // step
-    counts = np.zeros(indexed, np.int64)
-    pivots = np.zeros((indexed, KEYS), np.int64)
-    hulls = np.zeros((indexed, KEYS, 2, 3), np.int64)
-    _pivots(low, high, part, step, counts, pivots)
-    _hulls(low, high, part, step, pivots, hulls)
-    best, column_, key_, pivot_ = 0.0, -1, 0, 0
+def _score(scratch: int, column: int, key: int, total: int) -> float:
+    """What a cut gains per bit of entropy; 0 if it cuts nothing."""
+    with_it = read64(scratch + column * 8)
+    pivot = read64(scratch + (TREE_PIVOTS + column * TREE_KEYS + key) * 8)
+    if with_it == 0 or (pivot < 0 and with_it == total):
+        return 0.0
+    gain, spent = 0.0, _entropy(total - with_it, total)
+    least, most = ROWS, -1
+    for side in range(2):
+        hull = _hull(scratch, column, key, side)
+        count = read64(hull + H_COUNT * 8)
+        first, last = read64(hull + H_LEAST * 8), read64(hull + H_MOST * 8)
+        if count:
+            gain += count * (1.0 - (last - first + 1) / (ROWS - 2))
+            spent += _entropy(count, total)
+            least, most = min(least, first), max(most, last)
+    if with_it == total:  # only what lies in the hull of all is not skipped as it is
+        whole = (most - least + 1) / (ROWS - 2)
+        gain = (gain - total * (1.0 - whole)) / whole
+    # Cutting without a gain still serves to make room.
+    return (gain / spent if spent > 0 else 0.0) + 1e-9 * spent
+
+
+@kernel
+def _best(indexed: int, low: int, high: int, part: int, count: int, scratch: int) -> int:
+    """The best cut of a node: column * TREE_KEYS + key, whose pivot is there; -1 if none."""
+    step = max(1, count // SAMPLE)
+    total = (count + step - 1) // step
+    _pivots(indexed, low, high, part, count, step, scratch)
+    _hulls(indexed, low, high, part, count, step, scratch)
+    best, cut = 0.0, -1
     for column in range(indexed):
-        for key in range(KEYS):
-            pivot = pivots[column, key]
-            with_it = counts[column]
-            if with_it == 0 or (pivot < 0 and with_it == total):
-                continue
-            gain, spent = 0.0, _entropy(total - with_it, total)
-            least, most = ROWS, -1
-            for side in range(2):
-                count, first, last = hulls[column, key, side]
-                if count:
-                    gain += count * (1.0 - (last - first + 1) / (ROWS - 2))
-                    spent += _entropy(count, total)
-                    least, most = min(least, first), max(most, last)
-            if with_it == total:  # only what lies in the hull of all is not skipped as it is
-                hull = (most - least + 1) / (ROWS - 2)
-                gain = (gain - total * (1.0 - hull)) / hull
-            score = gain / spent if spent > 0 else 0.0
-            # Cutting without a gain still serves to make room.
-            score += 1e-9 * spent
+        for key in range(TREE_KEYS):
+            score = _score(scratch, column, key, total)
             if score > best:
-                best, column_, key_, pivot_ = score, column, key, pivot
-    return column_, key_, pivot_
+                best, cut = score, column * TREE_KEYS + key
+    return cut
 
 
 @kernel
-def _cut(low: Any, high: Any, part: Any, column: int, key: int, pivot: int) -> tuple[int, int]:
-    """Sort a node's subscriptions into its three parts; the ends of the first two."""
-    copy = part.copy()
-    ends = np.zeros(4, np.int64)
-    sides = np.empty(len(part), np.int8)
-    for number in range(len(part)):
-        first, last = np.int64(low[copy[number], column]), np.int64(high[copy[number], column])
+def _part(
+    indexed: int, low: int, high: int, part: int, count: int, cut: int, pivot: int, spare: int
+) -> int:
+    """Sort a node's subscriptions into its three parts; how many are in the first, and 2**32 for
+    each in the second. `spare`: room for as many words, twice."""
+    column, key = cut // TREE_KEYS, cut % TREE_KEYS
+    sides = spare + count * 8
+    without, upto = 0, 0
+    for number in range(count):
+        which = read64(part + number * 8)
+        first = read8(low + which * indexed + column)
+        last = read8(high + which * indexed + column)
         side = 0 if first == ABSENT else 1 if _measure(first, last, key) <= pivot else 2
-        sides[number] = side
-        ends[side + 1] += 1
-    ends[2] += ends[1]
-    one, two = ends[1], ends[2]
-    for number in range(len(part)):
-        side = sides[number]
-        part[ends[side]] = copy[number]
-        ends[side] += 1
-    return one, two
+        write64(spare + number * 8, which)
+        write64(sides + number * 8, side)
+        without += 1 if side == 0 else 0
+        upto += 1 if side == 1 else 0
+    one, two, three = part, part + without * 8, part + (without + upto) * 8
+    for number in range(count):
+        which, side = read64(spare + number * 8), read64(sides + number * 8)
+        if side == 0:
+            write64(one, which)
+            one += 8
+        elif side == 1:
+            write64(two, which)
+            two += 8
+        else:
+            write64(three, which)
+            three += 8
+    return without + (upto << 32)
 
 
 @kernel
-def grow(low: Any, high: Any, order: Any, nodes: Any, root: int, used: int, ends: Any) -> int:
+def _push(stack: int, node: int, start: int, end: int) -> int:
+    """Put a node and its part on the stack; its new top."""
+    write64(stack, node)
+    write64(stack + 8, start)
+    write64(stack + 16, end)
+    return stack + 24
+
+
+@kernel
+def grow(
+    h: int, count: int, root: int, used: int, room: int, low: int, high: int, order: int, ends: int,
+    scratch: int,
+) -> int:  # fmt: skip
     """Grow a tree under a root that is a leaf; the number of nodes in use then.
 
-    `order` (a permutation) is sorted so that each leaf's subscriptions are side by side; `ends`
-    gets, for each leaf in this order, (leaf, end of its part), and (-1, …) after the last. Stops
-    early when the nodes are used up.
+    `order` (a permutation, int64[count]) is sorted so that each leaf's subscriptions are side by
+    side; `ends` gets, for each leaf in this order, (leaf, end of its part), and (-1, …) after the
+    last. Stops early when `room` nodes are used up. `scratch` has `layout.tree_scratch` words.
     """
-    stack = [(root, 0, len(order))]
+    indexed, nodes = read64(h + H_INDEXED * 8), read64(h + H_NODES * 8)
+    spare = scratch + TREE_WORDS * 8
+    bottom = spare + 2 * count * 8
+    stack = _push(bottom, root, 0, count)
     leaves = 0
-    while len(stack):
-        node, start, end = stack.pop()
-        column, key, pivot = -1, 0, 0
-        if end - start > LEAF and used + 3 <= len(nodes):
-            column, key, pivot = _best(low, high, order[start:end])
-        nodes[node, N_COLUMN] = column
-        if column < 0:
-            nodes[node, N_BLOCK] = -1
-            ends[leaves, 0], ends[leaves, 1] = node, end
+    while stack > bottom:
+        stack -= 24
+        node, start, end = read64(stack), read64(stack + 8), read64(stack + 16)
+        part, size, cut = order + start * 8, end - start, -1
+        if size > LEAF and used + 3 <= room:
+            cut = _best(indexed, low, high, part, size, scratch)
+        at = nodes + node * NODE * 8
+        write64(at + N_COLUMN * 8, cut // TREE_KEYS)
+        if cut < 0:
+            write64(at + N_BLOCK * 8, -1)
+            write64(ends + leaves * 16, node)
+            write64(ends + leaves * 16 + 8, end)
             leaves += 1
             continue
-        one, two = _cut(low, high, order[start:end], column, key, pivot)
-        nodes[node, N_KEY], nodes[node, N_PIVOT] = key, pivot
-        nodes[node, N_WITHOUT] = used
-        nodes[node, N_UPTO] = used + 1
-        nodes[node, N_BEYOND] = used + 2
-        stack.append((used + 2, start + two, end))
-        stack.append((used + 1, start + one, start + two))
-        stack.append((used, start, start + one))
+        pivot = read64(scratch + (TREE_PIVOTS + cut) * 8)
+        sizes = _part(indexed, low, high, part, size, cut, pivot, spare)
+        one = start + (sizes & 0xFFFF_FFFF)
+        two = one + (sizes >> 32)
+        write64(at + N_KEY * 8, cut % TREE_KEYS)
+        write64(at + N_PIVOT * 8, pivot)
+        write64(at + N_WITHOUT * 8, used)
+        write64(at + N_UPTO * 8, used + 1)
+        write64(at + N_BEYOND * 8, used + 2)
+        stack = _push(stack, used + 2, two, end)
+        stack = _push(stack, used + 1, one, two)
+        stack = _push(stack, used, start, one)
         used += 3
-    ends[leaves, 0] = -1
+    write64(ends + leaves * 16, -1)
     return used

@@ -18,13 +18,15 @@ from wire.process import NodeProcess, compile_apart
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("is_kept", [False, True])
 async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock, is_kept: bool
 ) -> None:
     wanted: list[bool] = []
     threads: list[int] = []
     monkeypatch.setattr(matching, "warm_wanted", lambda: bool(wanted))
     monkeypatch.setattr(matching, "warm", lambda: threads.append(threading.get_ident()))
+    monkeypatch.setattr(matching, "warm_is_slow", lambda: not is_kept)
     apart: list[str] = []
 
     async def compile_apart() -> None:
@@ -41,7 +43,7 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
         assert threads == []
         wanted.append(True)
     assert threads
-    assert apart == ["done"]
+    assert apart == ([] if is_kept else ["done"])
     assert threads != [threading.get_ident()]
     assert "matching_warm" in out.getvalue()
 

@@ -1,0 +1,57 @@
+"""The kernel that finds, for many events in one call, whose the labels are that each matches.
+
+What is found are pairs of an event and a *group* of labels (see `batch`): each group once per
+event, with the label that was found first.
+"""
+
+from __future__ import annotations
+
+from matching.engine.layout import (
+    EVENT,
+    G_EVENTS,
+    G_GROUPS,
+    G_LABELS,
+    G_MARKS,
+    G_NUMBERS,
+    G_POSITIONS,
+    G_UNSURE,
+    G_UNSURE_COUNT,
+    H_ASK_COUNT,
+    H_EVENT,
+    H_FOUND,
+    H_FOUND_COUNT,
+)
+from matching.engine.lines import kernel, read32, read64, write32, write64
+from matching.engine.search import search
+
+
+@kernel
+def search_groups(h: int, events: int, count: int, g: int) -> int:
+    """Find the groups of so many events that are written down at an address: how many pairs."""
+    cell = read64(h + H_EVENT * 8)
+    own = read64(cell)
+    groups, marks = read64(g + G_GROUPS * 8), read64(g + G_MARKS * 8)
+    positions, numbers = read64(g + G_POSITIONS * 8), read64(g + G_NUMBERS * 8)
+    labels, found = read64(g + G_LABELS * 8), read64(h + H_FOUND * 8)
+    pairs, unsure, event = 0, 0, read64(g + G_EVENTS * 8)
+    for position in range(count):
+        write64(cell, events + position * EVENT * 8)
+        search(h)
+        event += 1
+        if read64(h + H_ASK_COUNT * 8):
+            write32(read64(g + G_UNSURE * 8) + unsure * 4, position)
+            unsure += 1
+            continue
+        for number in range(read64(h + H_FOUND_COUNT * 8)):
+            label = read32(found + number * 4)
+            group = read32(groups + label * 4)
+            # Written always, kept if it is new: no branch to mispredict.
+            write32(positions + pairs * 4, position)
+            write32(numbers + pairs * 4, group)
+            write32(labels + pairs * 4, label)
+            pairs += read64(marks + group * 8) != event
+            write64(marks + group * 8, event)
+    write64(cell, own)
+    write64(g + G_EVENTS * 8, event)
+    write64(g + G_UNSURE_COUNT * 8, unsure)
+    return pairs

@@ -1,0 +1,179 @@
+"""Compiled kernels: kept once, loaded without numba, never from a damaged or foreign file."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from matching import compile_selector
+from matching.engine import compiling, kept
+from matching.engine import engine as engine_module
+from matching.engine.engine import Engine
+from matching.engine.kernels import ENTRIES, at, kernels
+
+NAMES = tuple(ENTRIES)
+ENGINE = Path(kept.__file__).parent
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own, with copies of what is kept."""
+    kernels()
+    theirs, own = kept.folder(), tmp_path / "canopy"
+    assert theirs is not None
+    own.mkdir(mode=0o700)
+    for file in kept.find():
+        shutil.copy2(theirs / file, own)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return own
+
+
+def with_suffix(place: Path, suffix: str) -> Path:
+    return next(place.glob(f"*{suffix}"))
+
+
+def agrees_with_brute_force() -> bool:
+    """An engine that grows, overflows and shrinks."""
+    text = "x BETWEEN {} AND {} AND y >= {}"
+    made = [compile_selector(text.format(n % 97, n % 97 + 5, n % 7)) for n in range(1500)]
+    items = [(n, predicate.conjunctions[0]) for n, predicate in enumerate(made)]
+    engine = Engine([conjunction for _, conjunction in items])
+    engine.add_many(items[:700])
+    for label, conjunction in items[700:]:
+        engine.add(label, conjunction)
+    for label in range(0, 1500, 3):
+        engine.remove(label)
+    for x in range(0, 100, 7):
+        event = {"x": x, "y": x % 9}
+        expected = [n for n, predicate in enumerate(made) if n % 3 and predicate.matches(event)]
+        if sorted(engine.match(event)[0].tolist()) != expected:
+            return False
+    return True
+
+
+def test_a_process_loads_them_without_numba(place: Path) -> None:
+    if not list(place.glob("*.so")):
+        pytest.skip("there was no linker")
+    with_suffix(place, ".o").unlink()
+    code = """if True:
+        import sys
+        from matching import Index, attr, warm, warm_is_slow
+        assert not warm_is_slow()
+        warm()
+        index = Index(change_over=1)
+        index.add_many((n, attr("x") >= n) for n in range(600))
+        assert index.match({"x": 2}) == [0, 1, 2] and index.fast
+        assert not {"numba", "llvmlite"} & set(sys.modules)
+    """
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_without_a_linker_the_object_file_is_loaded(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = with_suffix(place, ".o").read_bytes()
+    shutil.rmtree(place)
+    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    monkeypatch.setenv("PATH", "")
+    addresses = compiling.make()
+    assert [Path(name).suffix for name in kept.find()] == [".o"]
+    monkeypatch.setattr(engine_module, "kernels", lambda: at(addresses))
+    assert agrees_with_brute_force()
+
+
+def test_what_cannot_be_kept_works_all_the_same(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = with_suffix(place, ".o").read_bytes()
+    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(with_suffix(place, ".o")))
+    addresses = compiling.make()
+    assert kept.find() == []
+    monkeypatch.setattr(engine_module, "kernels", lambda: at(addresses))
+    assert agrees_with_brute_force()
+
+
+def test_a_damaged_file_is_taken_away_and_the_next_one_loaded(place: Path) -> None:
+    for path in map(place.joinpath, kept.find()):
+        assert kept.load(NAMES)
+        data = path.read_bytes()
+        path.unlink()  # what is loaded must not be written to
+        path.write_bytes(data[:-100])
+    assert kept.load(NAMES) is None
+    assert kept.find() == []
+
+
+def test_a_file_without_all_entries_is_taken_away(place: Path) -> None:
+    assert kept.load((*NAMES, "another")) is None
+    assert kept.find() == []
+
+
+def test_what_others_may_write_to_is_not_trusted(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.chmod(0o777)
+    assert kept.load(NAMES) is None
+    place.chmod(0o700)
+    assert kept.load(NAMES)
+    with monkeypatch.context() as another:
+        another.setattr(os, "getuid", lambda: os.geteuid() + 1)
+        assert kept.load(NAMES) is None
+    for path in map(place.joinpath, kept.find()):
+        path.chmod(0o620)
+    assert kept.load(NAMES) is None
+
+
+def test_a_link_is_not_followed(place: Path) -> None:
+    for name in kept.find():
+        elsewhere = place / name.replace("kernels", "elsewhere")
+        (place / name).rename(elsewhere)
+        (place / name).symlink_to(elsewhere)
+    assert kept.load(NAMES) is None
+
+
+def test_only_one_compiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = with_suffix(place, ".o").read_bytes()
+    shutil.rmtree(place)
+    compiled, found = [], []
+    both = threading.Barrier(2, timeout=60)
+
+    def object_file() -> bytes:
+        compiled.append(1)
+        return code
+
+    def make() -> None:
+        both.wait()
+        found.append(compiling.make())
+
+    monkeypatch.setattr(compiling, "object_file", object_file)
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2
+    assert compiled == [1]
+
+
+def test_old_files_go(place: Path) -> None:
+    for number in range(kept.AT_MOST + 3):
+        kept.keep(b"%d" % number, ".so")
+    assert len(list(place.glob("kernels-*"))) == kept.AT_MOST
+
+
+def test_all_that_the_code_is_made_from_is_in_the_key() -> None:
+    for source in kept.SOURCES:
+        tree = ast.parse((ENGINE / f"{source}.py").read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("matching"):
+                package, _, module = (node.module or "").rpartition(".")
+                names = [n.name for n in node.names] if package == "matching" else [module]
+                assert set(names) <= {*kept.SOURCES, "kept"}, f"{source} imports {names}"
