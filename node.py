@@ -12,14 +12,14 @@ Run as a script this file is `canopy node`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring import Ring
-from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
+from overlay.client import Command, Done, Drain, Event, Failed, GetPeers, GetStatus, Reply
 from overlay.incidents import Watcher
 from overlay.links.events import Codec, Connection, LinkDown, SeedFailed, SeedReached
 from overlay.links.events import Transport as LinkTransport
@@ -62,6 +62,9 @@ class Driver(LinkTransport, Protocol):
 
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, or tell it news."""
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather: to each the events at its places, as `Gathered`."""
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a trace record; the wall clock is the driver's."""
@@ -211,6 +214,10 @@ class Node:
     def reply(self, client: int, reply: Reply) -> None:
         """To a client."""
         self.driver.reply(client, reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """To clients that gather."""
+        self.driver.share(events, places)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """To the state file."""

@@ -14,13 +14,13 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 import matching
 from node import Node
-from overlay.client import Command, Draft, Gather, Publish, Reply, Subscribe, Subscribed
+from overlay.client import Command, Draft, Event, Gather, Publish, Reply, Subscribe, Subscribed
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
 from overlay.settings import Settings
@@ -71,7 +71,9 @@ class Surroundings:
         self.now = 100.0
         self.answers: list[Reply] = []
         self.to_clients: Callable[[int, Reply], None] = lambda _, reply: self.answers.append(reply)
-        self.replies: Any = None  # the control server sets these two
+        self.to_gatherers: Callable[..., None] = lambda events, places: None
+        self.replies: Any = None  # the control server sets these three
+        self.shares: Any = None
         self.after_turn: list[Callable[[], None]] = []
 
     def clock(self) -> float:
@@ -79,6 +81,9 @@ class Surroundings:
 
     def reply(self, client: int, reply: Reply) -> None:
         self.to_clients(client, reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        self.to_gatherers(events, places)
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None: ...
 
@@ -125,7 +130,7 @@ class Bench:
         self.sent = 0
         self.server = control.ControlServer(self.world, self, self)  # type: ignore[arg-type]
         self.server._clients = {n: self.client(n) for n in range(1, PUBLISHER + 1)}
-        self.world.to_clients = self.server.reply
+        self.world.to_clients, self.world.to_gatherers = self.server.reply, self.server.share
 
     def client(self, number: int) -> control.Client:
         client = control.Client(number, Counters())
@@ -187,8 +192,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     stages, node = Stages(), bench.node
     stages.watch(node.publisher, "publish", "identity, plan, bookkeeping (publisher)")
     stages.watch(node.receiver, "_show", "duplicates, recheck, history (receiver)")
-    stages.watch(node.receiver.gathering, "find_many", "match (matching)")
+    stages.watch(node.receiver.gathering, "share", "match (matching)")
     stages.watch(bench.server, "reply", "encode for clients (control)")
+    stages.watch(bench.server, "share", "encode for clients (control)")
     stages.watch(bench.server, "flush", "frames for clients (control)")
     node._commands[Publish] = stages.timed(node._commands[Publish], "admission (clients)")
     owners = node.turns._owners
@@ -197,7 +203,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             owners[kind] = stages.timed(handler, "trees (visiting)")
         elif kind.__name__ == "Accepted":
             owners[kind] = stages.timed(handler, "accepted (publisher)")
-    bench.world.to_clients = bench.server.reply
+    bench.world.to_clients, bench.world.to_gatherers = bench.server.reply, bench.server.share
     whole = stages.timed(bench.run, "turns, timers")
     bench.sent = 0
     whole(frames, stages.timed(COMMAND_FRAMES.decode, "decode the command (framing)"))

@@ -4,6 +4,9 @@ A host sends an event once to a node, however many of its registrations match, a
 gathers wants an event once for all its subscriptions. With a thousand matches for ten groups, a
 list of keys per event is most of the work; here a kernel turns the labels that the index finds into
 groups, for many events in one call. Each group found comes with one key as a witness.
+
+`find_many` tells it pair by pair. `share` divides a batch among the groups, so that who hands the
+events on has nothing to do for each pair, and counts how often each key was the witness.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from matching.conjunction import Conjunction
 from matching.index import CHANGE_OVER, Index
@@ -19,11 +22,22 @@ from matching.predicate import Predicate
 from matching.values import Attributes
 
 if TYPE_CHECKING:
-    from matching.engine.batch import Batches
+    from matching.engine.batch import Batches, Pairs
     from matching.engine.engine import Engine
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
+
+
+class Shares(NamedTuple, Generic[Key, Group]):
+    """What each group gets of a batch of events."""
+
+    wanted: list[int]
+    """The places in the batch of the events that some group gets, in order."""
+    witnesses: list[Key]
+    """Of each of these events a key whose predicate is true."""
+    places: dict[Group, list[int]]
+    """By group: where its events are in `wanted`, in order."""
 
 
 class Groups(Generic[Key, Group]):
@@ -38,6 +52,7 @@ class Groups(Generic[Key, Group]):
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
         self._batches: Batches | None = None
+        self._hits: dict[Key, int] = {}  # that were not counted by label
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -71,6 +86,7 @@ class Groups(Generic[Key, Group]):
 
     def _leave(self, key: Key) -> None:
         group = self._group_of[key]
+        self._hits.pop(key, None)
         self._sizes[group] -= 1
         if not self._sizes[group]:
             del self._sizes[group]
@@ -89,22 +105,63 @@ class Groups(Generic[Key, Group]):
 
     def find_many(self, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
         """`find` for each of several events: (place in the batch, group, key), events in order."""
+        found = self._find_fast(batch)
+        return self._find_each(batch) if found is None else self._pairs(found, batch)
+
+    def share(self, batch: Sequence[Attributes]) -> Shares[Key, Group]:
+        """`find_many` by group. Each pair of an event and a group is a hit of its witness."""
+        found = self._find_fast(batch)
+        if found is None:
+            return self._share(self._find_each(batch))
+        if found.unsure or self.index.has_plain:
+            return self._share(self._pairs(found, batch))
+        assert self._batches is not None, "it has found this"
+        wanted, labels, places = self._batches.share(found)
+        by_group = {self._by_number[number]: mine for number, mine in places.items()}
+        return Shares(wanted, self.index.keys_of(labels), by_group)  # type: ignore[arg-type]
+
+    def hits(self, key: Key) -> int:
+        """How often a key was the witness of what was shared, since it was added; KeyError if it
+        is not there."""
+        by_label = 0 if self._batches is None else self._batches.hits(self.index.labels_of(key))
+        return self._hits.get(key, 0) + by_label
+
+    def _share(self, pairs: Iterable[tuple[int, Group, Key]]) -> Shares[Key, Group]:
+        """What was found pair by pair, by group."""
+        shares: Shares[Key, Group] = Shares([], [], {})
+        wanted, witnesses, places = shares
+        for position, group, key in pairs:
+            if not wanted or wanted[-1] != position:
+                wanted.append(position)
+                witnesses.append(key)
+            places.setdefault(group, []).append(len(wanted) - 1)
+            self._hits[key] = self._hits.get(key, 0) + 1
+        return shares
+
+    def _find_fast(self, batch: Sequence[Attributes]) -> Pairs | None:
+        """What the fast engine finds; None: there is none."""
         engine = self.index.fast
         if engine is None:
-            return [
-                (position, group, key)
-                for position, attributes in enumerate(batch)
-                for group, key in self._find_plainly(attributes).items()
-            ]
-        if not batch:
-            return []
+            return None
         batches = self._number_all(engine) if self._batches is None else self._batches
-        positions, numbers, labels, unsure = batches.find(batch)
-        group_of, keys = self._by_number, self.index.keys_of(labels)
-        found = list(zip(positions, [group_of[n] for n in numbers], keys, strict=True))
-        if unsure or self.index.has_plain:
-            self._complete(found, batch, unsure)  # type: ignore[arg-type]
-        return found  # type: ignore[return-value]
+        return batches.find(batch)
+
+    def _find_each(self, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
+        """What the plain engine finds."""
+        return [
+            (position, group, key)
+            for position, attributes in enumerate(batch)
+            for group, key in self._find_plainly(attributes).items()
+        ]
+
+    def _pairs(self, found: Pairs, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
+        """What the fast engine has found, pair by pair, and what it leaves to others."""
+        groups = map(self._by_number.__getitem__, found.groups.tolist())
+        keys = self.index.keys_of(found.labels.tolist())
+        pairs = list(zip(found.places.tolist(), groups, keys, strict=True))
+        if found.unsure or self.index.has_plain:
+            self._complete(pairs, batch, found.unsure)  # type: ignore[arg-type]
+        return pairs  # type: ignore[return-value]
 
     def _find_plainly(self, attributes: Attributes) -> dict[Group, Key]:
         found: dict[Group, Key] = {}

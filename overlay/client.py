@@ -8,6 +8,7 @@ it goes, `Node.client_gone(client)` ends its subscriptions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -191,6 +192,11 @@ class Gathered(Reply, frozen=True):
     each once."""
 
     events: tuple[Event, ...]
+
+    @staticmethod
+    def of(events: Sequence[Event], places: Sequence[int]) -> Gathered:
+        """Those at these places."""
+        return Gathered(0, tuple([events[place] for place in places]))
 
 
 class Status(Reply, frozen=True):

@@ -115,6 +115,10 @@ class Port(Protocol):
     def reply(self, client: int, reply: Any) -> None:
         """Answer a client of this node, or tell it news (overlay/client.py, Reply)."""
 
+    def share(self, events: Sequence[Any], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather, in one call for all: to each the events at its places, as
+        `Gathered`."""
+
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Keep `records` on disk, durable before anything of this turn leaves: frames, and replies
         to clients; `anew`: instead of all that is stored already. What was stored is handed to the

@@ -9,11 +9,11 @@ is found out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from overlay.client import Command, Reply
+from overlay.client import Command, Event, Gathered, Reply
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
@@ -361,6 +361,11 @@ class SimDriver:
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, at the end of the turn."""
         self._replies.append((client, reply))
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather, at the end of the turn."""
+        for client, where in places.items():
+            self.reply(client, Gathered.of(events, where))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """One trace record; what it tells of work is charged."""

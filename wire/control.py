@@ -6,9 +6,9 @@ connection is a client with a number; what it subscribed ends with it.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
   `PUBLISHES` of a client are unanswered (or `REQUESTS` of any kind), no more is read from it, so a
   program that publishes faster than the overlay takes is slowed down by its own socket.
-- **Deliveries** of one turn are encoded once each and sent together. A client that has asked with
-  `Gather` gets an event once, however many of its subscriptions it matches, and an event for
-  several such clients is encoded once.
+- **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
+  once, however many of its subscriptions it matches. Events for such clients come as a batch that
+  they share: each is encoded once, and a client gets its selection of the encoded ones.
 - **Slow clients.** What waits for a client is bounded. Replies always fit, for requests are
   bounded; deliveries beyond `QUEUE_LIMIT` are dropped, counted and traced, and the client is told
   how many (a `Failed` with request 0 and the code ``overflow``) as soon as it reads again.
@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -127,12 +129,10 @@ class ControlServer:
         self._encode = msgspec.msgpack.Encoder().encode
         self._counters = Counters()
         self._touched: dict[int, Client] = {}  # clients for whom something was queued in this turn
-        # Encoded in this turn, by the object's id; the object is kept, so the id stays its own.
-        self._events: dict[int, tuple[Event, bytes]] = {}
         # Without the empty array at their ends:
         self._delivered = self._encode(Delivered(NEWS, ()))[:-1]
         self._gathered = self._encode(Gathered(NEWS, ()))[:-1]
-        driver.replies = self.reply
+        driver.replies, driver.shares = self.reply, self.share
         driver.after_turn.append(self.flush)
 
     async def serve(
@@ -166,9 +166,6 @@ class ControlServer:
         if isinstance(reply, Delivered):
             self._deliver(found, reply.deliveries)
             return
-        if isinstance(reply, Gathered):
-            self._gather(found, reply.events)
-            return
         if isinstance(reply, Status):
             reply = self.fill_status(reply)
         try:
@@ -177,6 +174,26 @@ class ControlServer:
             frame = REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error)))
         self._put(found, frame)
         found.answered(reply.request)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Queue for each of several clients the events at its places."""
+        encoded = list(map(self._encode, events))
+        for number, where in places.items():
+            client = self._clients.get(number)
+            if client is None:
+                continue
+            self._touched[number] = client
+            is_all = len(where) == len(encoded)
+            mine = encoded if is_all else list(map(encoded.__getitem__, where))
+            size = sum(map(len, mine))
+            if client.waiting + size > QUEUE_LIMIT:
+                ends = list(accumulate(map(len, mine), initial=client.waiting))
+                kept = bisect_right(ends, QUEUE_LIMIT, 1) - 1
+                for place in where[kept:]:
+                    self._drop(client, events[place])
+                mine, size = mine[:kept], ends[kept] - client.waiting
+            client.gathered += mine
+            client.packing += size
 
     def flush(self) -> None:
         """The end of a turn: what was queued leaves, its deliveries together."""
@@ -190,7 +207,6 @@ class ControlServer:
             if client.dropped:
                 client.outlet.wake()  # the writer tells it
         self._touched.clear()
-        self._events.clear()
 
     def _put(self, client: Client, frame: bytes) -> None:
         client.outlet.put(frame)
@@ -209,21 +225,6 @@ class ControlServer:
             client.fresh.append(encoded)
             client.packing += len(encoded)
 
-    def _gather(self, client: Client, events: tuple[Event, ...]) -> None:
-        """An event for several clients is encoded once."""
-        self._touched[client.number] = client
-        encoded_events = self._events
-        for event in events:
-            if client.waiting > QUEUE_LIMIT:
-                self._drop(client, event)
-                continue
-            known = encoded_events.get(id(event))
-            if known is None:
-                known = encoded_events[id(event)] = (event, self._encode(event))
-            encoded = known[1]
-            client.gathered.append(encoded)
-            client.packing += len(encoded)
-
     def _drop(self, client: Client, event: Event) -> None:
         if not client.dropped:
             self._log.warning("slow_client", client=client.number, waiting=client.waiting)
@@ -233,13 +234,12 @@ class ControlServer:
 
     def _pack(self, client: Client, head: bytes, fresh: list[bytes]) -> None:
         """Put the news of this turn into as few frames as their sizes allow."""
-        start = size = 0
-        for end, encoded in enumerate(fresh, 1):
-            size += len(encoded)
-            if size >= PIECE or end == len(fresh):
-                body = array_header(end - start) + b"".join(fresh[start:end])
-                client.outlet.put(REPLY_FRAMES.wrap(head + body))
-                start, size = end, 0
+        start = 0
+        while start < len(fresh):
+            end = len(fresh) if client.packing <= PIECE else cut(fresh, start)
+            body = b"".join([head, array_header(end - start), *fresh[start:end]])
+            client.outlet.put(REPLY_FRAMES.wrap(body))
+            start = end
         fresh.clear()
 
     # From the clients.
@@ -318,6 +318,16 @@ class ControlServer:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()
+
+
+def cut(pieces: Sequence[bytes], start: int) -> int:
+    """Where a frame ends that begins with a certain piece."""
+    size = 0
+    for end in range(start, len(pieces)):
+        size += len(pieces[end])
+        if size >= PIECE:
+            return end + 1
+    return len(pieces)
 
 
 def stamp(publish: Publish, now: float) -> Publish:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import trio
 
-from overlay.client import Command, Reply
+from overlay.client import Command, Event, Reply
 from overlay.links.messages import Frame
 from overlay.machine import Named
 from traces.writer import TraceWriter
@@ -97,7 +97,8 @@ class NodeInputs(Protocol):
 class TrioDriver:
     """Implements `overlay.links.events.Transport` and `node.Driver`.
 
-    `replies` is called with (client, reply); `publish` with (name, addresses) for the directory.
+    `replies` is called with (client, reply); `shares` with events and, by client, the places of its
+    events; `publish` with (name, addresses) for the directory.
     Functions in `after_turn` are called at the end of each turn, in order.
     """
 
@@ -111,6 +112,8 @@ class TrioDriver:
     ) -> None:
         self.counters = Counters()
         self.replies: Callable[[int, Reply], None] = lambda client, reply: None
+        self.shares: Callable[[Sequence[Event], Mapping[int, Sequence[int]]], None]
+        self.shares = lambda events, places: None
         self.publish: Callable[[str, tuple[str, ...]], None] = lambda name, addresses: None
         self.after_turn: list[Callable[[], None]] = []
         self._log = log
@@ -156,6 +159,10 @@ class TrioDriver:
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, or tell it news."""
         self.replies(client, reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather: to each the events at its places."""
+        self.shares(events, places)
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write one trace record. `since` (the publisher's wall clock, seconds) becomes

@@ -4,7 +4,8 @@ Asking for one event costs Python more than the kernel: writing the event down, 
 list of labels, looking up whose each is. So here up to `EVENTS` events are written down together,
 attribute by attribute where they have the same ones, and one call finds for each of them the
 *groups* that its labels belong to (a table by label says it), each group once with the label that
-was found first. What comes back is three lists for the whole batch.
+was found first. What comes back is three columns for the whole batch; `share` turns them into a
+list of events for each group, and counts the labels, without a look at single pairs.
 
 An event with labels that only Python can tell is left out, and said to be *unsure*.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,21 @@ PAIRS = 16_384
 are more, a call takes fewer events. Wild guess."""
 
 FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
+NONE = [np.zeros(0, np.uint32)] * 3
 CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
 """What `Columns.load` writes for FALSE and TRUE."""
+
+
+class Pairs(NamedTuple):
+    """(event, group) for several events, in the order of the events; each pair once."""
+
+    places: npt.NDArray[np.uint32]
+    """Where the event is in the batch."""
+    groups: npt.NDArray[np.uint32]
+    labels: npt.NDArray[np.uint32]
+    """The first one of the group that was found for the event."""
+    unsure: list[int]
+    """The places of events that Python has to look at."""
 
 
 class Batches:
@@ -58,6 +72,7 @@ class Batches:
         self._search = kernels().search_groups
         self._events = _Events(engine.columns)
         self._groups = aligned(1024, np.int32)
+        self._hits = np.zeros(1024, np.int64)  # by label
         self._unsure = aligned(EVENTS, np.uint32)
         self._header = aligned(GROUPING, np.int64)
         self._address = self._header.ctypes.data
@@ -84,33 +99,51 @@ class Batches:
             wider = aligned(2 * label, np.int32)
             wider[: len(self._groups)] = self._groups
             self._groups = wider
+            self._hits = np.concatenate([self._hits, np.zeros(len(wider) - len(self._hits), int)])
             self._point()
         if group >= len(self._marks):
             self._make_room(2 * group)
         self._groups[label] = group
+        self._hits[label] = 0
 
-    def find(
-        self, batch: Sequence[Attributes]
-    ) -> tuple[list[int], list[int], list[int], list[int]]:
-        """(places of events in the batch, a group that was found for each, a label of it), as often
-        as there are such pairs, events in order; and the places of those that are unsure."""
-        positions, numbers, labels, unsure = list[int](), list[int](), list[int](), list[int]()
-        at_once = self._at_once
+    def find(self, batch: Sequence[Attributes]) -> Pairs:
+        """The groups that are found for each of several events."""
+        found, unsure, at_once = list[list[npt.NDArray[np.uint32]]](), list[int](), self._at_once
         for start in range(0, len(batch), at_once):
             part = batch if len(batch) <= at_once else batch[start : start + at_once]
             self._events.load(part)
             values = self._events.address
             count = self._search(self._engine.address, values, len(part), self._header.ctypes.data)
-            found = [part[:count].tolist() for part in self._pairs]
-            doubts = self._unsure[: self._header[G_UNSURE_COUNT]].tolist()
-            if start:
-                found[0] = [position + start for position in found[0]]
-                doubts = [position + start for position in doubts]
-            positions += found[0]
-            numbers += found[1]
-            labels += found[2]
-            unsure += doubts
-        return positions, numbers, labels, unsure
+            places, groups, labels = (part[:count] for part in self._pairs)
+            found.append([places + np.uint32(start), groups.copy(), labels.copy()])
+            unsure += (self._unsure[: self._header[G_UNSURE_COUNT]] + start).tolist()
+        if len(found) == 1:
+            places, groups, labels = found[0]
+        else:
+            places, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
+        return Pairs(places, groups, labels, unsure)
+
+    def share(self, found: Pairs) -> tuple[list[int], list[int], dict[int, list[int]]]:
+        """The events for which some group was found (places in the batch), a label of each, and by
+        group its events (places in that list). Each pair is a hit of its label."""
+        np.add.at(self._hits, found.labels, 1)
+        places = found.places
+        is_next = np.ones(len(places), bool)  # of another event than the pair before
+        np.not_equal(places[1:], places[:-1], out=is_next[1:])
+        among = is_next.cumsum() - 1
+        # Numbers of groups below 65,536 are sorted twice as fast as such.
+        narrow = np.uint16 if len(self._marks) <= 1 << 16 else np.uint32
+        ordered = among[found.groups.astype(narrow).argsort(kind="stable")].tolist()
+        shares, start = dict[int, list[int]](), 0
+        for group, count in enumerate(np.bincount(found.groups).tolist()):
+            if count:
+                shares[group] = ordered[start : start + count]
+                start += count
+        return places[is_next].tolist(), found.labels[is_next].tolist(), shares
+
+    def hits(self, labels: Sequence[int]) -> int:
+        """How often these labels were shared for, since they were noted."""
+        return int(sum(self._hits[label] for label in labels if label < len(self._hits)))
 
 
 class _Events:

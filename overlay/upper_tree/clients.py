@@ -17,7 +17,6 @@ from overlay.client import (
     Done,
     Failed,
     Gather,
-    Gathered,
     GetAttributes,
     GetSubscriptions,
     Publish,
@@ -60,7 +59,7 @@ class Subscription:
         self.gathers = gathers  # its client gets events once for all its subscriptions
         self.order = 0  # among all of this node, by age
         self.acknowledged = False
-        self.delivered = 0
+        self.delivered = 0  # where it does not gather
 
 
 class Clients(Machine):
@@ -207,10 +206,8 @@ class Clients(Machine):
                 by_client.setdefault(mine.client, []).append(delivery)
         for client, deliveries in by_client.items():
             self.port.reply(client, Delivered(0, tuple(deliveries)))
-        for client, (events, witnesses) in event.gathered.items():
-            for witness in witnesses:
-                self.subscriptions[witness].delivered += 1
-            self.port.reply(client, Gathered(0, tuple(events)))
+        if event.gathered:
+            self.port.share(event.events, event.gathered)
 
     # --- publications ---
 
@@ -278,11 +275,14 @@ class Clients(Machine):
         """All clients'."""
         infos = tuple(
             SubscriptionInfo(
-                s.id, s.name, s.predicate.text, s.acknowledged, s.delivered, s.pivots
+                s.id, s.name, s.predicate.text, s.acknowledged, self._delivered(s), s.pivots
             )
             for s in self.subscriptions.values()
         )  # fmt: skip
         self.port.reply(client, Subscriptions(command.request, infos))
+
+    def _delivered(self, mine: Subscription) -> int:
+        return self.receiver.put_down_to(mine.id) if mine.gathers else mine.delivered
 
 
 class Receipt:

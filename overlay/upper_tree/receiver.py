@@ -28,11 +28,12 @@ Identity = tuple[str, int, int]
 
 
 class Arrived(LocalEvent, frozen=True):
-    """Events for local subscriptions; for clients that gather, the events, each with one of the
-    subscriptions that it matches."""
+    """Events for local subscriptions, and for clients that gather."""
 
     deliveries: tuple[Delivery, ...]
-    gathered: Mapping[int, tuple[Sequence[Event], Sequence[str]]]
+    events: Sequence[Event]
+    gathered: Mapping[int, Sequence[int]]
+    """By client: the places of its events in `events`."""
 
 
 class Counted:
@@ -54,8 +55,9 @@ class Counted:
 class Way(Protocol):
     """How events came to a subscription."""
 
-    def of(self, subscription: str, event: Event) -> Arrival:
-        """The tree, the part of it, and the hops."""
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+        """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
+        registered in."""
 
 
 class Came:
@@ -64,7 +66,7 @@ class Came:
     def __init__(self, arrival: Arrival) -> None:
         self._arrival = arrival
 
-    def of(self, subscription: str, event: Event) -> Arrival:
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
         """The same for all."""
         return self._arrival
 
@@ -72,16 +74,14 @@ class Came:
 class WasHere:
     """Through trees on this very node: the subscription's own."""
 
-    def __init__(self, visited: Visited, me: NodeId, pivots: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, visited: Visited, me: NodeId) -> None:
         self._visited = visited
         self._me = me
-        self._pivots = pivots
         self._known: dict[tuple[str, Interval | None], Arrival] = {}
         self._only: dict[Sequence[str], Arrival] = {}  # by pivots, of which there is only one
 
-    def of(self, subscription: str, event: Event) -> Arrival:
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
         """The first of the trees it is registered in that the event can have come through."""
-        pivots = self._pivots.get(subscription, ())
         only = self._only.get(pivots)
         if only is not None:
             return only
@@ -105,22 +105,18 @@ class WasHere:
 class ShownTo:
     """Whom an event of a batch was shown to: looked up when somebody asks."""
 
-    def __init__(
-        self,
-        deliveries: Sequence[Delivery],
-        gathered: Mapping[int, tuple[Sequence[Event], Sequence[str]]],
-    ) -> None:
-        self._deliveries = deliveries
-        self._gathered = gathered
+    def __init__(self, arrived: Arrived) -> None:
+        self._arrived = arrived
 
     def __call__(self, event: Event) -> tuple[str | int, ...]:
         """Subscriptions, and clients that gather."""
+        arrived = self._arrived
         clients = [
             client
-            for client, (events, _) in self._gathered.items()
-            if any(each is event for each in events)
+            for client, places in arrived.gathered.items()
+            if any(arrived.events[place] is event for place in places)
         ]
-        return (*clients, *[d.subscription for d in self._deliveries if d.event is event])
+        return (*clients, *[d.subscription for d in arrived.deliveries if d.event is event])
 
 
 class Receiver(Machine):
@@ -174,6 +170,11 @@ class Receiver(Machine):
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
 
+    def put_down_to(self, subscription: str) -> int:
+        """The events that its client has gathered and that are put down to this subscription of it:
+        each is to one that it matches."""
+        return self.gathering.hits(subscription)
+
     # --- events ---
 
     def on_deliver(self, sender: Peer, message: Deliver) -> None:
@@ -209,9 +210,11 @@ class Receiver(Machine):
         while len(self.seen) > self.settings.dedupe:
             self.seen.popitem(last=False)
         way = Came(Arrival(message.attribute, message.interval, message.hop, sender.id))
-        if unwanted := self._show(fresh, way):
-            self.port.count("recheck_failed", len(unwanted))
-            for event in self.port.sampled(unwanted):
+        wanted = self._show(fresh, way)
+        if len(wanted) < len(fresh):
+            self.port.count("recheck_failed", len(fresh) - len(wanted))
+            shown = {id(event) for event in wanted}
+            for event in self.port.sampled([event for event in fresh if id(event) not in shown]):
                 self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def on_visited(self, event: Visited) -> None:
@@ -223,64 +226,44 @@ class Receiver(Machine):
             for one in event.events
             if (one.publisher, one.incarnation, one.sequence) not in seen
         ]
-        way = WasHere(event, self.port.me.id, self.pivots)
-        unwanted = {id(one) for one in self._show(fresh, way)}
-        for one in fresh:
-            if id(one) not in unwanted:
-                seen[one.publisher, one.incarnation, one.sequence] = None
+        for one in self._show(fresh, WasHere(event, self.port.me.id)):
+            seen[one.publisher, one.incarnation, one.sequence] = None
         while len(seen) > self.settings.dedupe:
             seen.popitem(last=False)
 
-    def _show(self, events: Sequence[Event], way: Way) -> list[Event]:
-        """Check the whole predicates of our subscriptions, and hand over; those that none wants."""
-        witnesses: list[str | None] = [None] * len(
-            events
-        )  # of each, a subscription that it matches
-        gathered = self._gather(events, witnesses)
+    def _show(self, events: Sequence[Event], way: Way) -> Sequence[Event]:
+        """Check the whole predicates of our subscriptions, and hand over; those that some wants."""
+        shares = self.gathering.share([event.attributes for event in events])
+        witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
         deliveries = self._deliver(events, witnesses, way) if len(self.index) else []
-        pairs = zip(events, witnesses, strict=True)
-        wanted = [(event, witness) for event, witness in pairs if witness is not None]
-        if not wanted:
-            return list(events)
-        shown = len(deliveries) + sum(len(some) for some, _ in gathered.values())
-        self.port.count("delivered", shown)
-        arrivals = [way.of(witness, event) for event, witness in wanted]
-        to = ShownTo(deliveries, gathered)
-        self.history.shown([event for event, _ in wanted], Shown(arrivals, to, self.latest))
+        if not witnesses:
+            return ()
+        gathered = wanted = [events[place] for place in shares.wanted]
+        if len(witnesses) > len(gathered):
+            witnesses = dict(sorted(witnesses.items()))
+            wanted = [events[place] for place in witnesses]
+        self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
+        arrived = Arrived(tuple(deliveries), gathered, shares.places)
+        pivots = map(self.pivots.__getitem__, witnesses.values())
+        arrivals = list(map(way.of, pivots, wanted))
+        self.history.shown(wanted, Shown(arrivals, ShownTo(arrived), self.latest))
         for event in self.port.sampled(events):
             self._trace(event, way)
-        self.port.emit(Arrived(tuple(deliveries), gathered))
-        if len(wanted) == len(events):
-            return []
-        return [e for e, witness in zip(events, witnesses, strict=True) if witness is None]
-
-    def _gather(
-        self, events: Sequence[Event], witnesses: list[str | None]
-    ) -> dict[int, tuple[list[Event], list[str]]]:
-        """Who gathers what."""
-        gathered: dict[int, tuple[list[Event], list[str]]] = {}
-        if len(self.gathering):
-            found = self.gathering.find_many([event.attributes for event in events])
-            for position, client, witness in found:
-                mine = gathered.get(client)
-                if mine is None:
-                    mine = gathered[client] = ([], [])
-                mine[0].append(events[position])
-                mine[1].append(witness)
-                witnesses[position] = witness
-        return gathered
+        self.port.emit(arrived)
+        return wanted
 
     def _deliver(
-        self, events: Sequence[Event], witnesses: list[str | None], way: Way
+        self, events: Sequence[Event], witnesses: dict[int, str], way: Way
     ) -> list[Delivery]:
-        """Each event for each of the other subscriptions that it matches."""
+        """Each event for each of the other subscriptions that it matches. Notes a witness for
+        events that have none yet."""
         deliveries: list[Delivery] = []
         for position, event in enumerate(events):
             keys = self.index.match(event.attributes)
             if keys:
-                witnesses[position] = keys[0]
+                witnesses.setdefault(position, keys[0])
             for key in keys:
-                arrival = way.of(key, event)
+                arrival = way.of(self.pivots[key], event)
                 lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
                 deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
         return deliveries
@@ -288,7 +271,7 @@ class Receiver(Machine):
     def _trace(self, event: Event, way: Way) -> None:
         """One record for each subscription that the event is shown to."""
         for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
-            arrival = way.of(key, event)
+            arrival = way.of(self.pivots[key], event)
             self.port.trace(
                 "deliver",
                 event=event.identity,

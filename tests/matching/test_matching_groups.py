@@ -75,6 +75,64 @@ def test_a_batch_finds_what_each_event_finds(
             assert predicates[key].matches(some[position])
 
 
+@settings(PATIENT, max_examples=60)
+@given(
+    trees=st.lists(typed | wild, min_size=1, max_size=30),
+    batch=st.lists(st.one_of(events, wild_events), max_size=12),
+    alike=st.lists(
+        st.fixed_dictionaries({"a": st.floats(-5, 5), "b": st.text(max_size=2)}), max_size=80
+    ),
+    change_over=st.sampled_from([3, 1_000]),
+)
+def test_a_batch_is_shared_as_brute_force_shares_it_and_hits_are_counted(
+    trees: list[Expression],
+    batch: list[dict[str, Any]],
+    alike: list[dict[str, Any]],
+    change_over: int,
+) -> None:
+    groups: Groups[int, str] = Groups(change_over)
+    predicates = [Predicate(tree) for tree in trees]
+    for key, predicate in enumerate(predicates):
+        groups.add(key, predicate, "abcd"[key % 4])
+    pairs = 0
+    for some in (batch, alike, [], batch):
+        wanted, witnesses, places = groups.share(some)
+        right: dict[str, list[int]] = {}
+        for position, event in enumerate(some):
+            groups_of_it = {"abcd"[k % 4] for k, p in enumerate(predicates) if p.matches(event)}
+            for group in groups_of_it:
+                right.setdefault(group, []).append(position)
+        assert {group: [wanted[n] for n in mine] for group, mine in places.items()} == right
+        assert wanted == sorted({position for mine in right.values() for position in mine})
+        for position, key in zip(wanted, witnesses, strict=True):
+            assert predicates[key].matches(some[position])
+        pairs += sum(map(len, right.values()))
+    hits = [groups.hits(key) for key in range(len(trees))]
+    assert sum(hits) == pairs, "one for each event and group"
+
+
+def test_hits_are_those_of_a_key_since_it_was_added() -> None:
+    groups: Groups[str, int] = Groups(change_over=2)
+    groups.add("early", compile_selector("x = 1 OR x = 2"), 1)
+    groups.share([{"x": 1}, {"x": 2}])
+    for number in range(40):
+        groups.add(f"other {number}", compile_selector(f"x = {number + 10}"), 2)
+        groups.share([{"x": 1}])
+    assert groups.index.fast is not None
+    assert groups.hits("early") == 42, "counted before and after the change-over"
+    groups.share([{"x": 12}] * 300)
+    assert groups.hits("other 2") == 300
+    groups.remove("other 2")
+    groups.add("late", compile_selector("x = 12"), 3)  # may get the label
+    assert groups.hits("late") == 0
+    groups.share([{"x": 12}])
+    assert groups.hits("late") == 1
+    groups.add("early", compile_selector("x = 1"), 1)
+    assert groups.hits("early") == 0, "replaced"
+    with pytest.raises(KeyError):
+        groups.hits("other 2")
+
+
 @pytest.mark.parametrize("groups_wanted", [3, 5_000])
 def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None:
     groups: Groups[int, int] = Groups(change_over=4)

@@ -4,7 +4,7 @@ FIFO links that deliver only when the test says so, in any interleaving."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from matching import compile_selector
 from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import Event
+from overlay.client import Event, Gathered
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, LocalEvent, Message, Peer, Timer
@@ -73,6 +73,10 @@ class TreePort(FakePort):
 
     def reply(self, client: int, reply: Any) -> None:
         self.replies.append((client, reply))
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        for client, where in places.items():
+            self.reply(client, Gathered.of(events, where))
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         raise AssertionError("the trees store nothing yet")

@@ -10,7 +10,7 @@ import trio
 
 from overlay.client import Event, Failed, Gathered, Reply, Subscribe
 from tests.support.wire_rig import PATIENCE, Rig, rig
-from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+from wire.framing import COMMAND_FRAMES, LENGTH, PREFIX, REPLY_FRAMES
 
 pytestmark = pytest.mark.trio
 
@@ -22,12 +22,19 @@ async def raw(one: Rig) -> trio.SocketStream:
 
 
 async def replies(stream: trio.SocketStream, count: int) -> list[Reply]:
-    """The next `count` replies."""
-    reader, found = FrameReader(REPLY_FRAMES), []
+    """The next `count` replies, and no byte more."""
+
+    async def read(size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += await stream.receive_some(size - len(data))
+        return data
+
     with trio.fail_after(PATIENCE):
-        while len(found) < count:
-            found += reader.feed(await stream.receive_some())
-    return found
+        return [
+            REPLY_FRAMES.decode(await read(*LENGTH.unpack(await read(PREFIX))))
+            for _ in range(count)
+        ]
 
 
 async def test_what_is_gathered_comes_in_one_frame_per_turn_and_drops_when_slow(
@@ -50,19 +57,30 @@ async def test_what_is_gathered_comes_in_one_frame_per_turn_and_drops_when_slow(
         monkeypatch.setattr(one.control, "_encode", counted)
 
         def both() -> None:
-            one.driver.reply(1, Gathered(0, events[:200]))
-            one.driver.reply(2, Gathered(0, events))
-            one.driver.reply(1, Gathered(0, events[200:]))
+            one.driver.share(events[:200], {1: range(200), 2: range(200)})
+            one.driver.share(events[200:], {9: range(100), 1: range(50, 100), 2: range(100)})
 
         one.driver.turn(both)
-        for stream in streams:
-            assert await replies(stream, 1) == [Gathered(0, events)]
+        assert await replies(streams[0], 1) == [Gathered(0, events[:200] + events[250:])]
+        assert await replies(streams[1], 1) == [Gathered(0, events)]
         assert encodings == 300, "once for both clients"
+        monkeypatch.setattr("wire.control.PIECE", 1_000)
+        one.driver.turn(lambda: one.driver.share(events, {1: range(300)}))
+        came: list[tuple[Event, ...]] = []
+        while sum(map(len, came)) < 300:
+            (frame,) = await replies(streams[0], 1)
+            assert isinstance(frame, Gathered)
+            came.append(frame.events)
+        assert sum(came, ()) == events
+        sizes = [sum(len(encode(event)) for event in some) for some in came]
+        assert all(1_000 <= size < 1_100 for size in sizes[:-1]), "cut when it is full"
         monkeypatch.setattr("wire.control.QUEUE_LIMIT", 1_000)
-        one.driver.turn(lambda: one.driver.reply(1, Gathered(0, events)))
+        one.driver.turn(lambda: one.driver.share(events, {1: range(300)}))
         assert one.control.dropped > 200
         kept, news = await replies(streams[0], 2)
         assert isinstance(kept, Gathered)
         assert isinstance(news, Failed)
         assert news.code == "overflow"
         assert len(kept.events) + one.control.dropped == 300
+        assert kept.events == events[: len(kept.events)]
+        assert 900 < sum(len(encode(event)) for event in kept.events) <= 1_000
