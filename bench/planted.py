@@ -129,8 +129,8 @@ PLANTED = (
     one(
         "a limit of copies for each handling alone", "C11",
         TREE + "copies.py",
-        "sent[key] = sent.get(key, 0) + copies",
-        "sent[key] = 0",
+        "left = self.most - self._sent.of(event)",
+        "left = self.most",
     ),
     one(
         "no recheck: whatever arrives is shown to everybody here", "C8, C9",

@@ -2,13 +2,14 @@
 
 Keeping book of each event by itself is most of what publishing costs, and it is the same for all
 events of a batch as long as all goes well: their hosts accept the whole batch. So such a batch is
-kept as one *bundle*. Whatever concerns some of its events only (another host, silence, a lost link,
-a receipt) makes all bundles fall apart into single events first.
+kept as one *bundle*. A host that is behind may accept the first events of a bundle before the rest:
+then it is cut in two. Whatever else concerns some of its events only (another host, silence, a lost
+link, a receipt) makes bundles fall apart into single events first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from overlay.client import Event
@@ -48,10 +49,16 @@ class Bundles:
     def __init__(self, single: dict[int, Outgoing]) -> None:
         self._single = single
         self._bundles: dict[int, Bundle] = {}  # by the number of the first event
+        self._events = 0
 
     def __len__(self) -> int:
         """How many events are in bundles."""
-        return sum(len(bundle.events) for bundle in self._bundles.values())
+        return self._events
+
+    @property
+    def all(self) -> list[Bundle]:
+        """The oldest first, but for those that were cut."""
+        return list(self._bundles.values())
 
     def add(
         self, events: Sequence[Event], pairs: dict[str, tuple[NodeId, float]], now: float
@@ -61,31 +68,64 @@ class Bundles:
             self._single[events[0].sequence] = Outgoing(events[0], pairs, now)
         else:
             self._bundles[events[0].sequence] = Bundle(events, pairs, now)
+            self._events += len(events)
 
     def accept(
         self, host: NodeId, attributes: Sequence[str], sequences: tuple[int, ...]
-    ) -> Taken | None:
-        """A host has accepted these events in these trees; None: they are no bundle, and no event
-        is in one any more."""
-        bundle = self._bundles.get(sequences[0]) if sequences else None
-        if bundle is None or bundle.sequences != sequences:
-            self.loosen()
+    ) -> tuple[list[Taken], list[int]]:
+        """A host has accepted these events in these trees: what is taken of bundles, and those that
+        are single, or nobody's any more."""
+        taken: list[Taken] = []
+        single: list[int] = []
+        at = 0
+        while at < len(sequences):
+            bundle = self._first(sequences, at)
+            if bundle is not None:
+                taken.append(self._take(bundle, host, attributes))
+                at += len(bundle.sequences)
+                continue
+            if sequences[at] not in self._single:
+                self.loosen()
+            single.append(sequences[at])
+            at += 1
+        return taken, single
+
+    def _first(self, sequences: tuple[int, ...], at: int) -> Bundle | None:
+        """The bundle that these begin with, from that place on; cut, if they hold a part of it."""
+        bundle = self._bundles.get(sequences[at])
+        if bundle is None:
             return None
+        own = bundle.sequences
+        if sequences[at : at + len(own)] == own:
+            return bundle
+        count = len(sequences) - at
+        if sequences[at:] != own[:count]:
+            return None
+        rest = Bundle(bundle.events[count:], dict(bundle.pairs), bundle.since)
+        first = Bundle(bundle.events[:count], bundle.pairs, bundle.since)
+        self._bundles[first.sequences[0]] = first
+        self._bundles[rest.sequences[0]] = rest
+        return first
+
+    def _take(self, bundle: Bundle, host: NodeId, attributes: Sequence[str]) -> Taken:
+        """These trees have all of it."""
         pairs = bundle.pairs
         found = [pairs.pop(attribute) for attribute in attributes if attribute in pairs]
         done: tuple[int, ...] = ()
         if not pairs:
-            del self._bundles[sequences[0]]
-            done = sequences
+            done = bundle.sequences
+            del self._bundles[done[0]]
+            self._events -= len(done)
         since = next((when for asked, when in found if asked == host), None)
-        return Taken(bundle.events, since, len(found) * len(sequences), done)
+        return Taken(bundle.events, since, len(found) * len(bundle.sequences), done)
 
-    def loosen(self) -> None:
-        """What happens next may concern single events."""
-        for bundle in self._bundles.values():
+    def loosen(self, which: Callable[[Bundle], bool] = lambda bundle: True) -> None:
+        """What happens next may concern single events of these."""
+        for bundle in [each for each in self._bundles.values() if which(each)]:
             for event in bundle.events:
                 self._single[event.sequence] = Outgoing(event, dict(bundle.pairs), bundle.since)
-        self._bundles.clear()
+            del self._bundles[bundle.sequences[0]]
+            self._events -= len(bundle.sequences)
 
 
 class Ended:
@@ -112,16 +152,17 @@ class Ended:
         sequences: tuple[int, ...],
     ) -> Sequence[Event]:
         """A host has accepted these events in these trees. The events that waited for it."""
-        together = bundles.accept(host, attributes, sequences)
-        if together is not None:
-            self.since = self.since or together.since
-            self.bundled += together.pairs
-            self.done += together.done
-            return together.events
-        self.since = self.since or took(single, host, attributes, sequences)
+        together, rest = bundles.accept(host, attributes, sequences)
+        for taken in together:
+            self.since = self.since or taken.since
+            self.bundled += taken.pairs
+            self.done += taken.done
+        if not rest and len(together) == 1:
+            return together[0].events
+        waited = [event for taken in together for event in taken.events]
+        self.since = self.since or took(single, host, attributes, rest)
         all_of_it = dict.fromkeys(attributes).keys()
-        waited = []
-        for sequence in sequences:
+        for sequence in rest:
             outgoing = single.get(sequence)
             if outgoing is None:
                 continue

@@ -14,13 +14,14 @@ Delegating costs no message, only hops: every interested node is sent one copy w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from overlay.client import Event
+from overlay.upper_tree.tally import Source, Tally
 
 KEPT = 16_384
 """Events whose copies are remembered: what a busy host handles in some tenths of a second,
-and 3 MB. Copies of an event are sent within some round trips. Wild guess."""
+and 2 MB. Copies of an event are sent within some round trips. Wild guess."""
 
 
 class Copies:
@@ -29,20 +30,24 @@ class Copies:
     def __init__(self, most: int, kept: int = KEPT) -> None:
         """`most`: copies of one event (`tree.fan_out`)."""
         self.most = most
-        self._kept = kept
-        self._sent: dict[tuple[str, int, int], int] = {}
+        self._sent = Tally(kept)
 
     def room(self, event: Event) -> int:
         """How many copies of it may be sent now; at least one."""
-        left = self.most - self._sent.get((event.publisher, event.incarnation, event.sequence), 0)
+        left = self.most - self._sent.of(event)
         reserve = self.most // 4
         return left - reserve if left > reserve else max(1, left // 2)
 
-    def note(self, events: Iterable[Event], copies: int = 1) -> None:
+    def have_room(self, source: Source, copies: Mapping[int, int]) -> bool:
+        """Whether so many of each of these (by sequence number) surely may be sent now: nothing of
+        them was sent before."""
+        room = max(1, self.most - self.most // 4)
+        return self._sent.has_none(source, tuple(copies)) and max(copies.values()) <= room
+
+    def note(self, events: Sequence[Event], copies: int = 1) -> None:
         """So many copies of each of these leave for other nodes."""
-        sent = self._sent
-        for event in events:
-            key = (event.publisher, event.incarnation, event.sequence)
-            sent[key] = sent.get(key, 0) + copies
-        while len(sent) > self._kept:
-            del sent[next(iter(sent))]
+        self._sent.add(events, copies)
+
+    def note_each(self, source: Source, copies: Mapping[int, int]) -> None:
+        """So many copies of these (by sequence number) leave for other nodes."""
+        self._sent.add_each(source, copies)

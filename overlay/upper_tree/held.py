@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from matching import Cut
+from overlay.machine import NodeId
 from overlay.upper_tree.summary import Summary
 
 PAUSE = 0.5
@@ -41,6 +42,9 @@ WORTH = 16
 
 REST = 60.0
 """Seconds after its term until a summary that skipped few is tried again. Wild guess."""
+
+HOSTS_MOST = 1_024
+"""Hosts with certain trees of which it is remembered whether events skip them. Wild guess."""
 
 
 Side = tuple[str, Cut, Cut]
@@ -135,6 +139,31 @@ class Held:
         return False
 
 
+class Worth:
+    """Whether events skip a host by the summaries of all the trees that they visit there.
+
+    Each summary may skip many events, and all together none: what one tree does not admit another
+    one does. Then nobody looks for a while.
+    """
+
+    __slots__ = ("_skipped", "_tried", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self._tried = 0
+        self._skipped = 0
+
+    def tried(self, admitted: bool) -> None:
+        """An event was looked at."""
+        self._tried += 1
+        self._skipped += not admitted
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether hardly an event skips it."""
+        return self._tried >= TRIED and self._skipped * WORTH < self._tried
+
+
 class HeldSummaries:
     """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
 
@@ -142,6 +171,17 @@ class HeldSummaries:
         """`capacity` in trees."""
         self.capacity = capacity
         self._held: OrderedDict[str, Held] = OrderedDict()
+        self._worth: dict[tuple[NodeId, tuple[str, ...]], Worth] = {}
+
+    def worth(self, host: NodeId, trees: tuple[str, ...], now: float) -> Worth:
+        """Whether events skip a host that they would visit for these trees; tried anew at times."""
+        worth = self._worth.get((host, trees))
+        if worth is None or now - worth.since > REST:
+            self._worth.pop((host, trees), None)
+            worth = self._worth[host, trees] = Worth(now)
+            if len(self._worth) > HOSTS_MOST:
+                del self._worth[next(iter(self._worth))]
+        return worth
 
     def learn(
         self, attribute: str, digest: int, summary: Summary | None, until: float, now: float

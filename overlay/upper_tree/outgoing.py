@@ -8,7 +8,7 @@ pair waits for it that long.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from matching import Cut, place
 from overlay.client import Event
@@ -52,11 +52,27 @@ class Look(NamedTuple):
     next_look: float
 
 
+class Waiting(Protocol):
+    """One event or several that wait for the same hosts."""
+
+    @property
+    def pairs(self) -> dict[str, tuple[NodeId, float]]:
+        """As of an `Outgoing`."""
+
+
+def is_late(waiting: Waiting, replicas: Replicas, now: float, retry: float) -> bool:
+    """Whether it has waited too long for some host, or for one that is doubted."""
+    return any(
+        host and (since + retry <= now or replicas.doubts(attribute, host))
+        for attribute, (host, since) in waiting.pairs.items()
+    )
+
+
 def look(outgoing: Collection[Outgoing], locations: Locations, now: float, retry: float) -> Look:
-    """Doubt silent hosts, and find what waits for one. `retry`: seconds until pairs are lost."""
+    """Find what waits for a host that is doubted. `retry`: seconds until pairs are lost."""
     replicas = locations.replicas
     found = Look([], [], now + retry)
-    next_look = min([found.next_look, *_doubt_silent(outgoing, replicas, now)])
+    next_look = found.next_look
     for each in outgoing:
         for attribute, (host, since) in each.pairs.items():
             if not host:
@@ -73,10 +89,10 @@ def look(outgoing: Collection[Outgoing], locations: Locations, now: float, retry
     return found._replace(next_look=next_look)
 
 
-def _doubt_silent(outgoing: Iterable[Outgoing], replicas: Replicas, now: float) -> list[float]:
+def doubt_silent(waiting: Iterable[Waiting], replicas: Replicas, now: float) -> list[float]:
     """Doubt every host that is silent now. When each other one will be."""
     oldest: dict[NodeId, float] = {}
-    for each in outgoing:
+    for each in waiting:
         for host, since in each.pairs.values():
             if host:
                 oldest[host] = min(since, oldest.get(host, since))

@@ -21,6 +21,7 @@ from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches
 from overlay.upper_tree.bundles import Bundles, Ended
+from overlay.upper_tree.company import Company
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -33,8 +34,8 @@ from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History, Skipped, Taken
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
-from overlay.upper_tree.outgoing import Outgoing, look, weigh
-from overlay.upper_tree.plan import Plan, plan
+from overlay.upper_tree.outgoing import Outgoing, doubt_silent, is_late, look, weigh
+from overlay.upper_tree.plan import Together, plan
 
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
@@ -80,6 +81,7 @@ class Publisher(Machine):
         self._found: dict[str, None] = {}  # trees found in this turn
         self._sequence = 0
         self._retry = Alarm(port, RetryDue())
+        self.company = Company(port, self._under_way, self._set_out_all)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -91,6 +93,7 @@ class Publisher(Machine):
             TreeAbsent: self.on_tree_absent,
             LinkDown: self.on_link_down,
             RetryDue: self.on_retry_due,
+            **self.company.handlers(),
         }
 
     @property
@@ -101,12 +104,17 @@ class Publisher(Machine):
     @property
     def waited_for(self) -> int:
         """Events that some tree has not accepted yet."""
+        return self._under_way() + len(self.company)
+
+    def _under_way(self) -> int:
+        """… and that do not wait for company."""
         return len(self.outgoing) + len(self.bundles)
 
     def under_way(self, events: Iterable[Event]) -> dict[int, None]:
         """The numbers of those of our events that some tree has not accepted yet."""
         self.bundles.loosen()
-        return {e.sequence: None for e in events if e.sequence in self.outgoing}
+        held, outgoing = self.company, self.outgoing
+        return {e.sequence: None for e in events if e.sequence in outgoing or e in held}
 
     # --- publishing ---
 
@@ -130,7 +138,6 @@ class Publisher(Machine):
             self.history.published(events)
         for names in by_names:
             self.history.saw(names)
-        self.replicas.expire(self.port.now)
         for event in self.port.sampled(events):
             self.port.trace(
                 "publish",
@@ -140,12 +147,19 @@ class Publisher(Machine):
                 size=len(event.payload),
             )
         self.port.count("published", len(events))
+        for names, alike in by_names.items():
+            self.company.take(names, alike)
+        self.company.look()
+        return events
+
+    def _set_out_all(self, by_names: dict[tuple[str, ...], list[Event]]) -> None:
+        """Send off events by the names of their attributes."""
+        self.replicas.expire(self.port.now)
         routes: list[tuple[Outgoing, str]] = []
         for names, alike in by_names.items():
             routes += self._set_out([EVENT_TREE, *names], alike)
         self._route(routes)
         self._retry.within(self.replicas.patience)
-        return events
 
     def _set_out(self, names: list[str], events: list[Event]) -> list[tuple[Outgoing, str]]:
         """Send off events with the same attributes: together, if what is known of the trees says
@@ -157,48 +171,26 @@ class Publisher(Machine):
             self.pairs += len(names) * len(fresh)
             self.outgoing.update((each.event.sequence, each) for each in fresh)
             return [(each, name) for each in fresh for name in names]
-        if found.is_fixed and not found.fixed:
-            self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
-            return []  # nobody subscribes to any of it
-        if found.is_fixed:
-            pairs = {
-                name: (host, now) for host, (_, trees) in found.fixed.items() for name in trees
-            }
-            self.pairs += len(pairs) * len(events)
-            self.bundles.add(events, pairs, now)
-            for host, trees in found.fixed.values():
-                self._send(host, {trees: events})
-        else:
-            self._set_out_by_value(found, events)
-        return []
-
-    def _set_out_by_value(self, found: Plan, events: list[Event]) -> None:
-        """Send off events whose way their values decide; some skip all trees."""
-        now = self.port.now
+        if found.unknown:
+            self._ask_summaries([name for name in found.unknown if self._is_due(name)])
+        ways = found.ways(events) if not found.is_fixed else [Together(found.fixed, (), events)]
         visits: dict[NodeId, tuple[Peer, dict[tuple[str, ...], list[Event]]]] = {}
-        skipping: dict[tuple[str, ...], list[Event]] = {}
-        done = []
-        for event in events:
-            outgoing = Outgoing(event, {}, now)
-            skipped: dict[str, None] = {}
-            for peer, trees in found.way(outgoing.places, skipped).values():
-                groups = visits.setdefault(peer.id, (peer, {}))[1]
-                groups.setdefault(trees, []).append(event)
-                outgoing.pairs.update(dict.fromkeys(trees, (peer.id, now)))
+        for way, skipped, alike in ways:
             if skipped:
-                skipping.setdefault(tuple(skipped), []).append(event)
-            if outgoing.pairs:
-                self.pairs += len(outgoing.pairs)
-                self.outgoing[event.sequence] = outgoing
-            else:
-                done.append(event.sequence)
-        for trees, skippers in skipping.items():
-            self.port.count("visits_skipped", len(trees) * len(skippers))
-            self.history.accepted(skippers, Skipped(trees))
-        for peer, groups in visits.values():
-            self._send(peer, groups)
-        if done:
-            self.port.emit(EventsAccepted(tuple(done)))
+                self.port.count("visits_skipped", len(skipped) * len(alike))
+                self.history.accepted(alike, Skipped(skipped))
+            if not way:  # nobody subscribes to any of it
+                self.port.emit(EventsAccepted(tuple([event.sequence for event in alike])))
+                continue
+            pairs = {name: (id_, now) for id_, (_, trees) in way.items() for name in trees}
+            self.pairs += len(pairs) * len(alike)
+            self.bundles.add(alike, pairs, now)
+            for host, trees in way.values():
+                groups = visits.setdefault(host.id, (host, {}))[1]
+                groups.setdefault(trees, []).extend(alike)
+        for host, groups in visits.values():
+            self._send(host, groups)
+        return []
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
         """Send each pair to where its tree is known to be, unless it is known that nobody there can
@@ -234,19 +226,26 @@ class Publisher(Machine):
         self._end(ended)
         if sought:
             self.finder.seek(sought, stale)
-        if unknown:
-            soon = self.locations.summaries.soon(now)
-            self.finder.ask_summaries({**unknown, **dict.fromkeys(soon)})
+        self._ask_summaries(list(unknown))
+
+    def _is_due(self, attribute: str) -> bool:
+        """Whether a tree's summary is to be asked for now. Says so once."""
+        return self.locations.summaries.is_due(attribute, self.port.now)
+
+    def _ask_summaries(self, attributes: list[str]) -> None:
+        """Ask for these, and for others that are due soon."""
+        if attributes:
+            soon = self.locations.summaries.soon(self.port.now)
+            self.finder.ask_summaries(dict.fromkeys([*attributes, *soon]))
 
     def _may_skip(self, outgoing: Outgoing, attribute: str, unknown: dict[str, None]) -> bool:
         """Whether the tree's summary says that nobody there wants the event (C9). Notes trees whose
         summary is to be asked for."""
         if self.counting or attribute == EVENT_TREE:
             return False
-        summaries = self.locations.summaries
-        if summaries.is_due(attribute, self.port.now):
+        if self._is_due(attribute):
             unknown[attribute] = None
-        if summaries.admits(attribute, outgoing.places, self.port.now):
+        if self.locations.summaries.admits(attribute, outgoing.places, self.port.now):
             return False
         self.port.count("visits_skipped")
         self.history.accepted((outgoing.event,), Skipped((attribute,)))
@@ -284,6 +283,7 @@ class Publisher(Machine):
         took = None if ended.since is None else now - ended.since
         self.replicas.heard(sender.id, took, now, message.pace)
         self._end(ended)
+        self.company.look()
 
     def _end(self, ended: Ended) -> None:
         """These need nothing more."""
@@ -384,9 +384,10 @@ class Publisher(Machine):
         """Silent hosts: what was sent to them goes to other replicas. What has waited for longer
         than `tree.retry` (a host in between may have died) needs the owner's word."""
         self._retry.rang()
-        self.bundles.loosen()
         now, retry = self.port.now, self.settings.tree.retry
         self.replicas.expire(now)
+        next_looks = doubt_silent([*self.outgoing.values(), *self.bundles.all], self.replicas, now)
+        self.bundles.loosen(lambda bundle: is_late(bundle, self.replicas, now, retry))
         found = look(self.outgoing.values(), self.locations, now, retry)
         if found.again:
             self.port.count("visits_elsewhere", len(found.again))
@@ -394,5 +395,6 @@ class Publisher(Machine):
         if found.lost:
             self.port.count("visits_retried", len(found.lost))
             self._await_ring(found.lost)
-        if self.outgoing:
-            self._retry.within(max(found.next_look - now, LOOK_LEAST))
+        if self._under_way():
+            next_look = min([found.next_look, *next_looks])
+            self._retry.within(max(next_look - now, LOOK_LEAST))

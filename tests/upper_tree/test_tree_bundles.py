@@ -36,14 +36,44 @@ def test_a_batch_that_all_hosts_accept_whole_is_done_at_the_last() -> None:
         assert (ended.done, len(bundles), single) == ([1, 2, 3], 0, {})
 
 
-@pytest.mark.parametrize("accepted", [(1,), (2, 3), (3, 2, 1), (7, 1), ()])
+def test_a_host_that_is_behind_may_accept_a_bundle_in_parts() -> None:
+    single, bundles = rig(1, 2, 3, 4)
+    ended = Ended()
+    for part in ((1, 2), (3,), (4,)):
+        events = ended.take(single, bundles, "h", ("x",), part)
+        assert [e.sequence for e in events] == list(part)
+    assert (ended.bundled, ended.done, len(bundles), single) == (4, [], 4, {})
+    assert [bundle.sequences for bundle in bundles.all] == [(1, 2), (3,), (4,)]
+    ended.take(single, bundles, "i", ("y",), (1, 2, 3, 4))
+    assert (ended.bundled, ended.done, len(bundles)) == (8, [1, 2, 3, 4], 0)
+
+
+def test_bundles_that_visit_a_host_together_are_accepted_together() -> None:
+    single, bundles = rig(1, 2)
+    bundles.add([event(5), event(6)], {"x": ("h", 6.0)}, 6.0)
+    bundles.add([event(8)], {"x": ("h", 6.0)}, 6.0)
+    ended = Ended()
+    events = ended.take(single, bundles, "h", ("x",), (5, 6, 1, 2, 8))
+    assert [e.sequence for e in events] == [5, 6, 1, 2, 8]
+    assert (ended.bundled, ended.done, len(bundles)) == (4, [5, 6], 2)
+    assert [o.event.sequence for o in ended.whole] == [8]
+
+
+def test_only_those_fall_apart_that_are_chosen() -> None:
+    single, bundles = rig(1, 2)
+    bundles.add([event(5), event(6)], {"x": ("h", 6.0)}, 6.0)
+    bundles.loosen(lambda bundle: bundle.since == 5.0)
+    assert (list(single), len(bundles)) == ([1, 2], 2)
+
+
+@pytest.mark.parametrize("accepted", [(2, 3), (3, 2, 1), (7, 1), (1, 3)])
 def test_what_is_accepted_in_parts_becomes_single_events(accepted: tuple[int, ...]) -> None:
     single, bundles = rig(1, 2, 3)
     ended = Ended()
     events = ended.take(single, bundles, "h", ("x",), accepted)
     assert [e.sequence for e in events] == [s for s in accepted if s < 7]
     assert (ended.bundled, ended.done, len(bundles)) == (0, [], 0)
-    assert list(single) == [1, 2, 3]
+    assert sorted(single) == [1, 2, 3]
     assert [(o.event.sequence, name) for o, name in ended.pairs] == [
         (s, "x") for s in accepted if s < 7
     ]

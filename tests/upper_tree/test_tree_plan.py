@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import BOTTOM, TOP, Interval, compile_selector, place
+from overlay.upper_tree.held import REST, TRIED
 from overlay.upper_tree.locations import Locations
 from overlay.upper_tree.messages import Location, TreeSummary
-from overlay.upper_tree.plan import plan
+from overlay.upper_tree.plan import Plan, plan
 from overlay.upper_tree.replicas import Replicas
 from overlay.upper_tree.summary import summarise
-from tests.support.tree_net import peer
+from tests.support.tree_net import event, peer
 
 BOUNDS = [BOTTOM, *(place(n) for n in range(0, 60, 10)), TOP]
 NOW = 100.0
@@ -44,9 +45,7 @@ def test_what_a_plan_says_is_what_host_for_says(
     if right is None:
         assert found is None
         return
-    if found is None:  # a summary may have a word to say
-        assert known.summaries.wants_asking("x", NOW)
-        return
+    assert found is not None
     if found.spread:
         ((name, tree, _),) = found.spread
         assert (name, tree.host_for(place(value))) == ("x", right)
@@ -54,14 +53,15 @@ def test_what_a_plan_says_is_what_host_for_says(
         assert found.fixed == {right.id: (right, ("x",))}
 
 
-def test_a_tree_of_one_other_host_is_planned_when_no_summary_can_say_more() -> None:
+def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() -> None:
     known = Locations(100, Replicas("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("b"),)))
-    assert plan(["x"], known, "a", NOW) is None, "its summary has not been asked for"
-    assert known.summaries.is_due("x", NOW)
-    found = plan(["x"], known, "a", NOW)
-    assert found is not None
-    assert found.fixed == {"b": (peer("b"), ("x",))}
+    for unknown in (["x"], []):
+        found = plan(["x"], known, "a", NOW)
+        assert found is not None
+        assert found.fixed == {"b": (peer("b"), ("x",))}
+        assert list(found.unknown) == unknown
+        assert known.summaries.is_due("x", NOW) == bool(unknown)
 
 
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
@@ -84,19 +84,46 @@ def at(known: Locations, attribute: str, host: str, selector: str = "") -> None:
         known.learn_summary(TreeSummary(attribute, 7, found), NOW + 10, 1, NOW)
 
 
+def ways(
+    found: Plan, *places: dict[str, int]
+) -> list[tuple[list[str], tuple[str, ...], list[int]]]:
+    """Per group: the hosts that are visited, the trees that are skipped, and which events."""
+    events = [event(number, **values) for number, values in enumerate(places)]
+    return [
+        (list(way), skipped, [each.sequence for each in alike])
+        for way, skipped, alike in found.ways(events)
+    ]
+
+
 def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
     known = Locations(100, Replicas("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
     found = plan(["x", "y"], known, "a", NOW)
     assert found is not None
-    skipped: dict[str, None] = {}
-    both = {"b": (peer("b"), ("x", "y"))}
-    assert found.way({"x": place(1), "y": place(9)}, skipped) == both
-    assert found.way({"x": place(9), "y": place(1)}, skipped) == both
-    assert not skipped
-    assert found.way({"x": place(1), "y": place(1)}, skipped) == {}
-    assert list(skipped) == ["x", "y"]
+    assert ways(found, {"x": 1, "y": 9}, {"x": 1, "y": 1}, {"x": 9, "y": 1}) == [
+        (["b"], (), [0, 2]),
+        ([], ("x", "y"), [1]),
+    ]
+    ((way, _, _), _) = found.ways([event(1, x=9, y=1), event(2, x=1, y=1)])
+    assert way == {"b": (peer("b"), ("x", "y"))}
+
+
+def test_nobody_looks_for_a_while_where_hardly_an_event_skips_a_host() -> None:
+    known = Locations(100, Replicas("me", 3.0))
+    at(known, "x", "b", "x > 5")
+    at(known, "y", "b", "y > 5")
+    for number in range(TRIED):
+        found = plan(["x", "y"], known, "a", NOW)
+        assert found is not None
+        assert [one.trees for one in found.admitting] == [("x", "y")]
+        assert found.ways([event(number, x=9 - number % 2 * 9, y=number % 2 * 9)])[0].way
+    found = plan(["x", "y"], known, "a", NOW)
+    assert found is not None
+    assert (found.admitting, list(found.fixed), found.is_fixed) == ([], ["b"], True)
+    later = plan(["x", "y"], known, "a", NOW + REST + 1)
+    assert later is not None
+    assert list(later.unknown) == ["x", "y"], "it is tried anew"
 
 
 def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_look() -> None:
@@ -123,8 +150,7 @@ def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     known.learn_summary(TreeSummary("x", 7, found), NOW + 10, 1, NOW)
     planned = plan(["x"], known, "a", NOW)
     assert planned is not None
-    skipped: dict[str, None] = {}
-    way = planned.way({"x": place(value)}, skipped)
+    ((way, skipped, _),) = planned.ways([event(1, x=value)])
     host = "b" if value < bound * 5 else "c"
     assert way == ({host: (peer(host), ("x",))} if value >= least else {})
-    assert list(skipped) == ([] if value >= least else ["x"])
+    assert skipped == (() if value >= least else ("x",))

@@ -1,0 +1,85 @@
+"""A publisher that is far ahead of its hosts lets events wait for company (M3).
+
+Each message costs its sender, its receiver and whoever it is passed on to a turn: waking up,
+reading, writing. A turn costs about as much as thirty events do. So while many events are under way
+and not accepted, the next ones wait until they are enough for a full message, or until most of what
+is under way is accepted, or for a moment. Few events under way wait for nobody: a publisher that
+its hosts keep up with is not delayed at all. (The same as Nagle's algorithm for TCP, RFC 896, with
+acceptance in the place of acknowledgement, and a bound in time.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from overlay.client import Event
+from overlay.machine import Alarm, Handlers, Machine, Port, Timer
+from overlay.upper_tree.batches import BATCH_ITEMS
+
+FEW = 48
+"""Events under way at most with which the next go at once: one batch of a client's (64) under way
+holds the next back; at 1,000 events per second that are matched in some milliseconds nothing
+waits."""
+
+MOMENT = 0.005
+"""Seconds that an event waits for company at most. Wild guess: a host that takes longer than this
+to match what is under way has enough to do."""
+
+
+class CompanyDue(Timer, frozen=True):
+    """Events have waited for company long enough."""
+
+
+class Company(Machine):
+    """Holds back events with the same attributes together. `set_out` sends events off."""
+
+    def __init__(
+        self,
+        port: Port,
+        under_way: Callable[[], int],
+        set_out: Callable[[dict[tuple[str, ...], list[Event]]], None],
+    ) -> None:
+        """`under_way`: how many events are not accepted yet; `set_out` takes events by the names of
+        their attributes."""
+        super().__init__(port)
+        self._under_way = under_way
+        self._set_out = set_out
+        self._held: dict[tuple[str, ...], list[Event]] = {}
+        self._count = 0
+        self._alarm = Alarm(port, CompanyDue())
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {CompanyDue: self.on_company_due}
+
+    def __len__(self) -> int:
+        """Events that wait."""
+        return self._count
+
+    def __contains__(self, event: Event) -> bool:
+        return any(event is each for events in self._held.values() for each in events)
+
+    def take(self, names: tuple[str, ...], events: Sequence[Event]) -> None:
+        """These are to set out, now or in company."""
+        self._held.setdefault(names, []).extend(events)
+        self._count += len(events)
+
+    def look(self) -> None:
+        """Let them go if there is no reason to wait (any more)."""
+        if not self._count:
+            return
+        if self._count >= BATCH_ITEMS or self._under_way() <= FEW:
+            self._go()
+        else:
+            self._alarm.within(MOMENT)
+
+    def on_company_due(self, timer: CompanyDue) -> None:
+        """The first of them has waited long enough."""
+        self._alarm.rang()
+        if self._count:
+            self._go()
+
+    def _go(self) -> None:
+        held, self._held = self._held, {}
+        self._count = 0
+        self._set_out(held)

@@ -1,0 +1,96 @@
+"""A number for each of the last events, many events at a time (V7, V8, C11).
+
+A node remembers of very many events that it has seen them, or how often it has sent them. What
+comes in comes in batches of one publisher's events, so they are looked up and noted a batch at a
+time, by their sequence numbers: one event by itself costs more than all the rest of its way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from overlay.client import Event
+from overlay.machine import NodeId
+
+Source = tuple[NodeId, int]
+"""Who published, in which of its incarnations."""
+
+
+def by_source(events: Sequence[Event]) -> dict[Source, list[int]]:
+    """The sequence numbers of events, by their source. Nearly always they have the same one."""
+    if not events:
+        return {}
+    publisher, incarnation = events[0].publisher, events[0].incarnation
+    numbers = [
+        e.sequence for e in events if e.incarnation == incarnation and e.publisher == publisher
+    ]
+    if len(numbers) == len(events):
+        return {(publisher, incarnation): numbers}
+    found: dict[Source, list[int]] = {}
+    for event in events:
+        found.setdefault((event.publisher, event.incarnation), []).append(event.sequence)
+    return found
+
+
+class Tally:
+    """Bounded: what was noted first goes first."""
+
+    def __init__(self, kept: int) -> None:
+        """`kept` in events."""
+        self._kept = kept
+        self._tallies: dict[Source, dict[int, int]] = {}
+        self._order: deque[tuple[Source, list[int]]] = deque()  # as they were noted first
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Events that are remembered."""
+        return self._size
+
+    def __contains__(self, event: Event) -> bool:
+        return event.sequence in self._tallies.get((event.publisher, event.incarnation), ())
+
+    def of(self, event: Event) -> int:
+        """What is noted of it; 0: nothing."""
+        return self._tallies.get((event.publisher, event.incarnation), {}).get(event.sequence, 0)
+
+    def has_none(self, source: Source, numbers: Sequence[int]) -> bool:
+        """Whether none of these is remembered."""
+        tallies = self._tallies.get(source)
+        return tallies is None or tallies.keys().isdisjoint(numbers)
+
+    def add(self, events: Sequence[Event], amount: int) -> None:
+        """Add the same to what is noted of each of these."""
+        for source, numbers in by_source(events).items():
+            added = dict.fromkeys(numbers, amount)
+            if len(added) < len(numbers):  # some are there twice
+                added = {number: amount * times for number, times in Counter(numbers).items()}
+            self.add_each(source, added)
+
+    def add_each(self, source: Source, amounts: Mapping[int, int]) -> None:
+        """Add to what is noted of these: amounts by sequence number."""
+        tallies = self._tallies.setdefault(source, {})
+        if tallies.keys().isdisjoint(amounts):
+            new = list(amounts)
+            tallies.update(amounts)
+        else:
+            new = [number for number in amounts if number not in tallies]
+            for number, amount in amounts.items():
+                tallies[number] = tallies.get(number, 0) + amount
+        if new:
+            self._order.append((source, new))
+            self._size += len(new)
+            self._forget()
+
+    def _forget(self) -> None:
+        while self._size > self._kept:
+            source, numbers = self._order.popleft()
+            gone = numbers[: self._size - self._kept]
+            tallies = self._tallies[source]
+            for number in gone:
+                del tallies[number]
+            if not tallies:
+                del self._tallies[source]
+            self._size -= len(gone)
+            if len(gone) < len(numbers):
+                self._order.appendleft((source, numbers[len(gone) :]))
