@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from matching.conjunction import Conjunction
 from matching.engine import layout
@@ -55,6 +56,19 @@ class Shape:
         except struct.error:  # an integer beyond the floats
             return False
         return True
+
+
+def _buckets(ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bounds with equally many of the ends, which are sorted, between any two."""
+    room = ROWS - 4
+    values, counts = np.unique(ends, return_counts=True)
+    if len(values) <= room:
+        return values
+    # What would fill a bucket alone (no limit, say) has a bound, and the others the room left.
+    heavy = counts * room > len(ends)
+    light = np.repeat(values[~heavy], counts[~heavy])
+    room -= int(heavy.sum())
+    return np.union1d(values[heavy], light[np.arange(room) * len(light) // room])
 
 
 class Columns:
@@ -112,13 +126,9 @@ class Columns:
                     cuts += (low, high + 1)
             for text in named:
                 self.strings.drop(text)
-            inner = ROWS - 4
-            ordered = np.sort(np.array(cuts, np.int64))
-            if len(np.unique(ordered)) > inner:
-                ordered = ordered[np.arange(inner) * len(ordered) // inner]
-            ordered = np.unique(ordered)
-            ordered = ordered[(ordered > LOWEST + 1) & (ordered < HIGHEST)]
-            bounds[column, 2 : 2 + len(ordered)] = ordered
+            ends = np.sort(np.array(cuts, np.int64))
+            inner = _buckets(ends[(ends > LOWEST + 1) & (ends < HIGHEST)])
+            bounds[column, 2 : 2 + len(inner)] = inner
 
     def _set_shifts(self) -> None:
         """So many that the codes of a bucket fit into the bits there are for them."""
