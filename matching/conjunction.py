@@ -27,14 +27,13 @@ _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole
 class Conjunction:
     """One AND-term: true exactly when all constraints and the residual are; immutable."""
 
-    __slots__ = ("_expression", "_function", "_pivots", "constraints", "residual")
+    __slots__ = ("_function", "_pivots", "constraints", "residual")
 
     def __init__(self, draft: Draft) -> None:
         self.constraints: Mapping[str, Constraint] = MappingProxyType(draft.constraints)
         """The null-rejecting single-attribute constraints, by attribute."""
         self.residual: Expression | None = conjoin(draft.residual) if draft.residual else None
         """Whatever is no such constraint: arithmetic, two attributes compared, IS NULL."""
-        self._expression: Expression | None = None
         self._function: ConditionFunction | None = None
         self._pivots: tuple[tuple[str, Interval], ...] | None = None
 
@@ -50,11 +49,9 @@ class Conjunction:
     @property
     def expression(self) -> Expression:
         """All of it as one tree; TRUE if it asks for nothing."""
-        if self._expression is None:
-            atoms = [term for c in self.constraints.values() for term in c.terms]
-            atoms += self._residual_atoms()
-            self._expression = conjoin(atoms) if atoms else TRUE
-        return self._expression
+        atoms = [term for c in self.constraints.values() for term in c.terms]
+        atoms += self._residual_atoms()
+        return conjoin(atoms) if atoms else TRUE
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -116,11 +113,14 @@ class Conjunction:
         return parts[0] if len(parts) == 1 else all_of(tuple(parts))
 
     def predicate(self) -> Predicate:
-        """The conjunction as a predicate; its text is canonical and compiles to an equal one."""
+        """The conjunction as a predicate; its text is canonical and compiles to an equal one.
+
+        This conjunction is its only one: whoever has the subscription, too, shares all of it.
+        """
         # Imported here: a predicate is made of conjunctions.
         from matching.predicate import Predicate
 
-        return Predicate(self.expression)
+        return Predicate(self.expression, conjunctions=(self,))
 
 
 def _breadth(constraint: Constraint) -> tuple[int, int]:

@@ -79,7 +79,8 @@ class Constraint:
     @property
     def hull(self) -> Interval:
         """The smallest single interval around all of them."""
-        return Interval(self.intervals[0].lo, self.intervals[-1].hi)
+        first, last = self.intervals[0], self.intervals[-1]
+        return first if first is last else Interval(first.lo, last.hi)
 
     @property
     def is_points(self) -> bool:

@@ -4,6 +4,10 @@ There are conditions (true, false or unknown) and terms (a value or NULL); an at
 literal are both. AND and OR hold any number of operands and never one of their own kind, so that a
 chain of a thousand ORs is one level deep and recursion over a tree is bounded by `MAX_DEPTH`.
 
+Nodes are many where subscriptions are: ten thousand of these have half a million. A tree has no
+cycles, so the collector of garbage need not know of them (`gc=False`: 16 bytes each, and its time),
+and names, operators and kinds are one string each.
+
 A literal knows its type: in Python ``1 == True == 1.0``, but ``x = TRUE`` and ``x = 1`` are
 different conditions, and ``x / 2`` and ``x / 2.0`` are different terms.
 """
@@ -11,6 +15,7 @@ different conditions, and ``x / 2`` and ``x / 2.0`` are different terms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -26,28 +31,33 @@ COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 ARITHMETIC = ("+", "-", "*", "/")
+KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
+SHARED = 1_024  # attribute nodes that are kept to be used again; wild guess
 
 
-class Literal(msgspec.Struct, frozen=True):
+class Literal(msgspec.Struct, frozen=True, gc=False):
     """A value written in the selector. Build it with `literal`, which sets `kind`."""
 
     value: Value
     kind: str
 
 
-class Attribute(msgspec.Struct, frozen=True):
+class Attribute(msgspec.Struct, frozen=True, gc=False):
     """The value of an attribute; as a condition true only if that value is TRUE."""
 
     name: str
 
 
-class Negate(msgspec.Struct, frozen=True):
+_attribute = lru_cache(SHARED)(Attribute)
+
+
+class Negate(msgspec.Struct, frozen=True, gc=False):
     """The number with the other sign."""
 
     operand: Expression
 
 
-class Arithmetic(msgspec.Struct, frozen=True):
+class Arithmetic(msgspec.Struct, frozen=True, gc=False):
     """``left op right`` with one of + - * /."""
 
     op: str
@@ -55,7 +65,7 @@ class Arithmetic(msgspec.Struct, frozen=True):
     right: Expression
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, gc=False):
     """``left op right`` with one of = <> < <= > >=."""
 
     op: str
@@ -63,7 +73,7 @@ class Comparison(msgspec.Struct, frozen=True):
     right: Expression
 
 
-class Between(msgspec.Struct, frozen=True):
+class Between(msgspec.Struct, frozen=True, gc=False):
     """``operand >= low AND operand <= high``."""
 
     operand: Expression
@@ -71,14 +81,14 @@ class Between(msgspec.Struct, frozen=True):
     high: Expression
 
 
-class InList(msgspec.Struct, frozen=True):
+class InList(msgspec.Struct, frozen=True, gc=False):
     """``operand = a OR operand = b …`` over literals."""
 
     operand: Expression
     choices: tuple[Literal, ...]
 
 
-class Like(msgspec.Struct, frozen=True):
+class Like(msgspec.Struct, frozen=True, gc=False):
     """The operand is a string of this pattern: % any run, _ any one character."""
 
     operand: Expression
@@ -86,25 +96,25 @@ class Like(msgspec.Struct, frozen=True):
     escape: str | None
 
 
-class IsNull(msgspec.Struct, frozen=True):
+class IsNull(msgspec.Struct, frozen=True, gc=False):
     """The operand has no value. Never unknown."""
 
     operand: Expression
 
 
-class Not(msgspec.Struct, frozen=True):
+class Not(msgspec.Struct, frozen=True, gc=False):
     """True and false exchanged; unknown stays."""
 
     operand: Expression
 
 
-class And(msgspec.Struct, frozen=True):
+class And(msgspec.Struct, frozen=True, gc=False):
     """True if all are, false if any is, else unknown. Build it with `conjoin`."""
 
     operands: tuple[Expression, ...]
 
 
-class Or(msgspec.Struct, frozen=True):
+class Or(msgspec.Struct, frozen=True, gc=False):
     """True if any is, false if all are, else unknown. Build it with `disjoin`."""
 
     operands: tuple[Expression, ...]
@@ -129,7 +139,7 @@ def literal(value: Value) -> Literal:
     reason = check_value(value)
     if reason is not None:
         raise SelectorError(reason)
-    return Literal(value, type(value).__name__)
+    return Literal(value, KINDS[type(value)])
 
 
 TRUE = literal(True)
@@ -148,7 +158,7 @@ def attribute(name: str) -> Attribute:
         raise SelectorError(f"the name {name} is reserved: attribute names do not begin with $")
     if not is_utf8(name):
         raise SelectorError("the attribute's name has a lone surrogate")
-    return Attribute(name)
+    return _attribute(name)
 
 
 def negate(operand: Expression) -> Expression:

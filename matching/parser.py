@@ -7,6 +7,7 @@ itself refuses is put into words by `complaints`.
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any, NamedTuple, TypeAlias
 
 from lark import Token, Transformer
@@ -177,7 +178,7 @@ class _Builder(Transformer[Token, _Part]):
 
     def compare(self, children: _Children) -> _Part:
         left, right = _parts(children)
-        written = str(children[1])
+        written = intern(str(children[1]))  # one string for all, not one for each
         op = "<>" if written == "!=" else written
         return _Part(nodes.Comparison(op, _term(left), _term(right)), *_span(children))
 

@@ -41,12 +41,17 @@ class Predicate:
 
     __slots__ = ("_attributes", "_conjunctions", "_expression", "_function", "_text")
 
-    def __init__(self, expression: Expression, text: str | None = None) -> None:
+    def __init__(
+        self,
+        expression: Expression,
+        text: str | None = None,
+        conjunctions: tuple[Conjunction, ...] | None = None,
+    ) -> None:
         """For this package: wraps a tree that is known to be within the limits."""
         self._expression = expression
         self._text = text
         self._attributes: tuple[str, ...] | None = None
-        self._conjunctions: tuple[Conjunction, ...] | None = None
+        self._conjunctions = conjunctions
         self._function: ConditionFunction | None = None
 
     @property

@@ -95,7 +95,7 @@ CUT_TYPES: dict[int, tuple[type, ...]] = {
 """Types of a cut's value by its rank; the end of the value space has one that means nothing."""
 
 
-class Interval(msgspec.Struct, frozen=True, array_like=True):
+class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The values between two cuts, half-open: [lo, hi). Travels as an array of two."""
 
     lo: Cut

@@ -1,29 +1,42 @@
 """Selectors of registrations, compiled: owner, hosts and subscriber each need the same few again.
 
-A registration's text passes several machines within a moment: an owner looks for a better pivot,
-takes it, a host installs it, perhaps on the same node. A predicate is immutable, so they can share
-it; parsing is most of what a registration costs.
+A registration's text passes several machines within a moment: a subscriber cuts it out of what its
+client asked for, an owner looks for a better pivot, takes it, a host installs it, perhaps all on the
+same node. A predicate is immutable, so they can share it: parsing is most of what a registration
+costs, and a compiled predicate most of the memory that it takes.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Final
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import ProtocolError
 from overlay.upper_tree.summary import Box, box_of
 
-KEPT = 1_024
+KEPT: Final = 1_024
 """Compiled selectors that are kept: some 10 MB at most for usual ones. Wild guess."""
 
+_kept: dict[str, Predicate] = {}  # by text, the oldest first
 
-@lru_cache(maxsize=KEPT)
+
+def keep(predicate: Predicate) -> None:
+    """Let the machines of this process find a predicate by its text, so that they share it."""
+    if predicate.text not in _kept and len(_kept) >= KEPT:
+        del _kept[next(iter(_kept))]
+    _kept[predicate.text] = predicate
+
+
 def compiled(selector: str) -> Predicate:
     """The predicate of a registration. ProtocolError if it does not compile."""
-    try:
-        return compile_selector(selector)
-    except SelectorError as error:
-        raise ProtocolError(f"a registration that does not compile: {error}") from error
+    predicate = _kept.get(selector)
+    if predicate is None:
+        try:
+            predicate = compile_selector(selector)
+        except SelectorError as error:
+            raise ProtocolError(f"a registration that does not compile: {error}") from error
+        keep(predicate)
+    return predicate
 
 
 def boxes_of(selector: str) -> tuple[Box, ...]:

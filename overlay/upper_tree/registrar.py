@@ -35,7 +35,7 @@ from overlay.machine import (
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.cluster_view import RingView
-from overlay.upper_tree.compiled import compiled
+from overlay.upper_tree.compiled import compiled, keep
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.leases import ids_digest
 from overlay.upper_tree.messages import (
@@ -124,10 +124,9 @@ class Registrar(Machine):
         """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
         planned, since nothing can match)."""
         for placed in new:
-            registration = placed.registration
-            self.placed[registration.attribute, registration.id] = placed
-            mine = self._of.setdefault(subscription, [])
-            mine.append((registration.attribute, registration.id))
+            key = (placed.registration.attribute, placed.registration.id)
+            self.placed[key] = placed
+            self._of.setdefault(subscription, []).append(key)
         if new:
             self._place(new)
         else:
@@ -151,8 +150,10 @@ class Registrar(Machine):
             attribute, interval = (
                 choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
             )
-            text = conjunction.predicate().text
-            yield placed(id_, attribute, text, interval)
+            whole = conjunction.predicate()
+            whole = predicate if predicate.text == whole.text else whole
+            keep(whole)
+            yield placed(id_, attribute, whole.text, interval)
 
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription."""

@@ -1,0 +1,35 @@
+"""A registration's predicate is compiled once in a process, and shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from matching import compile_selector
+from overlay.machine import ProtocolError
+from overlay.upper_tree import compiled as module
+from overlay.upper_tree.compiled import boxes_of, compiled, keep
+
+
+def test_a_part_of_a_subscription_is_shared_by_its_text() -> None:
+    whole = compile_selector("b >= 2 AND a < 1 OR c = 3")
+    for conjunction in whole.conjunctions:
+        part = conjunction.predicate()
+        keep(part)
+        assert compiled(part.text) is part
+        assert part.conjunctions[0] is conjunction
+    assert boxes_of("c = 3")[0] == tuple(whole.conjunctions[1].pivots())
+
+
+def test_only_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_kept", {})
+    monkeypatch.setattr(module, "KEPT", 3)
+    first = compiled("x = 0")
+    for number in range(1, 5):
+        assert compiled(f"x = {number}") is compiled(f"x = {number}")
+    assert list(module._kept) == ["x = 2", "x = 3", "x = 4"]
+    assert compiled("x = 0") == first
+
+
+def test_what_does_not_compile_is_the_senders_fault() -> None:
+    with pytest.raises(ProtocolError, match="does not compile"):
+        compiled("x =")
