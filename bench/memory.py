@@ -2,9 +2,9 @@
 
 `python -m bench.memory` starts one node, has eight clients that gather subscribe `--subscriptions`
 (two intervals each, on seven numbers), and publishes `--events` in batches of 64. Shown are the
-resident memory (`rss_mb`) and what is this process's alone (`uss_mb`: what would be free if it ended)
-when the node is ready, when all is subscribed, when the first events have brought in the fast
-matching engine, and at the end. `--json` prints one JSON list of these rows.
+resident memory (`rss_mb`) and what is this process's alone (`uss_mb`: what would be free if it
+ended) when the node is ready, when all is subscribed, when the first events have brought in the
+fast matching engine, and at the end. `--json` prints one JSON list of these rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Selectors of registrations, compiled: owner, hosts and subscriber each need the same few again.
 
 A registration's text passes several machines within a moment: a subscriber cuts it out of what its
-client asked for, an owner looks for a better pivot, takes it, a host installs it, perhaps all on the
-same node. A predicate is immutable, so they can share it: parsing is most of what a registration
-costs, and a compiled predicate most of the memory that it takes.
+client asked for, an owner looks for a better pivot, takes it, a host installs it, perhaps all on
+the same node. A predicate is immutable, so they can share it: parsing is most of what a
+registration costs, and a compiled predicate most of the memory that it takes.
 """
 
 from __future__ import annotations

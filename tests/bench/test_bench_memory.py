@@ -11,7 +11,7 @@ from bench import memory
 
 @pytest.mark.process
 def test_a_node_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--subscriptions 16 --events 64 --settle 0 --json".split()
+    options = ["--subscriptions", "16", "--events", "64", "--settle", "0", "--json"]
     assert memory.main(options) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["state"] for row in rows] == ["ready", "subscribed", "published"]
