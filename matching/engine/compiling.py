@@ -2,9 +2,10 @@
 
 numba compiles each entry (`kernels.ENTRIES`) with all that it calls. Its own wrappers, which ask
 the interpreter for this and that, are thrown away; instead each entry gets a function under its
-own name that takes 64-bit integers and gives one, by the C convention. What is left needs nothing
-but a few functions of the C library (`log2`, `memset`). It is emitted for this very CPU,
-independent of its position; the system's linker, where there is one, makes a shared library of it.
+own name that CPython can call with integers (`kernels.at`). What is left needs nothing but that of
+CPython which makes integers of 64 bits and back, and a few functions of the C library (`log2`,
+`memset`). It is emitted for this very CPU, independent of its position; the system's linker, where
+there is one, makes a shared library of it.
 """
 
 from __future__ import annotations
@@ -30,18 +31,28 @@ LINKERS: Final = ("cc", "gcc", "clang", "ld")
 LINK_SECONDS: Final = 60.0
 """It takes a twentieth of one. Wild guess."""
 
-# numba's own convention: a place for the result, one for an exception (none is ever raised: see
-# `lines.OPTIONS`), then the arguments; what it returns is whether there was an exception.
+# From CPython's convention (METH_FASTCALL: no self, an array of arguments and their number) to
+# numba's: a place for the result, one for an exception (none is ever raised: see `lines.OPTIONS`),
+# then the arguments; what it returns is whether there was an exception.
 WRAPPER: Final = """
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
 declare i32 @"{native}"({types})
-define i64 @{name}({arguments}) {{
+define ptr @{name}(ptr %self, ptr %arguments, i64 %count) {{
   %result = alloca i64
   %exception = alloca ptr
   store i64 0, ptr %result
+{loads}
   %status = call i32 @"{native}"({values})
   %value = load i64, ptr %result
-  ret i64 %value
+  %integer = call ptr @PyLong_FromLongLong(i64 %value)
+  ret ptr %integer
 }}
+"""
+LOAD: Final = """
+  %place{n} = getelementptr ptr, ptr %arguments, i64 {n}
+  %object{n} = load ptr, ptr %place{n}
+  %a{n} = call i64 @PyLong_AsLongLong(ptr %object{n})
 """
 
 
@@ -102,7 +113,7 @@ def _entry(name: str) -> Any:
         name=name,
         native=compiled.native_name.removeprefix("cfunc."),
         types=", ".join(["ptr", "ptr", *["i64"] * entry.arguments]),
-        arguments=", ".join(numbers),
+        loads="".join(LOAD.format(n=number) for number in range(entry.arguments)),
         values=", ".join(["ptr %result", "ptr %exception", *numbers]),
     )
     module = llvm.parse_assembly(compiled.inspect_llvm())
