@@ -38,6 +38,7 @@ ENTRIES: Final = {
 }
 """By name."""
 
+
 @dataclass(frozen=True)
 class Kernels:
     """The entries, ready to be called: integers in, an integer out (0 where there is no result).
