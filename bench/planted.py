@@ -100,18 +100,17 @@ PLANTED = (
     one(
         "duplicates that are not removed", "promise: a duplicate is never shown",
         TREE + "receiver.py",
-        "if (event.publisher, event.incarnation, event.sequence) in self.seen:",
-        "if self.seen is None:",
+        "len(dict.fromkeys(numbers)) == len(numbers) and self.seen.has_none(source, numbers)",
+        "len(numbers) or self.seen.has_none(source, numbers)",
     ),
     Planted(
         "a publisher that starts again taken for its former self", "V7",
         (
-            Edit(TREE + "receiver.py",
-                 "if (event.publisher, event.incarnation, event.sequence) in self.seen:",
-                 "if (event.publisher, 0, event.sequence) in self.seen:"),
-            Edit(TREE + "receiver.py",
-                 "self.seen[event.publisher, event.incarnation, event.sequence] = None",
-                 "self.seen[event.publisher, 0, event.sequence] = None"),
+            Edit(TREE + "tally.py",
+                 "return {(publisher, incarnation): numbers}", "return {(publisher, 0): numbers}"),
+            Edit(TREE + "tally.py",
+                 "self._tallies.get((event.publisher, event.incarnation), ())",
+                 "self._tallies.get((event.publisher, 0), ())"),
         ),
     ),
     one(
@@ -122,7 +121,7 @@ PLANTED = (
     ),
     one(
         "a host that sends all copies itself", "C11",
-        TREE + "delegation.py",
+        TREE + "deliveries.py",
         "for delegate, share in spread(remote, room, whose):",
         "for delegate, share in spread(remote, len(remote) or 1, whose):",
     ),

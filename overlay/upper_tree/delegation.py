@@ -1,8 +1,4 @@
-"""Deliveries on their way: from the host to the interested nodes, through delegates (C11).
-
-`Deliveries` collects what one turn has for the interested nodes, so that it leaves together. If an
-event has more recipients than this node may send copies of it (copies.py), some of them become
-delegates, by turns (fanout.py).
+"""A delegate's part, and what becomes of deliveries that their link does not carry (C11, P3).
 
     host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
                                    └────── Undelivered ─────► host ── Deliver ──► interested node
@@ -20,23 +16,15 @@ The interested node removes what comes twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
-from matching import Interval
-from overlay.client import Event
 from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent, LinkUp
-from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port
-from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
+from overlay.machine import Handlers, LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.copies import Copies
+from overlay.upper_tree.deliveries import Deliveries, Recipient, recipients_of, split
 from overlay.upper_tree.detours import Detours, of_message, use_up
-from overlay.upper_tree.fanout import spread, turn
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
-
-SHARE_MOST = 2_000
-"""Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
-a larger share gets the event more than once."""
 
 
 class Delegated(LocalEvent, frozen=True):
@@ -44,108 +32,6 @@ class Delegated(LocalEvent, frozen=True):
 
     sender: Peer
     message: Deliver
-
-
-class Recipient(NamedTuple):
-    """An interested node, and the virtual node that found it."""
-
-    peer: Peer
-    attribute: str
-    interval: Interval
-
-
-class Item(NamedTuple):
-    """One event for one node."""
-
-    event: Event
-    registrations: tuple[str, ...]
-    onward: tuple[Share, ...]
-
-
-class Deliveries:
-    """What leaves for interested nodes in one turn."""
-
-    def __init__(self, port: Port, copies: Copies, hop: int, host: Peer | None = None) -> None:
-        """`copies`: what this node has sent already; `hop`: messages from the publisher to here;
-        `host`: whose delegate we are."""
-        self.port = port
-        self.copies = copies
-        self.hop = hop
-        self.host = host
-        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[Item]]] = {}
-
-    def add(
-        self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
-        onward: tuple[Share, ...] = (),
-    ) -> None:  # fmt: skip
-        """One event for one node."""
-        key = (to.peer.id, to.attribute, to.interval)
-        group = self._groups.setdefault(key, (to.peer, []))
-        group[1].append(Item(event, registrations, onward))
-
-    def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
-        """One event for all of these, through delegates if they are many. Ourselves we need no
-        message to reach."""
-        remote: list[Recipient] = []
-        for recipient in recipients:
-            if recipient.peer.id == self.port.me.id:
-                self.add(recipient, event)
-            else:
-                remote.append(recipient)
-        if not remote:
-            return
-        whose, room = 0, self.copies.room(event)
-        if len(remote) > room:
-            whose = turn(event.publisher, event.incarnation, event.sequence, self.port.me.id)
-        sent = 0
-        for delegate, share in spread(remote, room, whose):
-            for first in range(0, len(share) or 1, SHARE_MOST):
-                sent += 1
-                self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
-        self.copies.note((event,), sent)
-
-    def send(self, traced: bool = True) -> None:
-        """All of it, as few messages as will do. Not `traced`: it repeats what was traced before
-        it was lost or late, and counts as no copy more (C11)."""
-        for (node, attribute, interval), (peer, items) in self._groups.items():
-            hop = self.hop + (node != self.port.me.id)
-            if traced and node != self.port.me.id:
-                for item in items:
-                    self.port.trace(
-                        "forward", event=item.event.identity, attribute=attribute, peer=node,
-                        hop=hop,
-                    )  # fmt: skip
-            for batch in in_batches(items, weigh_item):
-                events = tuple(item.event for item in batch)
-                counted = tuple(item.registrations for item in batch)
-                onward = tuple(item.onward for item in batch)
-                self.port.send(
-                    peer,
-                    Deliver(
-                        attribute,
-                        interval,
-                        hop,
-                        events,
-                        counted if any(counted) else (),
-                        onward if any(onward) else (),
-                        self.host,
-                    ),
-                )
-
-
-def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
-    """Recipients by the virtual node that found them."""
-    found: dict[tuple[str, Interval], list[Peer]] = {}
-    for peer, attribute, interval in recipients:
-        found.setdefault((attribute, interval), []).append(peer)
-    return tuple(Share(*key, tuple(peers)) for key, peers in found.items())
-
-
-def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
-    """The other way round."""
-    return [
-        Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
-    ]
 
 
 class Delegation(Machine):
@@ -194,8 +80,8 @@ class Delegation(Machine):
     def on_link_silent(self, event: LinkSilent) -> None:
         """What waits there goes another way as well."""
         node = event.peer.id
-        for message in event.waiting:
-            if not isinstance(message, Deliver) or message.registrations:
+        for message in deliveries_of(event.waiting):
+            if message.registrations:
                 continue
             helper = self.detours.helper(node)
             if message.host is None and helper is None:
@@ -211,7 +97,7 @@ class Delegation(Machine):
         """What others were to get through the lost node goes another way. What it was to get itself
         goes back to the host, if we are a delegate, and is sent again, if we are the host. What
         goes another way since the link fell silent, it is left to."""
-        deliveries = [message for message in event.lost if isinstance(message, Deliver)]
+        deliveries = deliveries_of(event.lost)
         returns = [message for message in event.lost if isinstance(message, Undelivered)]
         copied = self.detours.copied(event.peer.id)
         gone = event.left or event.end is End.GONE
@@ -284,10 +170,6 @@ class Delegation(Machine):
         deliveries.send(traced)
 
 
-def weigh_item(item: Item) -> int:
-    """Bytes of an event with what goes along, about."""
-    size = weigh_event(item.event.attributes, item.event.payload)
-    size += sum(map(weigh_text, item.registrations))
-    for share in item.onward:
-        size += 8 * HEAD + sum(2 * HEAD + weigh_text(peer.address) for peer in share.peers)
-    return size
+def deliveries_of(messages: Iterable[Message]) -> list[Deliver]:
+    """The deliveries among messages, each of events that came through one tree."""
+    return [one for each in messages if isinstance(each, Deliver) for one in split(each)]

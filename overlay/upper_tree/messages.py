@@ -330,10 +330,9 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 class Deliver(Message, frozen=True):
     """From a host to an interested node, once per node and event (pivot), or once per node, event
     and attribute, with the registrations that matched, for the node to count (counting, C8).
-
     `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to
     nobody, for all events). A delegate names the `host` whose work it does; None is the sender.
-    """
+    `apart`: which events (places in `events`) came through what other trees; not counted ones."""
 
     attribute: str
     interval: Interval
@@ -342,6 +341,7 @@ class Deliver(Message, frozen=True):
     registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
     onward: tuple[tuple[Share, ...], ...] = ()
     host: Peer | None = None
+    apart: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def data_units(self) -> int:
         """Each event counts."""

@@ -21,6 +21,7 @@ from overlay.upper_tree.delegation import Delegated
 from overlay.upper_tree.history import Arrival, History, Shown
 from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
+from overlay.upper_tree.tally import Tally, by_source
 from overlay.upper_tree.visiting import Visited, value_in
 
 Identity = tuple[str, int, int]
@@ -61,14 +62,19 @@ class Way(Protocol):
 
 
 class Came:
-    """Through one virtual node of one tree, all of them."""
+    """Through one virtual node of one tree, all of them, but for those that came through others."""
 
-    def __init__(self, arrival: Arrival) -> None:
-        self._arrival = arrival
+    def __init__(self, message: Deliver, sender: NodeId) -> None:
+        own = Arrival(message.attribute, message.interval, message.hop, sender)
+        self._own = own
+        self._apart: dict[int, Arrival] = {}  # by the object's id
+        for attribute, places in message.apart:
+            arrival = own._replace(attribute=attribute)
+            self._apart.update((id(message.events[place]), arrival) for place in places)
 
     def of(self, pivots: Sequence[str], event: Event) -> Arrival:
-        """The same for all."""
-        return self._arrival
+        """The same for nearly all."""
+        return self._apart.get(id(event), self._own)
 
 
 class WasHere:
@@ -131,7 +137,7 @@ class Receiver(Machine):
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # subscriptions there have been
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
-        self.seen: OrderedDict[Identity, None] = OrderedDict()
+        self.seen = Tally(settings.tree.dedupe)
         self.counted: OrderedDict[Identity, Counted] = OrderedDict()
 
     def handlers(self) -> Handlers:
@@ -185,31 +191,27 @@ class Receiver(Machine):
             if len(message.onward) != len(message.events):
                 raise ProtocolError("recipients do not fit the events")
             self.port.emit(Delegated(sender, message))
+        count = len(message.events)
+        if any(not 0 <= place < count for _, places in message.apart for place in places):
+            raise ProtocolError("an event that is not there came through another tree")
+        way = Came(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
+                attribute = way.of((), event).attribute
                 self.port.trace(
-                    "arrive",
-                    event=event.identity,
-                    peer=sender.id,
-                    attribute=message.attribute,
+                    "arrive", event=event.identity, peer=sender.id, attribute=attribute,
                     hop=message.hop,
-                )
-        fresh: list[Event] = []
-        for number, event in enumerate(message.events):
-            if (event.publisher, event.incarnation, event.sequence) in self.seen:
-                self.port.count("duplicates")
-                if self.port.sampled((event,)):
-                    self.port.trace("duplicate", event=event.identity, peer=sender.id)
-            elif not message.registrations or self._is_complete(
-                event, message.attribute, message.registrations[number]
-            ):
-                self.seen[event.publisher, event.incarnation, event.sequence] = None
-                fresh.append(event)
-                if event.publisher != self.port.me.id:  # else it was seen when it set out
-                    self.history.saw(tuple(event.attributes))
-        while len(self.seen) > self.settings.dedupe:
-            self.seen.popitem(last=False)
-        way = Came(Arrival(message.attribute, message.interval, message.hop, sender.id))
+                )  # fmt: skip
+        if message.registrations:
+            fresh: Sequence[Event] = self._complete(sender, message)
+        else:
+            fresh = self._unseen(message.events)
+            if len(fresh) < len(message.events):
+                self._count_duplicates(sender, message.events, fresh)
+            self.seen.add(fresh, 1)
+        others = [event for event in fresh if event.publisher != self.port.me.id]
+        for names in dict.fromkeys([tuple(event.attributes) for event in others]):
+            self.history.saw(names)  # of our own they were seen when they set out
         wanted = self._show(fresh, way)
         if len(wanted) < len(fresh):
             self.port.count("recheck_failed", len(fresh) - len(wanted))
@@ -217,19 +219,30 @@ class Receiver(Machine):
             for event in self.port.sampled([event for event in fresh if id(event) not in shown]):
                 self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
+    def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Those of which none came before, each once."""
+        if all(
+            len(dict.fromkeys(numbers)) == len(numbers) and self.seen.has_none(source, numbers)
+            for source, numbers in by_source(events).items()
+        ):
+            return events
+        fresh = {(e.publisher, e.incarnation, e.sequence): e for e in events if e not in self.seen}
+        return list(fresh.values())
+
+    def _count_duplicates(
+        self, sender: Peer, events: Sequence[Event], fresh: Sequence[Event]
+    ) -> None:
+        """All but the fresh ones came before."""
+        self.port.count("duplicates", len(events) - len(fresh))
+        kept = {id(event) for event in fresh}
+        for event in self.port.sampled([event for event in events if id(event) not in kept]):
+            self.port.trace("duplicate", event=event.identity, peer=sender.id)
+
     def on_visited(self, event: Visited) -> None:
         """Events that came to trees here in which only this node has registered: our check is the
         match, and what we do not want is not a fault."""
-        seen = self.seen
-        fresh = [
-            one
-            for one in event.events
-            if (one.publisher, one.incarnation, one.sequence) not in seen
-        ]
-        for one in self._show(fresh, WasHere(event, self.port.me.id)):
-            seen[one.publisher, one.incarnation, one.sequence] = None
-        while len(seen) > self.settings.dedupe:
-            seen.popitem(last=False)
+        fresh = self._unseen(event.events)
+        self.seen.add(self._show(fresh, WasHere(event, self.port.me.id)), 1)
 
     def _show(self, events: Sequence[Event], way: Way) -> Sequence[Event]:
         """Check the whole predicates of our subscriptions, and hand over; those that some wants."""
@@ -283,6 +296,18 @@ class Receiver(Machine):
                 hi=describe(arrival.interval.hi),
                 since=event.time,
             )
+
+    def _complete(self, sender: Peer, message: Deliver) -> list[Event]:
+        """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice
+        in a message if it matches very many."""
+        complete = []
+        for event, registrations in zip(message.events, message.registrations, strict=True):
+            if event in self.seen:
+                self._count_duplicates(sender, (event,), ())
+            elif self._is_complete(event, message.attribute, registrations):
+                self.seen.add((event,), 1)
+                complete.append(event)
+        return complete
 
     def _is_complete(self, event: Event, attribute: str, registrations: tuple[str, ...]) -> bool:
         """Count (C8). True when some conjunction has all its attributes."""

@@ -16,7 +16,7 @@ from overlay.client import Event
 from overlay.machine import LocalEvent, NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.copies import Copies
-from overlay.upper_tree.delegation import Deliveries, Recipient
+from overlay.upper_tree.deliveries import Deliveries, Recipient, Wanted
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
 from overlay.upper_tree.pace import Pace
@@ -157,21 +157,32 @@ class VisitInHand:
 
     def _match_pivot(self, joint: Joint) -> None:
         """Each event once to each node, however many of its registrations match."""
-        events = self.visit.events
-        interested: dict[int, list[tuple[NodeId, tuple[str, str]]]] = {}
-        for position, node, witness in joint.find_many([event.attributes for event in events]):
-            interested.setdefault(position, []).append((node, witness))
-        for position, found in interested.items():
-            event = events[position]
-            recipients: dict[NodeId, Recipient] = {}
-            for node, (attribute, id_) in found:
-                span = self._span(attribute, event)
-                if span is None:  # the witness's tree is not visited here: look closely
-                    recipients = self._recipients(joint.match(event.attributes), event)
-                    break
-                recipients[node] = Recipient(self.trees[attribute].subscriber(id_), attribute, span)
-            if recipients:
-                self.deliveries.spread(event, recipients.values())
+        events, whole, parts = self.visit.events, self.whole, self.parts
+        everywhere: dict[NodeId, Wanted] = {}
+        by_span = {EVERYTHING: everywhere}
+        closely: dict[int, None] = {}  # the witness's tree is not visited here
+        found = joint.find_many([event.attributes for event in events])
+        for place_, node, (attribute, id_) in found:
+            wanted = everywhere
+            if attribute not in whole:
+                span = parts.get(attribute, {}).get(events[place_].sequence)
+                if span is None:
+                    closely[place_] = None
+                    continue
+                wanted = by_span.setdefault(span, {})
+            mine = wanted.get(node)
+            if mine is None:
+                mine = wanted[node] = Wanted(self.trees[attribute].subscriber(id_))
+            mine.places.append(place_)
+            mine.trees.append(attribute)
+        batch = [(span, mine) for span, some in by_span.items() for mine in some.values()]
+        for place_ in closely:
+            event = events[place_]
+            recipients = self._recipients(joint.match(event.attributes), event)
+            self.deliveries.spread(event, recipients.values())
+        if closely:
+            batch = [(span, rest) for span, mine in batch if (rest := mine.without(closely)).places]
+        self.deliveries.spread_all(events, batch)
 
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}

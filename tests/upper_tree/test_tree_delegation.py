@@ -10,9 +10,11 @@ from overlay.links.events import End, LinkDown, LinkUp
 from overlay.links.messages import BODY_MOST
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree import delegation, detours
+from overlay.upper_tree import deliveries as leaving
+from overlay.upper_tree import detours
 from overlay.upper_tree.copies import Copies
-from overlay.upper_tree.delegation import Delegation, Deliveries, Recipient
+from overlay.upper_tree.delegation import Delegation
+from overlay.upper_tree.deliveries import Deliveries, Recipient
 from overlay.upper_tree.history import History
 from overlay.upper_tree.messages import Deliver, Share, Undelivered, Visit
 from overlay.upper_tree.receiver import Receiver
@@ -35,7 +37,7 @@ class Interested:
 
     @property
     def events(self) -> list[int]:
-        return [sequence for _, _, sequence in self.receiver.seen]
+        return [number for some in self.receiver.seen._tallies.values() for number in some]
 
 
 class Rig:
@@ -253,7 +255,7 @@ def test_shares_that_do_not_fit_the_events_are_refused() -> None:
 
 
 def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delegation, "SHARE_MOST", 3)
+    monkeypatch.setattr(leaving, "SHARE_MOST", 3)
     port = TreePort("h")
     deliveries = Deliveries(port, Copies(1), 1)
     deliveries.spread(event(1), (Recipient(peer(f"s{n}"), "x", EVERYTHING) for n in range(9)))

@@ -321,7 +321,7 @@ def test_messages_are_counted_from_the_publisher() -> None:
         node, registration("s/0", "x", "x > 1", S), registration("h/0", "x", "x > 1", peer("h"))
     )
     visit(node, event(1, x=5), hop=3)
-    assert [(to, m.hop) for to, m in node.port.sent_to(Deliver)] == [("h", 3), ("s", 4)]
+    assert [(to, m.hop) for to, m in node.port.sent_to(Deliver)] == [("s", 4), ("h", 3)]
 
 
 # --- the whole tree ---
