@@ -305,13 +305,18 @@ class Node:
 
     def command(self, client: int, command: Command) -> None:
         """A request of a client."""
+        self.commands(client, (command,))
+
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Requests of a client that were read together, for one turn."""
         self.turns.begin()
-        handler = self._commands.get(type(command))
-        if handler is None:
-            reason = f"this node does not know {type(command).__name__}"
-            self.reply(client, Failed(command.request, "usage", reason))
-        else:
-            handler(client, command)
+        for command in commands:
+            handler = self._commands.get(type(command))
+            if handler is None:
+                reason = f"this node does not know {type(command).__name__}"
+                self.reply(client, Failed(command.request, "usage", reason))
+            else:
+                handler(client, command)
         self._finish_turn()
 
     def client_gone(self, client: int) -> None:

@@ -33,7 +33,7 @@ SUBSCRIBED_AT_ONCE: Final = 48
 PUBLISH_TIMEOUT: Final = 120.0
 """Seconds. Wild guess."""
 
-PUBLISHED_AT_ONCE: Final = 4
+PUBLISHED_AT_ONCE: Final = 16
 """Batches of the publisher without an answer: as many as the node takes from a client."""
 
 Predicate = tuple[str, str, Any, Any]

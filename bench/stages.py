@@ -140,8 +140,8 @@ class Bench:
     def put(self, data: bytes) -> None:
         self.sent += len(data)
 
-    def command(self, client: int, command: Command) -> None:
-        self.node.command(client, command)
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        self.node.commands(client, commands)
 
     def client_gone(self, client: int) -> None: ...
 

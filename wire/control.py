@@ -3,9 +3,12 @@
 A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
 connection is a client with a number; what it subscribed ends with it.
 
+- **Turns.** Publications that were read together are one turn of the node, and so one batch;
+  whatever else is asked has a turn of its own.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
-  `PUBLISHES` of a client are unanswered (or `REQUESTS` of any kind), no more is read from it, so a
-  program that publishes faster than the overlay takes is slowed down by its own socket.
+  publications of `EVENTS` events or `PUBLISHES` of them are unanswered (or `REQUESTS` of any kind),
+  no more is read from it, so a program that publishes faster than the overlay takes is slowed down
+  by its own socket.
 - **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
   once, however many of its subscriptions it matches. Events for such clients come as a batch that
   they share: each is encoded once, and a client gets its selection of the encoded ones.
@@ -50,7 +53,8 @@ READ_SIZE: Final = 256 * 1024  # bytes of one receive; a batch of 256 events has
 PIECE: Final = 256 * 1024  # bytes of deliveries in one frame; wild guess
 QUEUE_LIMIT: Final = 16 << 20  # bytes that wait for one client before deliveries drop; wild guess
 REQUESTS: Final = 64  # unanswered requests of one client; wild guess
-PUBLISHES: Final = 4  # unanswered publishes among them: enough to hide the reply's way. Wild guess
+PUBLISHES: Final = 16  # unanswered publishes among them: enough to hide the reply's way. Wild guess
+EVENTS: Final = 1_024  # events of unanswered publishes after which no more is read; wild guess
 CLIENTS: Final = 256  # connections to the control socket; wild guess
 NEWS: Final = 0  # the request number of what was not asked for
 
@@ -58,8 +62,8 @@ NEWS: Final = 0  # the request number of what was not asked for
 class Commands(Protocol):
     """Who carries out the commands: the process, which hands most of them to the node."""
 
-    def command(self, client: int, command: Command) -> None:
-        """Carry out one command, in a turn of its own."""
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Carry out one command, or several publications, in one turn."""
 
     def client_gone(self, client: int) -> None:
         """The client's connection ended."""
@@ -73,8 +77,8 @@ class Client:
         self.dropped = 0  # deliveries since it was last told
         self.outlet = Outlet(counters)
         self.packing = 0  # bytes in `fresh` and `gathered`
-        self.unanswered: dict[int, bool] = {}  # request -> whether it is a publish
-        self.publishes = 0
+        self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
+        self.publishes = self.events = 0  # unanswered
         self.fresh: list[bytes] = []  # encoded deliveries of this turn
         self.gathered: list[bytes] = []  # encoded events of this turn
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
@@ -82,20 +86,26 @@ class Client:
     @property
     def full(self) -> bool:
         """Whether no more may be read from it now."""
-        return self.publishes >= PUBLISHES or len(self.unanswered) >= REQUESTS
+        return (
+            self.publishes >= PUBLISHES or self.events >= EVENTS or len(self.unanswered) >= REQUESTS
+        )
 
     def asked(self, command: Command) -> None:
         """A command was read. A number that is still in use would mix up two replies."""
-        publish = isinstance(command, Publish)
-        self.unanswered[command.request] = publish
-        self.publishes += publish
+        events = None
+        if isinstance(command, Publish):
+            events = len(command.events)
+            self.publishes += 1
+            self.events += events
+        self.unanswered[command.request] = events
 
     def answered(self, request: int) -> None:
         """Its reply is there: more may be read."""
-        publish = self.unanswered.pop(request, None)
-        if publish:
+        events = self.unanswered.pop(request, None)
+        if events is not None:
             self.publishes -= 1
-        if publish is not None and not self.full:
+            self.events -= events
+        if not self.full:
             self.room.unpark_all()
 
     @property
@@ -275,10 +285,20 @@ class ControlServer:
                 break
             if not data:
                 break
+            together: list[Command] = []
             for command in reader.feed(data):
+                if together and (client.full or not isinstance(command, Publish)):
+                    self._commands.commands(client.number, together)
+                    together = []
                 while client.full:
                     await client.room.park()
-                self._take(client, command)
+                taken = self._take(client, command)
+                if isinstance(taken, Publish):
+                    together.append(taken)
+                elif taken is not None:
+                    self._commands.commands(client.number, [taken])
+            if together:
+                self._commands.commands(client.number, together)
             self.flush()  # what was answered outside of a turn
         if reader.error is not None:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
@@ -289,15 +309,14 @@ class ControlServer:
                     await trio.sleep(0.01)
         scope.cancel()
 
-    def _take(self, client: Client, command: Command) -> None:
+    def _take(self, client: Client, command: Command) -> Command | None:
+        """Note that it was asked; None: that is not possible."""
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
             self._put(client, REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
-            return
-        if isinstance(command, Publish):
-            command = stamp(command, self._wall())
+            return None
         client.asked(command)
-        self._commands.command(client.number, command)
+        return stamp(command, self._wall()) if isinstance(command, Publish) else command
 
     async def _write(
         self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
@@ -332,7 +351,7 @@ def cut(pieces: Sequence[bytes], start: int) -> int:
 
 def stamp(publish: Publish, now: float) -> Publish:
     """`publish` with the time of its arrival in every draft that has none."""
-    if all(draft.time for draft in publish.events):
+    if 0.0 not in [draft.time for draft in publish.events]:
         return publish
     drafts = tuple(
         draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)

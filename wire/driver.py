@@ -75,8 +75,8 @@ class NodeInputs(Protocol):
     def deadline(self) -> float | None:
         """When to tick, by the driver's clock; None: never."""
 
-    def command(self, client: int, command: Command) -> None:
-        """A request of a client."""
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Requests of a client, for one turn."""
 
     def client_gone(self, client: int) -> None:
         """The client's connection ended."""

@@ -111,4 +111,5 @@ class TelemetryFeed:
         self._request += 1
         self._waiting = True
         stamped = tuple(msgspec.structs.replace(draft, time=now) for draft in drafts)
-        self._driver.turn(self._driver.node.command, self._client, Publish(self._request, stamped))
+        publish = Publish(self._request, stamped)
+        self._driver.turn(self._driver.node.commands, self._client, (publish,))

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TextIO
 
 import msgspec
@@ -189,8 +189,9 @@ class NodeProcess:
 
     # Commands (from the control socket).
 
-    def command(self, client: int, command: Command) -> None:
-        """Carry out the process's own commands; hand the others to the node."""
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Carry out the process's own command; hand others to the node."""
+        command = commands[0]
         if isinstance(command, Feed):
             try:
                 self._feed.set(command.name, command.period)
@@ -202,7 +203,7 @@ class NodeProcess:
             self._control.reply(client, Done(command.request))
             self.drain("command")
         else:
-            self.driver.turn(self.driver.node.command, client, command)
+            self.driver.turn(self.driver.node.commands, client, commands)
 
     def client_gone(self, client: int) -> None:
         """End the subscriptions of a client."""
@@ -271,7 +272,7 @@ class NodeProcess:
 
     async def _leave(self) -> None:
         """The last moments: final counters into the traces, last frames out."""
-        self.driver.turn(self.driver.node.command, INTERNAL, GetStatus(0))
+        self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
         late = self._draining and not self.driver.node.drained
         self.driver.turn(self.driver.node.leave, "drain time-out" if late else "drained")
         if self._code == 0:

@@ -42,6 +42,10 @@ class EventsAccepted(LocalEvent, frozen=True):
     sequences: tuple[int, ...]
 
 
+class PublicationsCame(LocalEvent, frozen=True):
+    """Clients have published, all that they did in this turn."""
+
+
 class RoomAgain(LocalEvent, frozen=True):
     """The publisher may admit events again."""
 

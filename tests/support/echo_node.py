@@ -89,6 +89,10 @@ class EchoNode:
         self.inputs.append(("gone", client))
         self.subscriptions = {s: c for s, c in self.subscriptions.items() if c != client}
 
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self.command(client, command)
+
     def command(self, client: int, command: Command) -> None:
         request = command.request
         if isinstance(command, Subscribe):

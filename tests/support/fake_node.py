@@ -112,6 +112,10 @@ class FakeNode:
                 )
                 self.driver.reply(client, Delivered(0, (Delivery(identity, event, "", "", "", 1),)))
 
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self.command(client, command)
+
     def command(self, client: int, command: Command) -> None:
         if isinstance(command, Subscribe):
             self.sequence += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -32,8 +32,8 @@ class Rig:
         self.streams: list[trio.SocketStream] = []
         self.nursery: trio.Nursery
 
-    def command(self, client: int, command: Command) -> None:
-        self.driver.turn(self.node.command, client, command)
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        self.driver.turn(self.node.commands, client, commands)
 
     def client_gone(self, client: int) -> None:
         self.driver.turn(self.node.client_gone, client)

@@ -31,7 +31,7 @@ from overlay.upper_tree.clients import Clients
 from overlay.upper_tree.finder import Finder
 from overlay.upper_tree.history import History
 from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.messages import RenewRefused
+from overlay.upper_tree.messages import RenewRefused, Visit
 from overlay.upper_tree.publisher import Publisher
 from overlay.upper_tree.receiver import Receiver
 from overlay.upper_tree.registrar import Registrar
@@ -316,6 +316,44 @@ def test_bad_events_are_refused_with_their_place_and_reason_and_the_rest_goes() 
     assert rig.port.counts["refused"] == 2
     rig.settle()
     assert rig.shown() == [(1, [(mine, 1), (mine, 2)])]
+
+
+@pytest.mark.parametrize(
+    "second", [({"x": 2}, {"x": 3}), ({"x": 2}, {"y": 3}), ({"x": "\ud800"}, {"x": 3}), ()]
+)
+def test_publications_of_one_turn_are_answered_each_by_itself(second: Any) -> None:
+    rig = Rig()
+    rig.subscribe("x > 0 OR y > 0")
+    for number, events in enumerate([({"x": 1},), second, ({"x": 4}, {"x": 5})], 11):
+        drafts = tuple(Draft(attributes) for attributes in events)
+        rig.clients.publish(number, Publish(number, drafts, receipt=number == 13))
+    rig.port.turn()
+    rig.settle()
+    answers = {c: a for c, a in rig.port.replies if isinstance(a, Published)}
+    assert [answer.request for answer in answers.values()] == [11, 12, 13]
+    given = [identity for answer in answers.values() for identity in answer.identities]
+    sizes = [len(answers[number].identities) for number in (11, 12, 13)]
+    assert sizes == [1, len(second), 2]
+    assert [i for i in given if i] == [f"me.1.{n}" for n in range(1, 1 + sum(map(bool, given)))]
+    assert [bool(i) for i in answers[12].identities] == ["\ud800" not in e.values() for e in second]
+    shown = [f"me.1.{sequence}" for _, told in rig.shown() for _, sequence in told]
+    assert sorted(shown) == [i for i in given if i]
+
+
+def test_publications_of_one_turn_set_out_as_one_batch() -> None:
+    rig = Rig()
+    rig.subscribe("x > 0")
+    rig.publish({"x": 1})
+    rig.settle()
+    rig.port.sent.clear()
+    for client in (1, 2, 1):
+        draft = Draft({"x": client})
+        rig.clients.publish(client, Publish(1, (draft, draft)))
+    assert rig.port.answers(Published) != [], "of the first one"
+    rig.port.turn()
+    assert len(rig.port.answers(Published)) == 3
+    visits = [m for _, m in rig.port.sent_to(Visit)]
+    assert [[e.attributes["x"] for e in visit.events] for visit in visits] == [[1, 1, 2, 2, 1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from overlay.client import (
+    Command,
     Delivered,
     Done,
     Draft,
@@ -140,6 +141,30 @@ async def test_large_deliveries_are_cut_into_frames_below_the_limit(tmp_path: Pa
                     if isinstance(reply, Delivered):
                         sizes.append(len(reply.deliveries))
         assert sizes == [3] * 10  # of 256 KiB
+
+
+async def test_publications_that_are_read_together_are_one_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig(socket=tmp_path / "control.sock") as one:
+        turns: list[list[str]] = []
+        carry_out = one.node.commands
+
+        def noted(client: int, commands: Sequence[Command]) -> None:
+            turns.append([type(command).__name__ for command in commands])
+            carry_out(client, commands)
+
+        monkeypatch.setattr(one.node, "commands", noted)
+        monkeypatch.setattr(control_module, "EVENTS", 6)
+        stream = await raw(one)
+        asked = [Publish(1, drafts(2)), Publish(2, drafts(2)), GetStatus(3), Subscribe(4, "a = 1")]
+        asked += [Publish(number, drafts(2)) for number in range(5, 10)]
+        await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, asked)))
+        answers = await replies(stream, len(asked))
+        assert [a.request for a in answers if a.request] == list(range(1, 10))
+        assert turns == [
+            ["Publish"] * 2, ["GetStatus"], ["Subscribe"], ["Publish"] * 3, ["Publish"] * 2,
+        ], "not more than so many events without an answer"  # fmt: skip
 
 
 async def test_a_publisher_waits_while_the_node_is_full(tmp_path: Path) -> None:
