@@ -196,7 +196,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     stages.watch(bench.server, "reply", "encode for clients (control)")
     stages.watch(bench.server, "share", "encode for clients (control)")
     stages.watch(bench.server, "flush", "frames for clients (control)")
-    node._commands[Publish] = stages.timed(node._commands[Publish], "admission (clients)")
+    stages.watch(node.clients, "_admit", "admission (clients)")
     owners = node.turns._owners
     for kind, handler in list(owners.items()):
         if kind.__name__ == "Visit":

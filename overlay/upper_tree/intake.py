@@ -123,7 +123,10 @@ class Intake:
 
     def _by_level(self, visit: Visit) -> dict[float, tuple[Event, ...]]:
         """The visit's events by how urgent they are in the trees that they visit."""
-        maps = [tree.latency for a in visit.attributes if (tree := self.trees.get(a)) is not None]
+        trees = [tree for a in visit.attributes if (tree := self.trees.get(a)) is not None]
+        maps = [tree.latency for tree in trees if tree.latency.grades]
+        if not maps:
+            return {MIDDLE: visit.events}
         levels: dict[object, float] = {}
         found: dict[float, list[Event]] = {}
         for event in visit.events:

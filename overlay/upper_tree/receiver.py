@@ -60,6 +60,9 @@ class Way(Protocol):
         """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
         registered in."""
 
+    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
+        """`of` for each of several events."""
+
 
 class Came:
     """Through one virtual node of one tree, all of them, but for those that came through others."""
@@ -75,6 +78,12 @@ class Came:
     def of(self, pivots: Sequence[str], event: Event) -> Arrival:
         """The same for nearly all."""
         return self._apart.get(id(event), self._own)
+
+    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
+        """The same for nearly all."""
+        if not self._apart:
+            return [self._own] * len(events)
+        return [self._apart.get(id(event), self._own) for event in events]
 
 
 class WasHere:
@@ -106,6 +115,11 @@ class WasHere:
                 self._only[pivots] = known
             return known
         return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
+
+    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
+        """Mostly looked up, since subscriptions have few pivots."""
+        only, pairs = self._only, zip(pivots, events, strict=True)
+        return [only.get(mine) or self.of(mine, event) for mine, event in pairs]
 
 
 class ShownTo:
@@ -257,8 +271,8 @@ class Receiver(Machine):
             wanted = [events[place] for place in witnesses]
         self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
         arrived = Arrived(tuple(deliveries), gathered, shares.places)
-        pivots = map(self.pivots.__getitem__, witnesses.values())
-        arrivals = list(map(way.of, pivots, wanted))
+        pivots = list(map(self.pivots.__getitem__, witnesses.values()))
+        arrivals = way.of_each(pivots, wanted)
         self.history.shown(wanted, Shown(arrivals, ShownTo(arrived), self.latest))
         for event in self.port.sampled(events):
             self._trace(event, way)

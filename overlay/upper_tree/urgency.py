@@ -38,6 +38,11 @@ class LatencyMap:
         """How many types are named."""
         return len(self._named)
 
+    @property
+    def grades(self) -> bool:
+        """Whether anybody names a level."""
+        return bool(self._named) or self._any[1] > 0
+
     def add(self, level: int, types: tuple[str, ...]) -> None:
         """A registration with this level for these types (none: for all). Level 0 is none."""
         self._change(level, types, 1)

@@ -24,7 +24,8 @@ EVENTS_MOST = 8_192
 (docs/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
 
 BYTES_MOST = 32 * 1024 * 1024
-"""Bytes of the events that may wait at one host; wild guess."""
+"""Bytes of the events that may wait at one host; wild guess. Events of the host's own clients do
+not count: its publisher keeps them until they are accepted, and has its own bound."""
 
 
 class VisitQueue:
@@ -66,7 +67,9 @@ class VisitQueue:
         return visit
 
     def _put(self, due: float, order: int, visit: Visit) -> None:
-        size = sum(weigh_event(event.attributes, event.payload) for event in visit.events)
+        size = 0
+        if visit.hop:  # from elsewhere
+            size = sum([weigh_event(event.attributes, event.payload) for event in visit.events])
         self.events += len(visit.events)
         self.bytes += size
         heapq.heappush(self._heap, (due, order, size, visit))

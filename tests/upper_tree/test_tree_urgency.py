@@ -35,8 +35,13 @@ def test_a_types_priority_is_the_mean_of_its_subscribers_levels() -> None:
     assert found.priority("cpu") == 2.5
     assert found.priority("disk") == 4
     assert found.priority("net") is None
+    assert found.grades
     found.remove(1, ("cpu",))
     assert found.priority("cpu") == 4
+    found.remove(4, ("cpu", "disk"))
+    assert not found.grades
+    found.add(3, ())
+    assert found.grades
 
 
 def test_who_names_no_type_counts_for_all_and_who_names_no_level_for_none() -> None:
@@ -144,3 +149,7 @@ def test_the_bounds_are_in_events_and_in_bytes() -> None:
     assert not queue.is_full
     queue.push(large, 1, 0.0)
     assert queue.is_full
+    queue = VisitQueue(1.0)
+    for _ in range(9):  # of the host's own clients
+        queue.push(Visit(PUB, 0, large.attributes, large.events), 1, 0.0)
+    assert not queue.is_full
