@@ -102,6 +102,7 @@ class Node:
         self.incarnation = incarnation
         self.name = name
         self.driver = driver
+        self.share = driver.share
         self.turns = Turns(driver.clock)
         self.counters: dict[str, int] = {}
         self.draining = False
@@ -214,10 +215,6 @@ class Node:
     def reply(self, client: int, reply: Reply) -> None:
         """To a client."""
         self.driver.reply(client, reply)
-
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """To clients that gather."""
-        self.driver.share(events, places)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """To the state file."""

@@ -48,7 +48,7 @@ MAX_SUBSCRIPTIONS = 100_000
 
 TOGETHER = 256
 """Events of several publications that set out as one batch. What a batch costs by itself is some
-0.1 ms, which is shared by so many; and a turn is over after some milliseconds. (512 was no faster.)"""
+0.1 ms, which is shared by so many; 512 was no faster."""
 
 
 class Subscription:

@@ -1,0 +1,69 @@
+"""What a program may publish: a close look at each event, and a glance at a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from matching import check_value
+from overlay.client import Draft
+from overlay.upper_tree.admission import MAX_ATTRIBUTES, MAX_NAME, glance, refusal
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"": 1}, "reserved"),
+        ({"$event": 1}, "reserved"),
+        ({"x": float("inf")}, "infinity"),
+        ({"x": 1 << 63}, "64 bits"),
+        ({"x": "\ud800"}, "surrogate"),
+        ({"x": [1]}, "list"),
+        ({"x" * (MAX_NAME + 1): 1}, "characters"),
+        ({f"a{n}": n for n in range(MAX_ATTRIBUTES + 1)}, "attributes"),
+        ({"x": "a" * (1 << 20)}, "bytes"),
+    ],
+)
+def test_what_no_event_may_carry(attributes: dict[str, Any], reason: str) -> None:
+    said = refusal(Draft(attributes))
+    assert said is not None
+    assert reason in said
+
+
+def test_null_is_no_reason_to_refuse() -> None:
+    assert refusal(Draft({"x": None, "y": 1})) is None
+    assert check_value(None) is not None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "payload"),
+    [
+        ({"x": float("nan")}, b""),
+        ({"x": float("inf")}, b""),
+        ({"x": 2**63}, b""),
+        ({"x": "\ud800"}, b""),
+        ({"x": [1]}, b""),
+        ({"x": "a" * 600_000}, b""),
+        ({"x": 1}, b"a" * 600_000),
+        ({"x": "é"}, b""),
+        ({"x": None}, b"fine"),
+        ({"x": -(2**63)}, b""),
+    ],
+)
+def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
+    attributes: Any, payload: bytes
+) -> None:
+    draft = Draft(attributes, payload)
+    good = Draft(dict.fromkeys(attributes, 1.5))
+    names = glance([good, draft, good])
+    if names is not None:
+        assert refusal(draft) is None
+        assert names == tuple(attributes)
+        assert None not in attributes.values()
+    assert glance([draft, Draft({"other": 1})]) is None, "not the same names"
+
+
+@pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
+def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
+    assert glance([Draft({"x": value, "y": 1.0}) for value in values]) == ("x", "y")
