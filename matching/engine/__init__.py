@@ -7,8 +7,9 @@ event satisfy? Counting touches every satisfied predicate: millions of random ad
 event only looks at who *fails*, 512 at a time, and at most of them not at all.
 
 *A column* is an attribute. Its values become integers in the order of the value space (`codes`),
-and these become 64 *rows*: row 0 is "the event has no such attribute", two rows hold nothing and
-close the ends, and the rest are buckets of which each holds equally many ends of intervals.
+and these become 128 *rows* (64 if few use it): row 0 is "the event has no such attribute", two rows
+hold nothing and close the ends, and the rest are buckets of which each holds equally many ends of
+intervals.
 
 *A block* is 512 subscriptions. For each column and row it has one line of 512 bits: who surely
 fails when the event's value lies in that row. So an event, which lies in one row per column, ORs
@@ -21,7 +22,7 @@ one line per column; whose bit is still zero is a candidate::
                row 2   first bucket        |           |           |   |           |
       event -> row 3                       |  ########## these lines are read ###  |
                …                           +-----------+-----------+---+-----------+
-               row 63  above everything    |           |           |   |           |
+               row 127 above everything    |           |           |   |           |
                                            +-----------+-----------+---+-----------+
     column 1   row 0                       |           |           |   |           |
                …                           +-----------+-----------+---+-----------+

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from matching.conjunction import Conjunction
 from matching.engine import layout
 from matching.engine.codes import FALSE, HIGHEST, LOWEST, Coder
-from matching.engine.layout import COLUMNS, INDEXED, ROWS, aligned
+from matching.engine.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
 from matching.values import Attributes
 
 Job = list[int]
@@ -26,6 +26,9 @@ Job = list[int]
 # A column has bit rows if at least this share of the sample uses it: rows cost their memory for
 # every subscription, and one that few use prunes little. Wild guess.
 SHARE = 0.01
+# And it has twice the rows if at least this share of the sample uses it. Measured at 500,000:
+# *w07* is 1.24 times as fast as with FEWER for all, 1.28 if none has FEWER, 1.11 with 0.3.
+OFTEN = 0.15
 # Shapes of events that are remembered, of 4 KB each. Wild guess.
 SHAPES = 64
 
@@ -58,9 +61,8 @@ class Shape:
         return True
 
 
-def _buckets(ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Bounds with equally many of the ends, which are sorted, between any two."""
-    room = ROWS - 4
+def _buckets(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
+    """So many bounds with equally many of the ends, which are sorted, between any two."""
     values, counts = np.unique(ends, return_counts=True)
     if len(values) <= room:
         return values
@@ -85,8 +87,11 @@ class Columns:
         widest = widths[len(widths) * 99 // 100] if widths else 1
         self.stride = layout.NARROW if widest <= layout.NARROW else layout.STRIDE
         """Parts of a record."""
-        self.bounds = aligned(max(1, self.indexed) * ROWS, np.int64)
-        """The first codes of rows 1, 2, … and the end of all; int64[indexed * ROWS]."""
+        self.lines = aligned(self.indexed + 1, np.int64)
+        """Which row, of all columns together, is a column's first; int64[indexed + 1]."""
+        self.bounds = aligned(max(1, self.indexed) * BOUNDS, np.int64)
+        """The first codes of rows 1, 2, … and the end of all; behind these each eighth of them once
+        more; int64[indexed * BOUNDS]."""
         self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
         """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
         self._set_bounds(sample)
@@ -114,7 +119,7 @@ class Columns:
             if cut[0] == 2
         ]
         self.strings.spread(texts)
-        bounds = self.bounds.reshape(-1, ROWS)
+        bounds = self.bounds.reshape(-1, BOUNDS)
         bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
         for name, column in self._of.items():
             cuts: list[int] = []
@@ -127,17 +132,25 @@ class Columns:
             for text in named:
                 self.strings.drop(text)
             ends = np.sort(np.array(cuts, np.int64))
-            inner = _buckets(ends[(ends > LOWEST + 1) & (ends < HIGHEST)])
+            rows = ROWS if len(ends) >= 2 * OFTEN * len(sample) else FEWER
+            self.lines[column + 1] = self.lines[column] + rows
+            inner = _buckets(ends[(ends > LOWEST + 1) & (ends < HIGHEST)], rows - 4)
             bounds[column, 2 : 2 + len(inner)] = inner
+        bounds[:, ROWS:] = bounds[:, 7:ROWS:8]
 
     def _set_shifts(self) -> None:
         """So many that the codes of a bucket fit into the bits there are for them."""
-        bounds, shifts = self.bounds.reshape(-1, ROWS), self.shifts.reshape(-1, ROWS)
+        bounds, shifts = self.bounds.reshape(-1, BOUNDS), self.shifts.reshape(-1, ROWS)
         for column in range(self.indexed):
             ends = bounds[column].tolist()
             for row in range(1, ROWS):
                 last = max(0, ends[row] - ends[row - 1] - 1)
                 shifts[column, row] = max(0, last.bit_length() - layout.FINE)
+
+    @property
+    def rows(self) -> int:
+        """Of all columns together."""
+        return int(self.lines[self.indexed])
 
     def column_of(self, name: str) -> int | None:
         """The column of an attribute."""

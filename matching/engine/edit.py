@@ -11,10 +11,12 @@ from matching.engine.layout import (
     ALWAYS,
     BLOCK,
     BLOCKS,
+    BOUNDS,
     H_BOUNDS,
     H_DEAD,
     H_INDEXED,
     H_JOB,
+    H_LINES,
     H_NODES,
     H_PITCH,
     H_SPANS,
@@ -42,8 +44,8 @@ from matching.engine.layout import (
     R_LOWS,
     R_PYTHON,
     ROW,
-    ROWS,
     SEGMENT,
+    SPAN,
     T_ALWAYS,
     T_EXACT,
     T_FAILS,
@@ -78,6 +80,15 @@ def _set(word: int, bit: int, on: int) -> None:
 
 
 @kernel
+def _between(first: int, last: int, word: int) -> int:
+    """A bit for each row from a first to a last one that is of one of the words of rows."""
+    low, high = max(first - word * 64, 0), min(last - word * 64, 63)
+    if low > 63 or high < 0:
+        return 0
+    return (ALL << low) & (ALL if high == 63 else (1 << (high + 1)) - 1)
+
+
+@kernel
 def spans(h: int, job: int) -> None:
     """Of each column with rows: the job's first and last row there (-1: none), and all its rows."""
     out, bounds = read64(h + H_SPANS * 8), read64(h + H_BOUNDS * 8)
@@ -85,20 +96,21 @@ def spans(h: int, job: int) -> None:
     for column in range(indexed):
         write64(out + column * 8, -1)
         write64(out + (INDEXED + column) * 8, -1)
-        write64(out + (2 * INDEXED + column) * 8, 0)
+        for word in range(2, 2 + SPAN):
+            write64(out + (word * INDEXED + column) * 8, 0)
     for part in range(read64(job + J_COUNT * 8)):
         column = read64(job + (J_PARTS + part * 3) * 8)
         if column >= indexed:
             continue
-        of_column = bounds + column * ROWS * 8
+        of_column = bounds + column * BOUNDS * 8
         first = row_of(of_column, read64(job + (J_PARTS + part * 3 + 1) * 8))
         last = row_of(of_column, read64(job + (J_PARTS + part * 3 + 2) * 8))
-        rows = (ALL << first) & (ALL if last == ROWS - 1 else (1 << (last + 1)) - 1)
         if read64(out + column * 8) < 0:
             write64(out + column * 8, first)
         write64(out + (INDEXED + column) * 8, last)
-        rows |= read64(out + (2 * INDEXED + column) * 8)
-        write64(out + (2 * INDEXED + column) * 8, rows)
+        for word in range(SPAN):
+            rows = out + ((2 + word) * INDEXED + column) * 8
+            write64(rows, read64(rows) | _between(first, last, word))
 
 
 @kernel
@@ -123,14 +135,22 @@ def descend(h: int) -> int:
 
 
 @kernel
-def _revive(h: int, table: int, number: int, column: int, rows: int) -> None:
-    """Somebody in a word does not fail these rows of a column: clear their summary bits."""
-    word = number % (SEGMENT // 64)
-    mine = read64(table + T_TIGHT * 8) + (word * read64(h + H_INDEXED * 8) + column) * 8
-    changed = read64(mine) & rows
-    write64(mine, read64(mine) & ~rows)
+def _first_row(h: int, column: int) -> int:
+    """Which row, of all columns together, is a column's first."""
+    row: int = read64(read64(h + H_LINES * 8) + column * 8)
+    return row
+
+
+@kernel
+def _revive(h: int, table: int, number: int, first: int, rows: int) -> None:
+    """Somebody in a word does not fail some of the 64 rows from a first one: clear their summary
+    bits."""
+    mine = number % (SEGMENT // 64) * _first_row(h, read64(h + H_INDEXED * 8)) + first
+    tight = read64(table + T_TIGHT * 8) + mine // 8
+    changed = read64(tight) & rows
+    write64(tight, read64(tight) & ~rows)
     pitch = read64(h + H_PITCH * 8)
-    dead = read64(h + H_DEAD * 8) + column * ROWS * pitch + (number >> 6) * 8
+    dead = read64(h + H_DEAD * 8) + first * pitch + (number >> 6) * 8
     while changed:
         _set(dead + lowest_bit(changed) * pitch, number & 63, 0)
         changed &= changed - 1
@@ -151,18 +171,21 @@ def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
         full &= column != NO_COLUMN
         if column < indexed:
             stale |= 1 << column
-    word = read64(table + T_FAILS * 8) + (at >> 6) * 8
+    fails = read64(table + T_FAILS * 8) + (at >> 6) * 8
     used = read64(table + T_USED * 8) + (at // BLOCK) * 8
     for column in range(indexed):
         has = read64(out + column * 8) >= 0
         if has:
             _set(used, column, 1)
-        rows = read64(out + (2 * INDEXED + column) * 8) if has else ALL
-        if has or full or (stale >> column) & 1:
-            for row in range(ROWS):
-                _set(word + (column * ROWS + row) * ROW, at & 63, 1 - ((rows >> row) & 1))
-        if summary:
-            _revive(h, table, place >> 6, column, rows)
+        first = _first_row(h, column)
+        for word in range((_first_row(h, column + 1) - first) // 64):
+            rows = read64(out + ((2 + word) * INDEXED + column) * 8) if has else ALL
+            if has or full or (stale >> column) & 1:
+                line = fails + (first + word * 64) * ROW
+                for row in range(64):
+                    _set(line + row * ROW, at & 63, 1 - ((rows >> row) & 1))
+            if summary:
+                _revive(h, table, place >> 6, first + word * 64, rows)
 
 
 @kernel
@@ -180,7 +203,7 @@ def _write_part(
         return
     first, last = 0, 0
     if column < read64(h + H_INDEXED * 8):
-        of_column = read64(h + H_BOUNDS * 8) + column * ROWS * 8
+        of_column = read64(h + H_BOUNDS * 8) + column * BOUNDS * 8
         first, last = row_of(of_column, low), row_of(of_column, high)
     write16(lows, fine(h, column, first, low))
     write16(highs, fine(h, column, last, high))
@@ -269,7 +292,7 @@ def _see_used(h: int, table: int, block: int) -> None:
     live = read64(table + T_LIVE * 8) + block * LINE
     used = 0
     for column in range(read64(h + H_INDEXED * 8)):
-        missing = read64(table + T_FAILS * 8) + column * ROWS * ROW + block * LINE
+        missing = read64(table + T_FAILS * 8) + _first_row(h, column) * ROW + block * LINE
         uses = 0
         for word in range(0, LINE, 8):
             uses |= read64(live + word) & read64(missing + word)
@@ -280,22 +303,22 @@ def _see_used(h: int, table: int, block: int) -> None:
 @kernel
 def tighten(h: int, first: int, last: int) -> None:
     """Make the summary bits of some words (numbers, over all segments) what they could be."""
-    indexed, pitch = read64(h + H_INDEXED * 8), read64(h + H_PITCH * 8)
+    rows, pitch = _first_row(h, read64(h + H_INDEXED * 8)), read64(h + H_PITCH * 8)
     for number in range(first, last):
         table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
         word = number % (SEGMENT // 64)
         empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
         fails = read64(table + T_FAILS * 8) + word * 8
         dead = read64(h + H_DEAD * 8) + (number >> 6) * 8
-        mine = read64(table + T_TIGHT * 8) + word * indexed * 8
-        for column in range(indexed):
+        mine = read64(table + T_TIGHT * 8) + word * rows // 8
+        for first in range(0, rows, 64):
             tight = 0
-            for row in range(ROWS):
-                line = column * ROWS + row
+            for row in range(64):
+                line = first + row
                 is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
                 _set(dead + line * pitch, word & 63, is_dead)
                 tight |= is_dead << row
-            write64(mine + column * 8, tight)
+            write64(mine + first // 8, tight)
         if word % 8 == 0:
             _see_used(h, table, word // 8)
 
@@ -319,7 +342,7 @@ def move(h: int, block: int, fresh: int, who: int, count: int) -> None:
     from_line = read64(old + T_FAILS * 8) + (block % BLOCKS) * LINE
     to_line = read64(new + T_FAILS * 8) + (fresh % BLOCKS) * LINE
     # Row by row, so that each line is fetched once.
-    for row in range(read64(h + H_INDEXED * 8) * ROWS):
+    for row in range(_first_row(h, read64(h + H_INDEXED * 8))):
         source, target = from_line + row * ROW, to_line + row * ROW
         for number in range(count):
             at = read64(who + number * 8)
@@ -371,7 +394,7 @@ def extents_of(h: int, places: int, count: int, low: int, high: int) -> None:
         for part in range(stride):
             column = (columns >> (8 * part)) & 255
             if column < indexed:
-                of_column = bounds + column * ROWS * 8
+                of_column = bounds + column * BOUNDS * 8
                 there = number * indexed + column
                 write8(low + there, row_of(of_column, read64(exact + part * 16)))
                 write8(high + there, row_of(of_column, read64(exact + part * 16 + 8)))

@@ -18,7 +18,6 @@ from matching.engine.layout import (
     INDEXED,
     NO_COLUMN,
     NODE,
-    ROWS,
     SEGMENT,
     aligned,
 )
@@ -57,7 +56,7 @@ class Engine:
         self._line = aligned(8, np.int64)
         self._alive = aligned(0, np.int64)
         self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
-        self._spans = aligned(3 * INDEXED, np.int64)
+        self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
         self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
         self._node_count = 1
         self._where = aligned(1024, np.int64)
@@ -111,6 +110,7 @@ class Engine:
             (layout.H_OFFSETS, self._offsets),
             (layout.H_BEFORE, self._offsets[INDEXED:]),
             (layout.H_BEHIND, self._offsets[2 * INDEXED :]),
+            (layout.H_LINES, self._columns.lines),
             (layout.H_BOUNDS, self._columns.bounds),
             (layout.H_SHIFTS, self._columns.shifts),
             (layout.H_TABLE, self._table),
@@ -207,7 +207,7 @@ class Engine:
         self._filled.append(0)
         self._owners.append(0)
         if block * BLOCK == len(self._segments) * SEGMENT:
-            self._segments.append(layout.Segment(self._indexed, self._stride))
+            self._segments.append(layout.Segment(self._columns.rows, self._stride))
             places = len(self._segments) * SEGMENT
             self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
             self._table[:] = [a for s in self._segments for a in s.addresses]
@@ -222,8 +222,8 @@ class Engine:
         """Make room in the summary for twice as many segments."""
         # Odd, so that rows spread over all sets of a cache.
         pitch = 2 * self._pitch + 1
-        wider = aligned(self._indexed * ROWS * pitch * 8, np.int64)
-        rows = wider.reshape(self._indexed * ROWS, pitch * 8)
+        wider = aligned(self._columns.rows * pitch * 8, np.int64)
+        rows = wider.reshape(self._columns.rows, pitch * 8)
         rows[:] = -1  # empty words are dead
         rows[:, : self._pitch * 8] = self._dead.reshape(len(rows), self._pitch * 8)
         self._dead, self._pitch = wider, pitch

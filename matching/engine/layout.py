@@ -20,10 +20,14 @@ SEGMENT = BLOCKS * BLOCK  # subscriptions
 # bytes apart: in one and the same set of the first cache.
 ROW = (BLOCKS + 1) * LINE  # bytes
 
-# Rows of each column: MISSING, the two ends where nothing is, and the buckets between. More rows
-# prune better and leave fewer edges; each costs a bit per subscription and column. The kernels of
-# a change keep a column's rows in one word, so these are 64 at most.
-ROWS = 64
+# Rows of a column: MISSING, the two ends where nothing is, and the buckets between. More rows prune
+# better and leave fewer edges; each costs a bit per subscription, so a column that few use has
+# FEWER. The kernels of a change keep a column's rows in a few words: these are multiples of 64.
+ROWS = 128
+FEWER = 64
+SPAN = ROWS // 64  # words
+# Bounds of a column: those of its rows, and every eighth of these once more, to find a row by.
+BOUNDS = ROWS + ROWS // 8
 MISSING_ROW = 0
 # Columns that have bit rows, and columns at all: a record names a column by one byte, 255 is none.
 INDEXED = 48
@@ -49,7 +53,8 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_OFFSETS,  # address: byte offset of its row in each column, int64[INDEXED]
     H_BEFORE,  # address: of the row before, or of the same where that tells nothing; likewise
     H_BEHIND,  # address: of the row behind; likewise
-    H_BOUNDS,  # address: first codes of rows 1…, int64[indexed, ROWS]
+    H_LINES,  # address: of each column which its first row is, int64[indexed + 1]
+    H_BOUNDS,  # address: first codes of rows 1…, and each eighth of them, int64[indexed, BOUNDS]
     H_SHIFTS,  # address: how many bits fine codes drop, int64[indexed, ROWS]
     H_TABLE,  # address: of each segment its addresses, int64[segments, TABLE]
     H_DEAD,  # address: the summaries, for each column and row a line for each segment
@@ -65,9 +70,9 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_NODES,  # address: the tree, int64[nodes, NODE]
     H_WHERE,  # address: the place of each label, int64[labels]
     H_JOB,  # address: what to put: label, flags, how many parts, and (column, low, high) of each
-    H_SPANS,  # address: scratch, int64[3 * INDEXED]
+    H_SPANS,  # address: scratch, int64[2 + SPAN, INDEXED]
     HEADER,
-) = range(28)
+) = range(29)
 
 # A job's head, and its flags: an edge always, and Python has to check it.
 J_LABEL, J_FLAGS, J_COUNT, J_PARTS = range(4)
@@ -102,8 +107,8 @@ R_LOWS = 0
 R_LABEL, R_COLUMNS = -12, -8  # from the end
 R_PYTHON = 31  # the bit
 LABELS = 2**R_PYTHON  # all labels are smaller
-# Bits of a fine code below the row's six: a place in its bucket.
-FINE = 10
+# Bits of a fine code below the row's seven: a place in its bucket.
+FINE = 9
 # Edges that are compared together. Measured: 256 to 4096 are alike.
 EDGES = 1024
 # Records that are asked for ahead of the one being compared. Measured: with 32 a fifth slower, 128
@@ -149,9 +154,10 @@ def aligned(count: int, kind: type[Any]) -> npt.NDArray[Any]:
 class Segment:
     """The memory of 64 blocks: one piece that begins where a large page may."""
 
-    def __init__(self, indexed: int, stride: int) -> None:
+    def __init__(self, rows: int, stride: int) -> None:
+        """`rows`: of all columns together."""
         sizes = (
-            indexed * ROWS * ROW,  # fails
+            rows * ROW,  # fails
             BLOCKS * LINE,  # live
             BLOCKS * LINE,  # always
             BLOCKS * 8,  # used
@@ -159,7 +165,7 @@ class Segment:
             SEGMENT * record_size(stride),
             SEGMENT * stride * 16,  # exact
             SEGMENT * 4,  # leaves
-            SEGMENT // WORD * indexed * 8,  # tight: the summary by words, a bit per row
+            SEGMENT // WORD * rows // 8,  # tight: the summary by words, a bit per row
         )
         starts = [0]
         for size in sizes:

@@ -20,6 +20,7 @@ import numpy as np
 from matching.engine.layout import (
     BLOCK,
     BLOCKS,
+    BOUNDS,
     E_SLOTS,
     E_VALUES,
     EDGES,
@@ -41,6 +42,7 @@ from matching.engine.layout import (
     H_FOUND_COUNT,
     H_INDEXED,
     H_LINE,
+    H_LINES,
     H_OFFSETS,
     H_PITCH,
     H_SEGMENTS,
@@ -103,10 +105,11 @@ TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they 
 @kernel
 def row_of(bounds: int, code: int) -> int:
     """How many of a column's bounds (an address) the code reaches: its row."""
-    # All of them are read: nothing has to be waited for in turn, as halving would.
-    row = 0
-    for line in range(0, ROWS * 8, LINE):
-        row += line_reached(bounds + line, code)
+    # Eight at once, so two steps: each eighth of them, and the eight that follow it.
+    eights = 0
+    for line in range(ROWS * 8, BOUNDS * 8, LINE):
+        eights += line_reached(bounds + line, code)
+    row: int = eights * 8 + line_reached(bounds + eights * LINE, code)
     return row
 
 
@@ -117,7 +120,7 @@ def fine(h: int, column: int, row: int, code: int) -> int:
         return (code >> 48) + 2**15
     if row == MISSING_ROW:
         return 0
-    first = read64(read64(h + H_BOUNDS * 8) + (column * ROWS + row - 1) * 8)
+    first = read64(read64(h + H_BOUNDS * 8) + (column * BOUNDS + row - 1) * 8)
     shift = read64(read64(h + H_SHIFTS * 8) + (column * ROWS + row) * 8)
     # The difference may need all 64 bits.
     place: Any = np.int64(np.uint64(code - first) >> np.uint64(shift))
@@ -132,6 +135,7 @@ def _rows(h: int) -> None:
     fines = read64(h + H_FINE * 8)
     indexed = read64(h + H_INDEXED * 8)
     bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
+    lines = read64(h + H_LINES * 8)
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
     for column in range(read64(h + H_COLUMNS * 8)):
         value = values + read64(event + (E_SLOTS + column) * 8) * 8
@@ -143,11 +147,11 @@ def _rows(h: int) -> None:
         write64(codes + column * 8, code)
         row = 0
         if column < indexed:
-            row = row_of(bounds + column * ROWS * 8, code)
-            here = column * ROWS + row
-            # In the outermost rows no interval ends that a candidate could have.
-            before = here if row == 0 else here - 1
-            behind = here if row == 0 or row == ROWS - 1 else here + 1
+            row = row_of(bounds + column * BOUNDS * 8, code)
+            here = read64(lines + column * 8) + row
+            # Where the attribute is missing no interval ends; the last row nothing is in.
+            before = here if row == MISSING_ROW else here - 1
+            behind = here if row == MISSING_ROW else here + 1
             write64(offsets + column * 8, here * ROW)
             write64(befores + column * 8, before * ROW)
             write64(behinds + column * 8, behind * ROW)

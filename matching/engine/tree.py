@@ -17,6 +17,7 @@ from matching.engine.edit import spans
 from matching.engine.layout import (
     ABSENT,
     H_INDEXED,
+    H_LINES,
     H_NODES,
     H_SPANS,
     INDEXED,
@@ -144,8 +145,8 @@ def _entropy(count: int, total: int) -> float:
 
 
 @kernel
-def _score(scratch: int, column: int, key: int, total: int) -> float:
-    """What a cut gains per bit of entropy; 0 if it cuts nothing."""
+def _score(scratch: int, column: int, key: int, total: int, rows: int) -> float:
+    """What a cut gains per bit of entropy, in a column of so many rows; 0 if it cuts nothing."""
     with_it = read64(scratch + column * 8)
     pivot = read64(scratch + (TREE_PIVOTS + column * TREE_KEYS + key) * 8)
     if with_it == 0 or (pivot < 0 and with_it == total):
@@ -157,27 +158,29 @@ def _score(scratch: int, column: int, key: int, total: int) -> float:
         count = read64(hull + H_COUNT * 8)
         first, last = read64(hull + H_LEAST * 8), read64(hull + H_MOST * 8)
         if count:
-            gain += count * (1.0 - (last - first + 1) / (ROWS - 2))
+            gain += count * (1.0 - (last - first + 1) / (rows - 2))
             spent += _entropy(count, total)
             least, most = min(least, first), max(most, last)
     if with_it == total:  # only what lies in the hull of all is not skipped as it is
-        whole = (most - least + 1) / (ROWS - 2)
+        whole = (most - least + 1) / (rows - 2)
         gain = (gain - total * (1.0 - whole)) / whole
     # Cutting without a gain still serves to make room.
     return (gain / spent if spent > 0 else 0.0) + 1e-9 * spent
 
 
 @kernel
-def _best(indexed: int, low: int, high: int, part: int, count: int, scratch: int) -> int:
+def _best(h: int, low: int, high: int, part: int, count: int, scratch: int) -> int:
     """The best cut of a node: column * TREE_KEYS + key, whose pivot is there; -1 if none."""
+    indexed, lines = read64(h + H_INDEXED * 8), read64(h + H_LINES * 8)
     step = max(1, count // SAMPLE)
     total = (count + step - 1) // step
     _pivots(indexed, low, high, part, count, step, scratch)
     _hulls(indexed, low, high, part, count, step, scratch)
     best, cut = 0.0, -1
     for column in range(indexed):
+        rows = read64(lines + (column + 1) * 8) - read64(lines + column * 8)
         for key in range(TREE_KEYS):
-            score = _score(scratch, column, key, total)
+            score = _score(scratch, column, key, total, rows)
             if score > best:
                 best, cut = score, column * TREE_KEYS + key
     return cut
@@ -246,7 +249,7 @@ def grow(
         node, start, end = read64(stack), read64(stack + 8), read64(stack + 16)
         part, size, cut = order + start * 8, end - start, -1
         if size > LEAF and used + 3 <= room:
-            cut = _best(indexed, low, high, part, size, scratch)
+            cut = _best(h, low, high, part, size, scratch)
         at = nodes + node * NODE * 8
         write64(at + N_COLUMN * 8, cut // TREE_KEYS)
         if cut < 0:

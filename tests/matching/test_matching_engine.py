@@ -284,6 +284,31 @@ def test_an_engine_without_columns_in_its_sample() -> None:
     assert engine.match({"x": 3})[0].tolist() == []
 
 
+def test_a_column_that_few_use_has_fewer_rows() -> None:
+    """Both kinds side by side, through building, inserting and taking out; all values."""
+    rng = random.Random(5)
+    index: Index[int] = Index(1)
+    model: dict[int, Predicate] = {}
+    for number in range(3000):
+        low = rng.randint(0, 400)
+        model[number] = attr("often").between(low, low + rng.randint(0, 300))
+        if number % 10 == 0:
+            model[number] = attr("seldom").between(low, low + rng.randint(0, 99))
+    index.add_many(list(model.items())[:2500])
+    for number in range(2500, 3000):
+        index.add(number, model[number])
+    for number in range(0, 3000, 3):
+        index.remove(number)
+        del model[number]
+    assert index._fast is not None
+    lines = index._fast.columns.lines.tolist()
+    assert lines == [0, layout.ROWS, layout.ROWS + layout.FEWER]
+    for value in range(-1, 702, 6):
+        for event in ({"often": value}, {"seldom": value, "often": value + 1}, {"seldom": value}):
+            expected = [n for n, predicate in model.items() if predicate.matches(event)]
+            assert index.match(event) == expected
+
+
 def test_an_event_looks_at_a_part_of_the_blocks() -> None:
     """The tree puts those together that fail together; in order of arrival all blocks are alive."""
     rng = random.Random(3)
