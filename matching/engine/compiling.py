@@ -81,11 +81,12 @@ def object_file() -> bytes:
     """The machine code of all entries."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    try:
+        features = llvm.get_host_cpu_features().flatten()
+    except RuntimeError:  # LLVM cannot tell them for every system
+        features = ""
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, reloc="pic"
     )
     module = llvm.parse_assembly("")
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
