@@ -20,6 +20,7 @@ import trio
 from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
 from wire.framing import NODE_FRAMES, FrameReader
+from wire.inlet import Inlet
 from wire.outlet import Counters, Outlet
 
 READ_SIZE: Final = 64 * 1024
@@ -128,10 +129,11 @@ class Connection:
 
     async def _read(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
         reader = FrameReader(NODE_FRAMES)
+        inlet = Inlet(stream)
         counters = self._counters
         while True:
             try:
-                data = await stream.receive_some(READ_SIZE)
+                data = await inlet.read(READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 self._reason = self._reason or f"reading failed: {error.__cause__ or error}"
                 break

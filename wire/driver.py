@@ -305,14 +305,16 @@ class TrioDriver:
                 await self._timer.park()
                 continue
             now = self.clock()
-            if deadline <= now:
-                self._alarm = -math.inf  # awake: nobody need wake us
-                is_alone = self._turns == last
-                self.turn(self.node.on_tick)
-                last = self._turns
+            if deadline > now:
+                self._alarm = deadline
+                with trio.move_on_after(max(deadline - now, TICK_LEAST)):
+                    await self._timer.park()
+                continue
+            self._alarm = -math.inf  # awake: nobody need wake us
+            is_alone = self._turns == last
+            self.turn(self.node.on_tick)
+            last = self._turns
+            deadline = self.node.deadline()
+            if deadline is not None and deadline <= self.clock():
                 rest = TICK_LEAST - (self.clock() - now)
                 await trio.sleep(rest if is_alone and rest > 0 else 0)
-                continue
-            self._alarm = deadline
-            with trio.move_on_after(max(deadline - now, TICK_LEAST)):
-                await self._timer.park()

@@ -18,7 +18,7 @@ and begins anew.
 
 **The turn.** The driver hands a frame in (`on_frame`), handlers run and `send`, node.py ends the
 turn with `flush`, which writes one batch per peer; acknowledgements ride on batches, and go alone
-only when nothing else does (after 25 ms, or at once when much is unacknowledged).
+only when nothing else does (after a tenth of a second, or at once when much is unacknowledged).
 
 **Duties of a driver.** Call `on_tick` when `deadline` has come, report each connection's end once
 (`on_closed`; not after `Transport.close`), report bytes that are no frame with `on_garbage`, and

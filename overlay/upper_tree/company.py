@@ -21,7 +21,7 @@ FEW = 48
 holds the next back; at 1,000 events per second that are matched in some milliseconds nothing
 waits."""
 
-MOMENT = 0.005
+MOMENT = 0.01
 """Seconds that an event waits for company at most. Wild guess: a host that takes longer than this
 to match what is under way has enough to do."""
 
