@@ -46,8 +46,11 @@ WORN_COLD = 500_000  # 0.1 s: what starting it takes when it comes from disk
 WAIT_FOR_IT = 20_000
 # The sample that the fast engine is made for: enough for 60 buckets per attribute. Wild guess.
 SAMPLE = 1000
-# Conjunctions moved per call. Measured: 20 microseconds each.
+# Conjunctions moved per call, and the part of all that moves with a match: at 10 to 20 microseconds
+# each that takes about as long as the plain engine does for the match. Measured: 10,000 have moved
+# after 84 matches, in 0.24 s; with 8 per match it took 1,126, and 2.3 s.
 STEP = 8
+PART = 16
 
 
 class _Kernels:
@@ -207,8 +210,8 @@ class Index(Generic[Key]):
         self._free.extend(many)
         return self._sequences[many[0]]
 
-    def _advance(self) -> None:
-        """Move a few conjunctions to the fast engine, if it is time."""
+    def _advance(self, most: int = 0) -> None:
+        """Move a few conjunctions to the fast engine, or so many, if it is time."""
         if self._fast is None:
             if not self._is_worth_it() or not _is_warm(len(self._waiting)):
                 return
@@ -218,7 +221,7 @@ class Index(Generic[Key]):
                 self._plain.remove(label)
             self._start(sample, iter(()))
             return
-        for _ in range(min(STEP, len(self._waiting))):
+        for _ in range(min(max(STEP, most), len(self._waiting))):
             label, conjunction = self._waiting.popitem()
             self._plain.remove(label)
             self._fast.add(label, conjunction)
@@ -264,7 +267,7 @@ class Index(Generic[Key]):
         """The labels that the plain engine finds; before, it gets rid of some if it is time."""
         if self._waiting:
             self._worn += len(self._waiting)
-            self._advance()
+            self._advance(len(self._waiting) // PART)
         return self._plain.match(attributes) if len(self._plain) else []
 
     def match_many(self, batch: Iterable[Attributes]) -> list[list[Key]]:

@@ -44,6 +44,12 @@ LIBRARY, OBJECT = ".so", ".o"
 AT_MOST: Final = 16
 """Files that are kept; the oldest go. Wild guess: some versions and environments of one user."""
 
+FOLDER: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+)
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 CPU: Final = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part", "isa")
@@ -106,7 +112,7 @@ def _opened() -> Iterator[int]:
     place = folder()
     if place is None:
         raise OSError("there is no place where kernels could be kept")
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(place, FOLDER)
     try:
         if not _is_ours(os.fstat(descriptor)):
             raise OSError(f"{place} is not ours alone")
@@ -187,15 +193,26 @@ def load_object(data: bytes, names: Sequence[str]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Only one process of this user at a time; where that cannot be had, without it."""
+    """Only one process of this user at a time; where that cannot be had, without it.
+
+    The folder is made, and if others could write to it, that is ended.
+    """
     try:
         import fcntl
 
-        place = folder()
-        if place is None:
+        path = folder()
+        if path is None:
             raise OSError("there is no place for a lock")
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = os.open(path, FOLDER)
+        try:
+            if os.fstat(place).st_uid != os.getuid():
+                raise OSError(f"{path} is somebody else's")
+            os.fchmod(place, 0o700)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            lock = os.open("lock", flags, 0o600, dir_fd=place)
+        finally:
+            os.close(place)
     except (OSError, ImportError):
         yield
         return

@@ -163,3 +163,20 @@ def test_few_predicates_that_are_asked_often_get_the_fast_engine(
         assert few.match({"x": 3}) == [1, 2, 3]
     assert enough.fast
     assert not few.fast, "so few that the plain engine is as good"
+
+
+def test_what_has_waited_for_the_fast_engine_moves_within_some_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warm()
+    monkeypatch.setattr(index_module._Kernels, "warm", False)
+    index: Index[int] = Index()
+    for number in range(2000):
+        index.add(number, compile_selector(f"x >= {number}"))
+    assert index.match({"x": 3}) == [0, 1, 2, 3]
+    assert not index.fast, "it is not there yet"
+    monkeypatch.setattr(index_module._Kernels, "warm", True)
+    for _ in range(100):
+        assert index.match({"x": 3}) == [0, 1, 2, 3]
+    assert index.fast
+    assert not index.has_plain

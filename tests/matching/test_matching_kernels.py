@@ -131,6 +131,18 @@ def test_what_others_may_write_to_is_not_trusted(
     assert kept.load(NAMES) is None
 
 
+def test_a_folder_that_others_could_write_to_is_closed_to_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = with_suffix(place, ".o").read_bytes()
+    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    place.chmod(0o777)
+    assert not kept.find()
+    assert compiling.make()
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert kept.find()
+
+
 def test_a_link_is_not_followed(place: Path) -> None:
     for name in kept.find():
         elsewhere = place / name.replace("kernels", "elsewhere")
