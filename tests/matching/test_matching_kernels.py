@@ -16,7 +16,7 @@ from matching import compile_selector
 from matching.engine import compiling, kept
 from matching.engine import engine as engine_module
 from matching.engine.engine import Engine
-from matching.engine.kernels import ENTRIES, at, kernels
+from matching.engine.kernels import ENTRIES, at, builtin, kernels
 
 NAMES = tuple(ENTRIES)
 ENGINE = Path(kept.__file__).parent
@@ -74,6 +74,21 @@ def test_a_process_loads_them_without_numba(place: Path) -> None:
     """
     path = os.pathsep.join(entry for entry in sys.path if entry)
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_a_kernel_is_compiled_linked_kept_and_loaded(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them: all take seconds, which are spent where their text has changed."""
+    shutil.rmtree(place)
+    monkeypatch.setattr(compiling, "ENTRIES", {"remove": ENTRIES["remove"]})
+    remove = builtin("remove", compiling.make()["remove"])
+    assert sorted(path.suffix for path in place.glob("kernels-*"))[0] == ".o"
+    conjunctions = [compile_selector(f"x >= {n}").conjunctions[0] for n in range(3)]
+    engine = Engine(conjunctions)
+    engine.add_many(list(enumerate(conjunctions)))
+    remove(engine.address, int(engine._where[1]))
+    assert sorted(engine.match({"x": 5})[0].tolist()) == [0, 2]
 
 
 def test_without_a_linker_the_object_file_is_loaded(
