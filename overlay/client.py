@@ -20,9 +20,10 @@ LEVELS = 5
 """Latency levels (P6); Phoenix 3 leaves L open. Five, as in most scales that people use."""
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True):
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event under way. Identity is (publisher, incarnation, sequence) (V7); a user's `id` is an
-    attribute. `time` is the publisher's wall clock in seconds, for people and latency only."""
+    attribute. `time` is the publisher's wall clock in seconds, for people and latency only. (`gc`:
+    attributes are plain values, so that the garbage collector need not look at events.)"""
 
     publisher: NodeId
     incarnation: int
@@ -38,7 +39,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.publisher}.{self.incarnation}.{self.sequence}"
 
 
-class Draft(msgspec.Struct, frozen=True, array_like=True):
+class Draft(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event before the node has given it its identity."""
 
     attributes: dict[str, Value | None]

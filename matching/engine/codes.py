@@ -35,6 +35,10 @@ EXACT = 2**53
 APPEND = 2**28
 # Codes are multiples of this: just before, at, just after, and between.
 STEP = 4
+# Strings of events whose codes are remembered, until a subscription names a new one. Where an
+# attribute has few values and most are not named, searching for their places took longer than the
+# match. Wild guess.
+SEEN_MOST = 4_096
 
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
@@ -59,6 +63,7 @@ class Strings:
         self._codes: dict[str, int] = {"": STRINGS}
         self._uses: dict[str, int] = {"": 1}
         self._sorted: list[str] = [""]
+        self._seen: dict[str, int] = {}  # codes of strings that events had, named or not
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -73,9 +78,12 @@ class Strings:
 
     def codes(self, texts: Sequence[str]) -> list[int]:
         """The code of each."""
-        found = list(map(self._codes.get, texts))
+        found = list(map(self._seen.get, texts))
         if None in found:
-            return [self.code(text) for text in texts]
+            if len(self._seen) > SEEN_MOST:
+                self._seen.clear()
+            self._seen.update((text, self.code(text)) for text in texts)
+            found = list(map(self._seen.get, texts))
         return found  # type: ignore[return-value]
 
     def take(self, text: str) -> int | None:
@@ -88,6 +96,7 @@ class Strings:
                 return None
             self._sorted.insert(at, text)
             self._codes[text] = code
+            self._seen.clear()
         self._uses[text] = self._uses.get(text, 0) + 1
         return code
 
@@ -106,11 +115,13 @@ class Strings:
         if self._uses[text] == 0:
             del self._uses[text], self._codes[text]
             del self._sorted[bisect_left(self._sorted, text)]
+            self._seen.clear()
 
     def spread(self, texts: list[str]) -> None:
         """Take many at once for good, evenly spaced; only while nothing has been taken."""
         if len(self._sorted) > 1:
             return
+        self._seen.clear()
         step = (2**50 // (len(texts) + 1)) // STEP * STEP
         for number, text in enumerate(sorted(dict.fromkeys(texts) | {"": None})):
             self._codes[text] = STRINGS + number * step

@@ -133,6 +133,34 @@ def test_hits_are_those_of_a_key_since_it_was_added() -> None:
         groups.hits("other 2")
 
 
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.sampled_from(["=", "<", ">="])), max_size=25
+    )
+)
+@settings(PATIENT, max_examples=40)
+def test_strings_of_a_batch_lie_where_they_do_among_those_that_are_named_now(
+    steps: list[tuple[str, str]],
+) -> None:
+    groups: Groups[str, str] = Groups(change_over=2)
+    for key in ("s = 'c'", "s > 'd'", "t = 'a'"):
+        groups.add(key, compile_selector(key), key)
+    batch = [{"s": text} for text in ("", "a", "b", "bb", "c", "ca", "d", "e", "ee", "f", "g")]
+    for text, operator in steps:
+        key = f"s {operator} '{text}'"
+        if key in groups:
+            groups.remove(key)
+        else:
+            groups.add(key, compile_selector(key), key)
+        for some in (batch, batch):  # the second time they are known
+            right = {k: [n for n, e in enumerate(some) if compile_selector(k).matches(e)]
+                     for k in groups.groups()}  # fmt: skip
+            wanted, _, places = groups.share(some)
+            found = {group: [wanted[n] for n in mine] for group, mine in places.items()}
+            assert found == {group: mine for group, mine in right.items() if mine}
+    assert groups.index.fast is not None or not steps
+
+
 @pytest.mark.parametrize("groups_wanted", [3, 5_000])
 def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None:
     groups: Groups[int, int] = Groups(change_over=4)
