@@ -100,6 +100,12 @@ def _is_warm(conjunctions: int) -> bool:
     return _Kernels.warm
 
 
+def _array(labels: list[int]) -> npt.NDArray[np.uint32]:
+    import numpy as np
+
+    return np.array(labels, np.uint32)
+
+
 class Index(Generic[Key]):
     """Predicates by key; finds the keys whose predicate an event matches.
 
@@ -118,6 +124,7 @@ class Index(Generic[Key]):
         self._several = 0  # keys with more than one conjunction
         self._change_over = change_over
         self._plain = PlainEngine()
+        self._in_plain = self._plain.slots
         self._fast: Engine | None = None
         self._worn = 0  # conjunctions times matches in the plain engine
         # What is in the plain engine and could be in the fast one.
@@ -279,17 +286,15 @@ class Index(Generic[Key]):
 
         For who works with arrays: `key_of` tells whose a label is, until that key is taken out.
         """
-        labels = self.match_plain(attributes) if self._waiting or len(self._plain) else []
-        found = None
-        if self._fast is not None:
-            found, more = self._fast.match(attributes)
-            labels += more
-            if not labels:
-                return found
+        labels = self.match_plain(attributes) if self._in_plain else []
+        if self._fast is None:
+            return _array(labels)
+        found, more = self._fast.match(attributes)
+        if not labels and not more:
+            return found
         import numpy as np
 
-        others = np.array(labels, np.uint32)
-        return others if found is None else np.concatenate([found, others])
+        return np.concatenate([found, _array(labels + more)])
 
     @property
     def fast(self) -> Engine | None:

@@ -71,19 +71,20 @@ class PlainEngine:
     """Conjunctions by label; finds the labels whose conjunction an event matches."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, _Slot] = {}
+        self.slots: dict[int, _Slot] = {}
+        """By label."""
         self._tables: dict[str, _Table] = {}
         self._everything: dict[int, _Slot] = {}
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._slots
+        return label in self.slots
 
     def add(self, label: int, conjunction: Conjunction) -> None:
         """Put a conjunction in under a label that is not in use."""
-        slot = self._slots[label] = _Slot(label, conjunction)
+        slot = self.slots[label] = _Slot(label, conjunction)
         if slot.attribute is None:
             self._everything[label] = slot
         else:
@@ -91,7 +92,7 @@ class PlainEngine:
 
     def remove(self, label: int) -> Conjunction:
         """Take a label out, and give back what it stood for; KeyError if it is not there."""
-        slot = self._slots.pop(label)
+        slot = self.slots.pop(label)
         if slot.attribute is None:
             del self._everything[label]
             return slot.conjunction
