@@ -33,7 +33,6 @@ OFTEN = 0.15
 # Shapes of events that are remembered, of 4 KB each. Wild guess.
 SHAPES = 64
 VALUES = layout.E_VALUES * 8  # bytes before an event's values
-ONE, ZERO = struct.pack("d", True), struct.pack("d", False)
 
 
 class Shape:
@@ -50,19 +49,7 @@ class Shape:
         words.extend([-1] * (layout.E_VALUES - len(words) + values + 1))
         self.memory = bytearray(words.tobytes())
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self._pack = struct.Struct(f"{values}d").pack_into
-
-    def write(self, attributes: Attributes) -> bool:
-        """Write an event's values in their order; False if they are not all numbers."""
-        try:
-            self._pack(self.memory, VALUES, *attributes.values())
-        except struct.error:  # no number, or an integer beyond the floats
-            return False
-        # A truth value has become a one or a zero: so only then types have to be looked at, which
-        # takes longer than all the rest (measured).
-        if self.memory.find(ONE, VALUES) < 0 and self.memory.find(ZERO, VALUES) < 0:
-            return True
-        return bool not in map(type, attributes.values())
+        self.pack = struct.Struct(f"{values}d").pack_into
 
 
 def _buckets(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
@@ -161,15 +148,37 @@ class Columns:
         return self._of.get(name)
 
     def load(self, attributes: Attributes) -> None:
-        """Write an event where the kernel reads it (and takes it away)."""
+        """Write an event where the kernel reads it (and takes it away).
+
+        A truth value may become a zero or a one: who sees such numbers has to ask `reload`. To look
+        at all types here would take longer than all the rest (measured).
+        """
         shape = self._shape
-        if shape.names != list(attributes):
+        if shape.names != [*attributes]:
             shape = self._find(tuple(attributes))
-        if shape is not self._any and shape.write(attributes):
-            if shape is not self._shape:
-                self._shape = shape
-                self.event[0] = shape.address
-            return
+        if shape is not self._any:
+            try:
+                shape.pack(shape.memory, VALUES, *attributes.values())
+            except struct.error:  # no number, or an integer beyond the floats
+                pass
+            else:
+                if shape is not self._shape:
+                    self._shape = shape
+                    self.event[0] = shape.address
+                return
+        self._load_any(attributes)
+
+    def reload(self, attributes: Attributes) -> bool:
+        """Write the last event again if it had truth values that became numbers."""
+        if self._shape is self._any or bool not in map(type, attributes.values()):
+            return False
+        names = tuple(attributes)
+        if names in self._shapes:
+            self._shapes[names] = self._any  # the next ones that look like this as well
+        self._load_any(attributes)
+        return True
+
+    def _load_any(self, attributes: Attributes) -> None:
         self._shape = self._any
         self.event[0] = self._any.address
         self.load_at(attributes, self._numbers, self._raw, 0)

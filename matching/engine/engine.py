@@ -13,12 +13,14 @@ from matching.engine import layout
 from matching.engine.columns import Columns, Job
 from matching.engine.kernels import kernels
 from matching.engine.layout import (
+    ASKED,
     BLOCK,
     COLUMNS,
     INDEXED,
     NO_COLUMN,
     NODE,
     SEGMENT,
+    TRUTHS,
     aligned,
 )
 from matching.values import Attributes
@@ -29,7 +31,6 @@ Item = tuple[int, Conjunction]
 # Every so many insertions the summary of the word concerned is made tight again: after a full
 # churn each word has been about four times. Measured: costs less than a microsecond each.
 TIGHTEN_EVERY = 16
-ASKED = 2**32  # what a kernel adds to its count for each label that Python has to check
 # How much of a block is filled when many are put in at once.
 FILLED = BLOCK - 16
 
@@ -135,7 +136,9 @@ class Engine:
         count = self._search(self._address)
         if count < ASKED:
             return self._found[:count].copy(), []
-        asked, count = divmod(count, ASKED)
+        if count >= TRUTHS and self._columns.reload(attributes):
+            count = self._search(self._address)
+        asked, count = divmod(count % TRUTHS, ASKED)
         found = self._found[:count].copy()
         checks = self._checks
         labels = self._ask[:asked].tolist()

@@ -33,6 +33,9 @@ MISSING_ROW = 0
 INDEXED = 48
 COLUMNS = 255
 NO_COLUMN = 255
+# What a search adds to the number of labels: for each that Python has to check, and where a truth
+# value may have been taken for a number.
+ASKED, TRUTHS = 2**32, 2**62
 # Parts of a record: it names its columns in one word. One of five parts is half a line.
 STRIDE = 8
 NARROW = 5

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from matching.engine.layout import (
+    ASKED,
     BLOCK,
     BLOCKS,
     BOUNDS,
@@ -68,6 +69,7 @@ from matching.engine.layout import (
     T_RECORDS,
     T_USED,
     TABLE,
+    TRUTHS,
 )
 from matching.engine.lines import (
     inside,
@@ -99,6 +101,7 @@ DENSE = 48
 # microseconds with 1, 18 with 4, 16 with 8, 19 with 16.
 AHEAD = 8
 ADDRESS_BITS = 48  # of an address that a program has, on the processors of today
+ONE = 0x3FF0_0000_0000_0000  # the bits of that number
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
 
 
@@ -128,8 +131,9 @@ def fine(h: int, column: int, row: int, code: int) -> int:
 
 
 @kernel
-def _rows(h: int) -> None:
-    """The event's codes, and where each column's row begins; takes the event away."""
+def _rows(h: int) -> int:
+    """The event's codes, and where each column's row begins; takes the event away. Whether there
+    was a zero or a one."""
     event, codes = read64(read64(h + H_EVENT * 8)), read64(h + H_CODES * 8)
     values = event + E_VALUES * 8
     fines = read64(h + H_FINE * 8)
@@ -137,12 +141,14 @@ def _rows(h: int) -> None:
     bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
     lines = read64(h + H_LINES * 8)
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
+    truths = 0
     for column in range(read64(h + H_COLUMNS * 8)):
         value = values + read64(event + (E_SLOTS + column) * 8) * 8
         bits = read64(value)
         write64(value, -1)
         if bits == -TURN - 1:  # the negative zero
             bits = 0
+        truths |= (1 if bits == 0 else 0) | (1 if bits == ONE else 0)
         code = bits if bits >= 0 else bits ^ TURN
         write64(codes + column * 8, code)
         row = 0
@@ -156,6 +162,7 @@ def _rows(h: int) -> None:
             write64(befores + column * 8, before * ROW)
             write64(behinds + column * 8, behind * ROW)
         write32(fines + column * 4, fine(h, column, row, code))
+    return truths
 
 
 @kernel
@@ -355,10 +362,11 @@ def _block(h: int, table: int, block: int, edge_count: int) -> int:
 
 @kernel
 def search(h: int) -> int:
-    """Find the matches of the event in the header's values: how many, and 2**32 for each to ask."""
+    """Find the matches of the event in the header's values: how many, `ASKED` for each to ask, and
+    `TRUTHS` if a value was zero or one."""
     write64(h + H_FOUND_COUNT * 8, 0)
     write64(h + H_ASK_COUNT * 8, 0)
-    _rows(h)
+    truths = _rows(h)
     alive = _summaries(h)
     tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
     for number in range(min(AHEAD, alive)):
@@ -375,4 +383,5 @@ def search(h: int) -> int:
             _compare(h, edge_count)
             edge_count = 0
     _compare(h, edge_count)
-    return read64(h + H_FOUND_COUNT * 8) + (read64(h + H_ASK_COUNT * 8) << 32)
+    found: int = read64(h + H_FOUND_COUNT * 8) + read64(h + H_ASK_COUNT * 8) * ASKED
+    return found + truths * TRUTHS
