@@ -247,8 +247,8 @@ class ControlServer:
         start = 0
         while start < len(fresh):
             end = len(fresh) if client.packing <= PIECE else cut(fresh, start)
-            body = b"".join([head, array_header(end - start), *fresh[start:end]])
-            client.outlet.put(REPLY_FRAMES.wrap(body))
+            parts = [head, array_header(end - start), *fresh[start:end]]
+            client.outlet.put(REPLY_FRAMES.join(parts))
             start = end
         fresh.clear()
 

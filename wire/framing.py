@@ -12,6 +12,7 @@ socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -59,20 +60,23 @@ class FrameFormat(Generic[T]):
         self._encoder.encode_into(frame, buffer, PREFIX)
         return self._seal(buffer)
 
-    def wrap(self, payload: bytes) -> bytes:
-        """An already encoded frame with its length before it; ValueError as `encode`."""
-        return self._seal(bytearray(PREFIX) + payload)
+    def join(self, parts: Sequence[bytes]) -> bytes:
+        """An already encoded frame, in parts, with its length before it; ValueError as `encode`."""
+        length = self._checked(sum(map(len, parts)))
+        return b"".join([LENGTH.pack(length), *parts])
 
     def decode(self, payload: bytes | memoryview) -> T:
         """The frame in `payload`; one of `MALFORMED` if it is none."""
         return self._decoder.decode(bytes(payload) if self._keeps else payload)
 
     def _seal(self, buffer: bytearray) -> bytes:
-        length = len(buffer) - PREFIX
+        LENGTH.pack_into(buffer, 0, self._checked(len(buffer) - PREFIX))
+        return bytes(buffer)
+
+    def _checked(self, length: int) -> int:
         if length > self.limit:
             raise ValueError(f"a frame of {length} bytes is more than {self.limit}")
-        LENGTH.pack_into(buffer, 0, length)
-        return bytes(buffer)
+        return length
 
 
 class FrameReader(Generic[T]):
