@@ -283,7 +283,6 @@ class Publisher(Machine):
         took = None if ended.since is None else now - ended.since
         self.replicas.heard(sender.id, took, now, message.pace)
         self._end(ended)
-        self.company.look()
 
     def _end(self, ended: Ended) -> None:
         """These need nothing more."""
