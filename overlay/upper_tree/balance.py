@@ -32,14 +32,11 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
-from overlay.upper_tree.owned import OwnedTree
+from overlay.upper_tree.owned import LOOK_PERIOD, Look, OwnedTree
 from overlay.upper_tree.owner import BalanceDue, Owner
 from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
 from overlay.upper_tree.placement import Placement
 from overlay.upper_tree.state import MapChanged, Preparing, Settled, Uprooted
-
-LOOK_PERIOD = 1.0
-"""Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
 
 PREFERRED = 32
 """Subscribers that are asked to host before other nodes. Wild guess."""
@@ -64,6 +61,7 @@ class Balance(Machine):
         self.owner = owner
         self.placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self.plan = self.placement.plan
+        self._subscribers = Look()  # at who subscribes most
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -102,11 +100,15 @@ class Balance(Machine):
         sent."""
         owner, cluster = self.owner, self.owner.clusters.cluster
         owner.clusters.want(members)
-        if cluster is not None and len(cluster.members()) < members:
+        trees = [owned.tree for owned in owner.trees.values()]
+        changes = sum(tree.changes for tree in trees)
+        due = self._subscribers.is_due(None, changes, owner.state.registrations, self.port.now)
+        if cluster is not None and len(cluster.members()) < members and due:
+            self._subscribers.done(None, changes, self.port.now)
             subscribed = Counter(
                 registration.subscriber
-                for owned in owner.trees.values()
-                for registration in owned.tree.registrations.values()
+                for tree in trees
+                for registration in tree.registrations.values()
             )
             owner.clusters.prefer([peer for peer, _ in subscribed.most_common(PREFERRED)])
 
@@ -157,7 +159,7 @@ class Balance(Machine):
     def _step(self, owned: OwnedTree) -> None:
         if self._uproot(owned):
             return
-        new = self._moved(owned) or self._split(owned) or self._merged(owned)
+        new = self._moved(owned) or self._resized(owned)
         if new is not None:
             self._prepare(owned, new)
         elif self.owner.live_strays(owned):
@@ -216,6 +218,16 @@ class Balance(Machine):
         if found == [entry.hosts for entry in owned.tree.map.entries]:
             return None
         return owned.tree.map.moved(self.owner.next_version(), found)
+
+    def _resized(self, owned: OwnedTree) -> PartitionMap | None:
+        """A virtual node is too large, or two are too small."""
+        tree, now = owned.tree, self.port.now
+        if not owned.sizes.is_due(tree.map, tree.changes, len(tree.registrations), now):
+            return None
+        new = self._split(owned) or self._merged(owned)
+        if new is None:
+            owned.sizes.done(tree.map, tree.changes, now)
+        return new
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
         limit = self.settings.tree.split_at

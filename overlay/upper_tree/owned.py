@@ -42,6 +42,36 @@ class Waiting:
         self.believers = {node: until for node, until in self.believers.items() if until > now}
 
 
+LOOK_PERIOD = 1.0
+"""Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
+
+LOOK_SHARE = 64
+"""A look at all registrations is due before that if one in so many has changed. Wild guess."""
+
+
+class Look:
+    """Whether it is time to look at all registrations again: 10,000 take tens of milliseconds, in
+    which no event goes on, and mostly nothing has changed."""
+
+    __slots__ = ("at", "changes", "map")
+
+    def __init__(self) -> None:
+        self.map: PartitionMap | None = None
+        self.changes = -1
+        self.at = float("-inf")
+
+    def is_due(self, map_: PartitionMap | None, changes: int, size: int, now: float) -> bool:
+        """`changes`: how many there have been so far of `size` registrations in this map."""
+        if map_ is not self.map or self.changes < 0:
+            return True
+        since = abs(changes - self.changes)
+        return since > 0 and (since * LOOK_SHARE >= size or now >= self.at + LOOK_PERIOD)
+
+    def done(self, map_: PartitionMap | None, changes: int, now: float) -> None:
+        """They have been looked at."""
+        self.map, self.changes, self.at = map_, changes, now
+
+
 class OwnedTree:
     """A tree with what the primary alone knows of it: who still has to answer."""
 
@@ -63,6 +93,7 @@ class OwnedTree:
         """Hosts that may not hold what the map says: their link was lost, or they prepared a change
         that was given up. They are given all anew (balance.py)."""
         self.empty_since: float | None = None
+        self.sizes = Look()  # at which virtual nodes are too large or too small
         self.unsure = False
         """Another primary took these registrations: that they are here does not say that they were
         acknowledged."""

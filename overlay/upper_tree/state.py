@@ -102,6 +102,7 @@ class Tree:
         self.registrations: dict[str, Registration] = {}
         self.incarnations: dict[str, int] = {}  # of the subscriber, by registration id
         self.loose: dict[NodeId, Peer] = {}  # hosts that may serve by another map than `map`
+        self.changes = 0  # of `registrations`, so far
 
     def operations(self) -> Iterator[Operation]:
         """The tree told again."""
@@ -142,9 +143,11 @@ class ClusterState:
             case Added(attribute, registration, incarnation):
                 tree = self.trees[attribute]
                 tree.registrations[registration.id] = registration
+                tree.changes += 1
                 tree.incarnations[registration.id] = incarnation
             case Ended(attribute, ids):
                 tree = self.trees[attribute]
+                tree.changes += 1
                 for id_ in ids:
                     tree.registrations.pop(id_, None)
                     tree.incarnations.pop(id_, None)
