@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from matching import Interval
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
+from overlay.upper_tree import balance
 from overlay.upper_tree.messages import Register, Unregister
 from overlay.upper_tree.state import Uprooted, decode
 from tests.support.overlays import settings
@@ -46,6 +48,27 @@ def test_a_hot_value_is_not_cut() -> None:
     rig.register(*["x = 7"] * 9)
     rig.settle()
     assert rig.spread == ["h1"]
+
+
+def test_registrations_are_counted_anew_only_if_some_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+
+    def best_cut(interval: Interval, intervals: list[Interval]) -> None:
+        looks.append(len(intervals))
+
+    monkeypatch.setattr(balance, "best_cut", best_cut)
+    rig = Rig("h1", "h2")
+    rig.register(*["x = 7"] * 9)
+    rig.settle()
+    seen = len(looks)
+    assert seen >= 1
+    rig.settle(10.0)
+    assert len(looks) == seen
+    rig.register("x = 7", first=9)
+    rig.settle()
+    assert looks[seen:] == [10]
 
 
 def test_neighbours_that_have_little_are_merged_again() -> None:
