@@ -142,7 +142,10 @@ class Beliefs(Machine):
                     self.owner.told.tell(attribute, sender, now, term)
             else:
                 entries += places(owned)
-                if lasting and self._summarised(owned):
+                # Who is its only host visits nobody, so has nothing to skip: making a summary of a
+                # thousand registrations takes tens of milliseconds.
+                visits = owned.all_hosts().keys() != {sender.id}
+                if lasting and visits and self._summarised(owned):
                     self.owner.told.tell(attribute, sender, now, term, owned.digest)
                     known = held.get(attribute) == owned.digest
                     summary = None if known else owned.summary

@@ -80,6 +80,16 @@ def test_a_publisher_is_told_what_registrations_may_match() -> None:
     assert not summary.admits({"x": 0, "y": 2})
 
 
+def test_the_only_host_needs_no_summary() -> None:
+    rig = Rig(settings(tree={"replicas": 1}))
+    rig.register("s/0", "x > 1")
+    rig.port.advance(REST_MOST)
+    (host,) = rig.node.owner.trees["x"].all_hosts().values()
+    assert rig.ask(host) is None
+    assert rig.port.counts["summaries_made"] == 0
+    assert rig.ask(P) is not None
+
+
 def test_who_holds_the_present_summary_is_told_that_it_is_good() -> None:
     rig = Rig()
     rig.register("s/0", "x > 1")
