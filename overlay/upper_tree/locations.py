@@ -25,6 +25,11 @@ ENTRIES = 4
 """Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
 
 
+FADES = 0.7
+"""The share of a term after which *nobody* is asked for anew while events keep coming: those that
+come after its end have to wait for the answer, and cannot be planned together. Wild guess."""
+
+
 FENCES_MOST = 256
 """Arcs whose owner is new that are remembered for a term: as many clusters as the ring's cache has
 (RingSettings.known_clusters)."""
@@ -153,7 +158,8 @@ class Locations:
         self.per_tree = per_tree
         self.summaries = HeldSummaries(capacity)
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()
-        self._absent: OrderedDict[str, float] = OrderedDict()  # attribute -> believed until
+        self._absent: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """attribute -> believed until, to be asked for anew from"""
         self._recalled: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._fences: dict[tuple[Key, Key], Fence] = {}  # by arc
 
@@ -235,8 +241,13 @@ class Locations:
 
     def is_absent(self, attribute: str, now: float) -> bool:
         """Whether the owner said, not long ago, that nobody subscribes to it."""
-        until = self._absent.get(attribute)
-        return until is not None and until > now
+        known = self._absent.get(attribute)
+        return known is not None and known[0] > now
+
+    def fades(self, attribute: str, now: float) -> bool:
+        """Whether that word ends soon."""
+        known = self._absent.get(attribute)
+        return known is not None and known[1] <= now
 
     def was_absent(self, attribute: str) -> bool:
         """Whether it was absent when last asked, however long ago: worth no walk."""
@@ -247,7 +258,7 @@ class Locations:
         if self._is_doubtful(attribute, epoch, now):
             return False
         self._trees.pop(attribute, None)
-        self._absent[attribute] = until
+        self._absent[attribute] = (until, now + FADES * (until - now))
         self._absent.move_to_end(attribute)
         while len(self._absent) > self.capacity:
             self._absent.popitem(last=False)
@@ -288,7 +299,7 @@ class Locations:
 
     def beliefs(self, arc: Cluster, now: float) -> list[tuple[str, int]]:
         """What is believed of trees of this arc: the digests of their summaries, 0 for *nobody*."""
-        found = [(name, 0) for name, until in self._absent.items() if until > now]
+        found = [(name, 0) for name, (until, _) in self._absent.items() if until > now]
         found += self.summaries.believed(now)
         return [one for one in found if arc.owns(attribute_key(one[0]))]
 

@@ -56,6 +56,8 @@ class Plan(NamedTuple):
 
     unknown: dict[str, None]
     """Trees whose summary is to be asked for."""
+    fading: dict[str, None]
+    """Trees without subscribers, which is to be asked for anew."""
 
     @property
     def is_fixed(self) -> bool:
@@ -108,9 +110,11 @@ class Plan(NamedTuple):
 def plan(names: list[str], locations: Locations, me: NodeId, now: float) -> Plan | None:
     """The plan for events with these attributes, `$event` among them; None: each by itself."""
     by_host: dict[NodeId, tuple[Peer, list[str]]] = {}
-    found = Plan({}, [], [], {})
+    found = Plan({}, [], [], {}, {})
     for name in names:
         if locations.is_absent(name, now):
+            if locations.fades(name, now):
+                found.fading[name] = None
             continue
         tree = locations.tree(name)
         if tree is None:

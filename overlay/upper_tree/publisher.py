@@ -40,7 +40,6 @@ from overlay.upper_tree.plan import Together, plan
 MOVES = 3
 """*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
 
-
 LOOK_LEAST = 0.05
 """Seconds between two looks for silent hosts at least. Wild guess."""
 
@@ -171,6 +170,8 @@ class Publisher(Machine):
             self.pairs += len(names) * len(fresh)
             self.outgoing.update((each.event.sequence, each) for each in fresh)
             return [(each, name) for each in fresh for name in names]
+        if found.fading:
+            self.finder.seek(found.fading)
         if found.unknown:
             self._ask_summaries([name for name in found.unknown if self._is_due(name)])
         ways = found.ways(events) if not found.is_fixed else [Together(found.fixed, (), events)]

@@ -192,6 +192,19 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
     assert [names for names, _ in rig.finder.sought] == [("x",)], "it is asked for once more"
 
 
+def test_that_nobody_subscribes_is_asked_for_anew_before_it_ends() -> None:
+    rig = Rig()
+    rig.know("x", "h")
+    rig.locations.absent("y", rig.port.now + 10, 1, rig.port.now)
+    rig.port.advance(6)
+    rig.publish({"x": 1, "y": 1})
+    assert rig.finder.sought == []
+    rig.port.advance(2)
+    rig.publish({"x": 2, "y": 1})
+    assert rig.finder.sought == [(("y",), False)]
+    assert rig.visits() == [("h", ("x",), [1]), ("h", ("x",), [2])], "and nothing waits for it"
+
+
 def test_nobody_ends_the_pair_now_and_for_its_term() -> None:
     rig = Rig()
     rig.publish({"x": 1})
