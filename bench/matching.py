@@ -72,8 +72,10 @@ def change(index: Index[int], table: Table, numbers: Sequence[int]) -> tuple[Any
     """Take some out and put them in again: microseconds of each."""
     fresh = [(n, next(table.conjunctions(range(n, n + 1)))) for n in numbers]
     gc.collect()
+    gc.freeze()  # a pause for the sake of all these new conjunctions is not the index's
     removed = [timed(lambda n=n: index.remove(n)) for n in numbers]  # type: ignore[misc]
     added = [timed(lambda p=p: index.add(*p)) for p in fresh]  # type: ignore[misc]
+    gc.unfreeze()
     return np.array(added), np.array(removed)
 
 

@@ -62,7 +62,6 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_TABLE,  # address: of each segment its addresses, int64[segments, TABLE]
     H_DEAD,  # address: the summaries, for each column and row a line for each segment
     H_PITCH,  # bytes from one row of these to the next
-    H_DENSE,  # whether the last block had many candidates
     H_LINE,  # address: scratch, one line
     H_ALIVE,  # address: scratch, the blocks to look at, int64[blocks]
     H_EDGES,  # address: scratch, (record, whole codes), int64[EDGES + BLOCK + RECORDS_AHEAD, 2]
@@ -75,7 +74,7 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_JOB,  # address: what to put: label, flags, how many parts, and (column, low, high) of each
     H_SPANS,  # address: scratch, int64[2 + SPAN, INDEXED]
     HEADER,
-) = range(29)
+) = range(28)
 
 # A job's head, and its flags: an edge always, and Python has to check it.
 J_LABEL, J_FLAGS, J_COUNT, J_PARTS = range(4)
@@ -92,7 +91,7 @@ N_BLOCK = N_WITHOUT
     T_FAILS,
     T_LIVE,
     T_ALWAYS,
-    T_USED,  # of each block, a bit for each column that somebody in it uses
+    T_USED,  # of each block, a bit for each column that somebody in it uses; see `search.USED`
     T_LABELS,
     T_RECORDS,
     T_EXACT,
