@@ -19,6 +19,7 @@ from overlay.machine import Alarm, Handlers, Key, Machine, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.copies import Copies
+from overlay.upper_tree.directions import Directions
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.intake import Intake, MatchDue
 from overlay.upper_tree.messages import (
@@ -65,6 +66,7 @@ class Hosting(Machine):
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
+        self.directions = Directions()
         self.leases = LeasesHeld()
         self._ring = ""  # that this node belongs to
         self._epochs: dict[str, int] = {}  # highest epoch of an owner, by attribute
@@ -262,7 +264,8 @@ class Hosting(Machine):
     def _serve(self, message: Visit) -> None:
         """Match, pass on, or give back, for each attribute."""
         pace = self.intake.pace
-        visit = VisitInHand(self.port, message, self.joint, self.trees, self.copies, pace)
+        known = self.directions.known_to(message.origin.id, self.port.now)
+        visit = VisitInHand(self.port, message, self.joint, self.trees, self.copies, known, pace)
         for attribute in message.attributes:
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:

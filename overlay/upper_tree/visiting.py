@@ -17,6 +17,7 @@ from overlay.machine import LocalEvent, NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.deliveries import Deliveries, Recipient, Wanted
+from overlay.upper_tree.directions import Known
 from overlay.upper_tree.hosted import HostedTree, Joint
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
 from overlay.upper_tree.pace import Pace
@@ -67,17 +68,18 @@ class VisitInHand:
 
     def __init__(
         self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
-        copies: Copies, pace: Pace | None = None,
+        copies: Copies, known: Known, pace: Pace | None = None,
     ) -> None:  # fmt: skip
-        """`pace`: what to tell the publisher of this host's work."""
+        """`known`: what the publisher was told of the trees; `pace`: of this host's work."""
         self.port = port
         self.visit = visit
+        self.known = known
         self.pace = pace
         self.joint = joint
         self.trees = trees
         self.whole: dict[str, HostedTree] = {}  # take all events of the visit
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
-        self.locations: dict[tuple[str, Interval], Location] = {}
+        self.locations: list[Location] = []  # that the publisher does not know
         self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
         self.deliveries = Deliveries(port, copies, visit.hop)
 
@@ -112,9 +114,10 @@ class VisitInHand:
 
     def _locate(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
-        if key not in self.locations:
+        if self.known.get(key) != tree.version:
+            self.known[key] = tree.version
             hosts = tree.hosts[span] or (self.port.me,)
-            self.locations[key] = Location(tree.attribute, tree.version, span, hosts)
+            self.locations.append(Location(tree.attribute, tree.version, span, hosts))
 
     def _span(self, attribute: str, event: Event) -> Interval | None:
         """Where this host has taken the event in a tree; None: it has not."""
@@ -251,6 +254,5 @@ class VisitInHand:
             taken.insert(0, (tuple(self.whole), sequences))
         if taken:
             incarnation = self.visit.events[0].incarnation
-            locations = tuple(self.locations.values())
-            accepted = Accepted(incarnation, tuple(taken), locations, self.pace)
+            accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.pace)
             self.port.send(self.visit.origin, accepted)

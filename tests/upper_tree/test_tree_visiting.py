@@ -28,13 +28,13 @@ def host() -> HostNode:
     return HostNode(TreePort("h"), Settings()).lease()
 
 
-def assign(node: HostNode, attribute: str, *mine: Interval) -> None:
+def assign(node: HostNode, attribute: str, *mine: Interval, version: int = 1) -> None:
     """Of the three virtual nodes these are ours, the rest is at `other`."""
     entries = tuple(
         Entry(i, (node.port.me if i in mine else peer("other"),)) for i in (LOW, MIDDLE, HIGH)
     )
-    map_ = PartitionMap((1, 1), entries)
-    node.port.hear(Assign(attribute, (1, 1), mine, 3, map_.slice_for("h")), OWNER)
+    map_ = PartitionMap((1, version), entries)
+    node.port.hear(Assign(attribute, (1, version), mine, 3, map_.slice_for("h")), OWNER)
 
 
 def install(node: HostNode, id_: str, attribute: str, selector: str, who: str) -> None:
