@@ -46,6 +46,7 @@ from wire.feed import FeedError, TelemetryFeed
 from wire.finding import Finding
 from wire.folder import DataFolder, FolderError
 from wire.log import Log
+from wire.memory import give_back
 
 INTERNAL: Final = 0
 """The client number of the process itself; the control socket counts from 1."""
@@ -80,6 +81,7 @@ Build = Callable[["NodeProcess"], NodeInputs]
 def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None = None) -> int:
     """Run a node until it has left or failed; the exit code. Logs to `out` (standard error)."""
     log = Log(config.log, out)
+    give_back()
     try:
         folder = DataFolder(config.folder)
     except FolderError as error:
