@@ -108,12 +108,14 @@ class Batches:
 
     def find(self, batch: Sequence[Attributes]) -> Pairs:
         """The groups that are found for each of several events."""
-        found, unsure, at_once = list[list[npt.NDArray[np.uint32]]](), list[int](), self._at_once
+        found: list[list[npt.NDArray[np.uint32]]] = []
+        unsure: list[int] = []
+        at_once = self._at_once
         for start in range(0, len(batch), at_once):
             part = batch if len(batch) <= at_once else batch[start : start + at_once]
             self._events.load(part)
             values = self._events.address
-            count = self._search(self._engine.address, values, len(part), self._header.ctypes.data)
+            count = self._search(self._engine.address, values, len(part), self._address)
             places, groups, labels = (part[:count] for part in self._pairs)
             found.append([places + np.uint32(start), groups.copy(), labels.copy()])
             unsure += (self._unsure[: self._header[G_UNSURE_COUNT]] + start).tolist()
