@@ -59,22 +59,17 @@ LOAD: Final = """
 def make() -> dict[str, int]:
     """Compile, keep what came out, and load it: the entries' addresses by name.
 
-    If another process is at it, that is waited for. What cannot be kept is loaded all the same.
+    What cannot be kept is loaded all the same.
     """
-    names = tuple(ENTRIES)
-    with kept.alone():
-        addresses = kept.load(names)
-        if addresses is not None:
-            return addresses
-        code = object_file()
-        library = link(code)
-        try:
-            kept.keep(code, kept.OBJECT)
-            if library is not None:
-                kept.keep(library, kept.LIBRARY)
-        except OSError:
-            return kept.load_object(code, names)
-        return kept.load(names) or kept.load_object(code, names)
+    names, code = tuple(ENTRIES), object_file()
+    library = link(code)
+    try:
+        kept.keep(code, kept.OBJECT)
+        if library is not None:
+            kept.keep(library, kept.LIBRARY)
+    except OSError:
+        return kept.load_object(code, names)
+    return kept.load(names) or kept.load_object(code, names)
 
 
 def object_file() -> bytes:

@@ -94,12 +94,21 @@ def at(addresses: Mapping[str, int]) -> Kernels:
 @cache
 def kernels() -> Kernels:
     """The kernels; the first call loads them, or compiles them if that has not been done here."""
-    addresses = kept.load(tuple(ENTRIES))
-    if addresses is None:
-        from matching.engine import compiling
+    return at(obtain())
 
-        addresses = compiling.make()
-    return at(addresses)
+
+def obtain() -> dict[str, int]:
+    """The addresses of all entries. If another process is compiling, that is waited for."""
+    names = tuple(ENTRIES)
+    addresses = kept.load(names)
+    if addresses is None:
+        with kept.alone():
+            addresses = kept.load(names)
+            if addresses is None:
+                from matching.engine import compiling
+
+                addresses = compiling.make()
+    return addresses
 
 
 def are_kept() -> bool:
