@@ -86,7 +86,6 @@ class Columns:
         self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
         """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
         self._set_bounds(sample)
-        self._set_shifts()
         self._any = Shape([""] * COLUMNS, range(COLUMNS))
         self._raw = memoryview(self._any.memory).cast("q")[layout.E_VALUES :]
         self._numbers = self._raw.cast("B").cast("d")
@@ -110,8 +109,6 @@ class Columns:
             if cut[0] == 2
         ]
         self.strings.spread(texts)
-        bounds = self.bounds.reshape(-1, BOUNDS)
-        bounds[:, 0], bounds[:, 1], bounds[:, 2:] = LOWEST, LOWEST + 1, HIGHEST
         for name, column in self._of.items():
             cuts: list[int] = []
             named: list[str] = []
@@ -122,21 +119,27 @@ class Columns:
                     cuts += (low, high + 1)
             for text in named:
                 self.strings.drop(text)
-            ends = np.sort(np.array(cuts, np.int64))
+            ends = np.array(cuts, np.int64)
             rows = ROWS if len(ends) >= 2 * OFTEN * len(sample) else FEWER
             self.lines[column + 1] = self.lines[column] + rows
-            inner = _buckets(ends[(ends > LOWEST + 1) & (ends < HIGHEST)], rows - 4)
-            bounds[column, 2 : 2 + len(inner)] = inner
-        bounds[:, ROWS:] = bounds[:, 7:ROWS:8]
+            self.bind(column, self.buckets(column, ends))
 
-    def _set_shifts(self) -> None:
-        """So many that the codes of a bucket fit into the bits there are for them."""
-        bounds, shifts = self.bounds.reshape(-1, BOUNDS), self.shifts.reshape(-1, ROWS)
-        for column in range(self.indexed):
-            ends = bounds[column].tolist()
-            for row in range(1, ROWS):
-                last = max(0, ends[row] - ends[row - 1] - 1)
-                shifts[column, row] = max(0, last.bit_length() - layout.FINE)
+    def buckets(self, column: int, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The inner bounds that a column should have for these ends of intervals."""
+        rows = int(self.lines[column + 1] - self.lines[column])
+        return _buckets(np.sort(ends[(ends > LOWEST + 1) & (ends < HIGHEST)]), rows - 4)
+
+    def bind(self, column: int, inner: npt.NDArray[np.int64]) -> None:
+        """Give a column these inner bounds, and so many shifts that the codes of a bucket fit into
+        the bits there are for them."""
+        bounds = self.bounds[column * BOUNDS :][:BOUNDS]
+        bounds[0], bounds[1], bounds[2:] = LOWEST, LOWEST + 1, HIGHEST
+        bounds[2 : 2 + len(inner)] = inner
+        bounds[ROWS:] = bounds[7:ROWS:8]
+        ends = bounds.tolist()
+        for row in range(1, ROWS):
+            last = max(0, ends[row] - ends[row - 1] - 1)
+            self.shifts[column * ROWS + row] = max(0, last.bit_length() - layout.FINE)
 
     @property
     def rows(self) -> int:

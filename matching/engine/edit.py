@@ -1,7 +1,6 @@
-"""The kernels that put a subscription in, move it, and keep the summaries true.
+"""The kernels that put a subscription in, take it out, and move it.
 
-A summary bit may be missing where it could be set (that costs time, not truth): putting in only
-ever clears bits, taking out changes nothing but the live bit. `tighten` sets what can be set again.
+Taking out changes nothing but the live bit; putting in writes over what who was there before left.
 """
 
 from __future__ import annotations
@@ -13,12 +12,9 @@ from matching.engine.layout import (
     BLOCKS,
     BOUNDS,
     H_BOUNDS,
-    H_DEAD,
     H_INDEXED,
     H_JOB,
-    H_LINES,
     H_NODES,
-    H_PITCH,
     H_SPANS,
     H_STRIDE,
     H_TABLE,
@@ -53,7 +49,6 @@ from matching.engine.layout import (
     T_LEAVES,
     T_LIVE,
     T_RECORDS,
-    T_TIGHT,
     T_USED,
     TABLE,
 )
@@ -68,15 +63,7 @@ from matching.engine.lines import (
     write64,
 )
 from matching.engine.search import TURN, fine, record_bytes, row_of
-
-ALL = -1  # a word of ones
-
-
-@kernel
-def _set(word: int, bit: int, on: int) -> None:
-    """Set or clear one bit of the word at an address."""
-    old = read64(word) & ~(1 << bit)
-    write64(word, old | (on << bit))
+from matching.engine.summaries import ALL, column_rows, first_row, revive, set_bit
 
 
 @kernel
@@ -135,28 +122,6 @@ def descend(h: int) -> int:
 
 
 @kernel
-def _first_row(h: int, column: int) -> int:
-    """Which row, of all columns together, is a column's first."""
-    row: int = read64(read64(h + H_LINES * 8) + column * 8)
-    return row
-
-
-@kernel
-def _revive(h: int, table: int, number: int, first: int, rows: int) -> None:
-    """Somebody in a word does not fail some of the 64 rows from a first one: clear their summary
-    bits."""
-    mine = number % (SEGMENT // 64) * _first_row(h, read64(h + H_INDEXED * 8)) + first
-    tight = read64(table + T_TIGHT * 8) + mine // 8
-    changed = read64(tight) & rows
-    write64(tight, read64(tight) & ~rows)
-    pitch = read64(h + H_PITCH * 8)
-    dead = read64(h + H_DEAD * 8) + first * pitch + (number >> 6) * 8
-    while changed:
-        _set(dead + lowest_bit(changed) * pitch, number & 63, 0)
-        changed &= changed - 1
-
-
-@kernel
 def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
     """The row bits of the subscription whose spans are there; with the summary or without."""
     at = place % SEGMENT
@@ -176,16 +141,16 @@ def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
     for column in range(indexed):
         has = read64(out + column * 8) >= 0
         if has:
-            _set(used, column, 1)
-        first = _first_row(h, column)
-        for word in range((_first_row(h, column + 1) - first) // 64):
+            set_bit(used, column, 1)
+        first = first_row(h, column)
+        for word in range(column_rows(h, column) // 64):
             rows = read64(out + ((2 + word) * INDEXED + column) * 8) if has else ALL
             if has or full or (stale >> column) & 1:
                 line = fails + (first + word * 64) * ROW
                 for row in range(64):
-                    _set(line + row * ROW, at & 63, 1 - ((rows >> row) & 1))
+                    set_bit(line + row * ROW, at & 63, 1 - ((rows >> row) & 1))
             if summary:
-                _revive(h, table, place >> 6, first + word * 64, rows)
+                revive(h, table, place >> 6, first + word * 64, rows)
 
 
 @kernel
@@ -236,8 +201,8 @@ def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
     write64(record + size + R_COLUMNS, columns)
     write32(record + size + R_LABEL, label | ((flags & PYTHON) >> 1) << R_PYTHON)
     word, bit = (at >> 6) * 8, at & 63
-    _set(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
-    _set(read64(table + T_LIVE * 8) + word, bit, 1)
+    set_bit(read64(table + T_ALWAYS * 8) + word, bit, flags & ALWAYS)
+    set_bit(read64(table + T_LIVE * 8) + word, bit, 1)
     write32(read64(table + T_LABELS * 8) + at * 4, label)
     write32(read64(table + T_LEAVES * 8) + at * 4, leaf)
 
@@ -287,48 +252,11 @@ def fill(h: int, jobs: int, starts: int, order: int, leaves: int, places: int, c
 
 
 @kernel
-def _see_used(h: int, table: int, block: int) -> None:
-    """Which columns somebody in a block uses: who does so fails where the attribute is missing."""
-    live = read64(table + T_LIVE * 8) + block * LINE
-    used = 0
-    for column in range(read64(h + H_INDEXED * 8)):
-        missing = read64(table + T_FAILS * 8) + _first_row(h, column) * ROW + block * LINE
-        uses = 0
-        for word in range(0, LINE, 8):
-            uses |= read64(live + word) & read64(missing + word)
-        used |= (1 if uses else 0) << column
-    write64(read64(table + T_USED * 8) + block * 8, used)
-
-
-@kernel
-def tighten(h: int, first: int, last: int) -> None:
-    """Make the summary bits of some words (numbers, over all segments) what they could be."""
-    rows, pitch = _first_row(h, read64(h + H_INDEXED * 8)), read64(h + H_PITCH * 8)
-    for number in range(first, last):
-        table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
-        word = number % (SEGMENT // 64)
-        empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
-        fails = read64(table + T_FAILS * 8) + word * 8
-        dead = read64(h + H_DEAD * 8) + (number >> 6) * 8
-        mine = read64(table + T_TIGHT * 8) + word * rows // 8
-        for first in range(0, rows, 64):
-            tight = 0
-            for row in range(64):
-                line = first + row
-                is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
-                _set(dead + line * pitch, word & 63, is_dead)
-                tight |= is_dead << row
-            write64(mine + first // 8, tight)
-        if word % 8 == 0:
-            _see_used(h, table, word // 8)
-
-
-@kernel
 def remove(h: int, place: int) -> None:
     """Take out whoever is at a place."""
     table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
     at = place % SEGMENT
-    _set(read64(table + T_LIVE * 8) + (at >> 6) * 8, at & 63, 0)
+    set_bit(read64(table + T_LIVE * 8) + (at >> 6) * 8, at & 63, 0)
 
 
 @kernel
@@ -342,12 +270,12 @@ def move(h: int, block: int, fresh: int, who: int, count: int) -> None:
     from_line = read64(old + T_FAILS * 8) + (block % BLOCKS) * LINE
     to_line = read64(new + T_FAILS * 8) + (fresh % BLOCKS) * LINE
     # Row by row, so that each line is fetched once.
-    for row in range(_first_row(h, read64(h + H_INDEXED * 8))):
+    for row in range(first_row(h, read64(h + H_INDEXED * 8))):
         source, target = from_line + row * ROW, to_line + row * ROW
         for number in range(count):
             at = read64(who + number * 8)
             fails = (read64(source + (at >> 6) * 8) >> (at & 63)) & 1
-            _set(target + (number >> 6) * 8, number & 63, fails)
+            set_bit(target + (number >> 6) * 8, number & 63, fails)
     for number in range(count):
         _move_record(h, block * BLOCK + read64(who + number * 8), fresh * BLOCK + number)
 
@@ -369,7 +297,7 @@ def _move_record(h: int, source: int, target: int) -> None:
             write64(to_bytes + byte, read64(from_bytes + byte))
     for flag in (T_ALWAYS, T_LIVE):
         bit = (read64(read64(old + flag * 8) + (a >> 6) * 8) >> (a & 63)) & 1
-        _set(read64(new + flag * 8) + (b >> 6) * 8, b & 63, bit)
+        set_bit(read64(new + flag * 8) + (b >> 6) * 8, b & 63, bit)
     for array in (T_LABELS, T_LEAVES):
         write32(read64(new + array * 8) + b * 4, read32(read64(old + array * 8) + a * 4))
     write64(read64(h + H_WHERE * 8) + read32(read64(new + T_LABELS * 8) + b * 4) * 8, target)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
-from matching.engine import layout
+from matching.engine import drift, layout
 from matching.engine.columns import Columns, Job
 from matching.engine.kernels import kernels
 from matching.engine.layout import (
@@ -33,6 +33,9 @@ Item = tuple[int, Conjunction]
 TIGHTEN_EVERY = 16
 # How much of a block is filled when many are put in at once.
 FILLED = BLOCK - 16
+# Insertions after which the buckets are looked at for the first time: twice the sample that they
+# were made for.
+FIRST_LOOK = 2048
 
 
 class Engine:
@@ -51,6 +54,7 @@ class Engine:
         self._named: dict[int, list[str]] = {}
         self._size = 0
         self._inserted = 0
+        self._looked, self._look_at = 0, FIRST_LOOK  # the next column, and after so many
         self._codes = aligned(COLUMNS + 1, np.int64)
         self._fine = aligned(COLUMNS + 1, np.int32)
         self._fine[NO_COLUMN] = 1  # strictly inside what has no ends
@@ -176,6 +180,20 @@ class Engine:
         self._inserted += 1
         if self._inserted % TIGHTEN_EVERY == 0:
             self._kernels.tighten(self._address, place // 64, place // 64 + 1)
+        if self._inserted >= self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        """See whether the next column's buckets suit what is there now."""
+        if self._looked == self._indexed:
+            self._looked = 0
+            self._look_at = self._inserted + max(self._size, FIRST_LOOK)
+            return
+        drift.renew(
+            self._kernels, self._address, self._columns, self._looked,
+            self._where, self._nodes[: self._node_count], len(self._filled),
+        )  # fmt: skip
+        self._looked += 1
 
     def remove(self, label: int) -> None:
         """Take a label out that is in."""
@@ -337,10 +355,12 @@ class Engine:
             places.ctypes.data,
             count,
         )
-        self._size = count
+        self._size = self._inserted = count
         for block, count in enumerate(np.bincount(places // BLOCK).tolist()):
             self._filled[block] = count
         self._kernels.tighten(self._address, 0, len(self._filled) * 8)
+        for _ in range(self._indexed):
+            self._look()
 
     def _lay_out(
         self, ends: list[list[int]], count: int

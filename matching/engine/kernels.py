@@ -1,9 +1,10 @@
 """The door to the kernels: what Python calls, however their machine code came into this process.
 
-A kernel's text is Python (`search`, `grouping`, `edit`, `tree`), its code is numba's; but numba and
-LLVM are 60 MB and a second to import, which a process that only matches need not have. So the code
-is compiled once per machine and version and kept on disk (`compiling`, `kept`), and from then on
-loaded as any shared library is, in a millisecond. All arguments are integers: counts and addresses.
+A kernel's text is Python (`search`, `grouping`, `edit`, `summaries`, `rebound`, `tree`), its code
+is numba's; but numba and LLVM are 60 MB and a second to import, which a process that only matches
+need not have. So the code is compiled once per machine and version and kept on disk (`compiling`,
+`kept`), and from then on loaded as any shared library is, in a millisecond. All arguments are
+integers: counts and addresses.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ ENTRIES: Final = {
     "search_groups": Entry("grouping", 4),
     "insert": Entry("edit", 1),
     "remove": Entry("edit", 2),
-    "tighten": Entry("edit", 3),
+    "tighten": Entry("summaries", 3),
     "move": Entry("edit", 5),
     "extents_of": Entry("edit", 5),
     "fill": Entry("edit", 7),
+    "ends": Entry("rebound", 5),
+    "rebound": Entry("rebound", 4),
     "extents": Entry("tree", 6),
     "grow": Entry("tree", 10),
 }
@@ -54,6 +57,8 @@ class Kernels:
     move: Callable[[int, int, int, int, int], int]
     extents_of: Callable[[int, int, int, int, int], int]
     fill: Callable[[int, int, int, int, int, int, int], int]
+    ends: Callable[[int, int, int, int, int], int]
+    rebound: Callable[[int, int, int, int], int]
     extents: Callable[[int, int, int, int, int, int], int]
     grow: Callable[[int, int, int, int, int, int, int, int, int, int], int]
 

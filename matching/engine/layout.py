@@ -121,6 +121,8 @@ RECORDS_AHEAD = 64
 # Scratch for growing the tree, in words: of each column how many have it, the pivot of each key,
 # the hulls of both sides of each cut (how many, least first and largest last row), and histograms.
 ABSENT = 255  # instead of a row: the column is not used
+# A node's key: the first row, the last one, or their sum.
+FIRST, LAST, MIDDLE = range(3)
 TREE_KEYS = 3
 TREE_PIVOTS = INDEXED
 TREE_HULLS = TREE_PIVOTS + INDEXED * TREE_KEYS

@@ -16,11 +16,13 @@ import math
 from matching.engine.edit import spans
 from matching.engine.layout import (
     ABSENT,
+    FIRST,
     H_INDEXED,
     H_LINES,
     H_NODES,
     H_SPANS,
     INDEXED,
+    LAST,
     N_BEYOND,
     N_BLOCK,
     N_COLUMN,
@@ -43,7 +45,6 @@ from matching.engine.lines import kernel, read8, read64, write8, write64
 LEAF = 48
 # A large node's sample.
 SAMPLE = 4096
-FIRST, LAST, MIDDLE = range(TREE_KEYS)
 H_COUNT, H_LEAST, H_MOST, HULL = range(4)  # of a hull
 
 
