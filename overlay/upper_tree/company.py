@@ -56,8 +56,10 @@ class Company(Machine):
         """Events that wait."""
         return self._count
 
-    def __contains__(self, event: Event) -> bool:
-        return any(event is each for events in self._held.values() for each in events)
+    @property
+    def sequences(self) -> set[int]:
+        """The numbers of the events that wait."""
+        return {event.sequence for events in self._held.values() for event in events}
 
     def take(self, names: tuple[str, ...], events: Sequence[Event]) -> None:
         """These are to set out, now or in company."""

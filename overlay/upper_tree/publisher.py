@@ -112,8 +112,8 @@ class Publisher(Machine):
     def under_way(self, events: Iterable[Event]) -> dict[int, None]:
         """The numbers of those of our events that some tree has not accepted yet."""
         self.bundles.loosen()
-        held, outgoing = self.company, self.outgoing
-        return {e.sequence: None for e in events if e.sequence in outgoing or e in held}
+        held, outgoing = self.company.sequences, self.outgoing
+        return {e.sequence: None for e in events if e.sequence in outgoing or e.sequence in held}
 
     # --- publishing ---
 
