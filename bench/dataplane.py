@@ -19,6 +19,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -40,13 +41,13 @@ Row = dict[str, Any]
 
 
 class Contestant(NamedTuple):
-    """A system in one shape; `needs` is the module that it must be able to import."""
+    """A system in one shape; `needs` names the modules that it must be able to import."""
 
     system: str
     shape: str
     adapter: str
     filter: str = "codegen"
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     package: str = ""
     server: str = ""
 
@@ -55,13 +56,23 @@ CONTESTANTS: Final = (
     Contestant("canopy", "one node", "canopy_one"),
     Contestant("canopy", "eight nodes", "canopy_eight"),
     Contestant("tcp-fan-out", "relay, matches known", "tcpfan_py"),
-    Contestant("zeromq-batch", "numba at subscribers", "zmq_batch", "numba", "zmq", "pyzmq"),
-    Contestant("zeromq", "filter at subscribers", "zmq_", "codegen", "zmq", "pyzmq"),
-    Contestant("zenoh", "filter at subscribers", "zenoh_", "codegen", "zenoh", "eclipse-zenoh"),
-    Contestant("gossipsub", "mesh", "gossipsub", "codegen", "libp2p", "libp2p"),
-    Contestant("redis", "broker", "redis_hi", "codegen", "redis", "redis hiredis", "redis-server"),
-    Contestant("nats", "broker", "nats", "codegen", "nats", "nats-py", "nats-server"),
-    Contestant("rabbitmq", "broker", "rabbit_headers", "codegen", "", "", "rabbitmq-server"),
+    Contestant("zeromq-batch", "numba at subscribers", "zmq_batch", "numba", ("zmq",), "pyzmq"),
+    Contestant("zeromq", "filter at subscribers", "zmq_", "codegen", ("zmq",), "pyzmq"),
+    Contestant("zenoh", "filter at subscribers", "zenoh_", "codegen", ("zenoh",), "eclipse-zenoh"),
+    Contestant("gossipsub", "mesh", "gossipsub", "codegen", ("libp2p",), "libp2p"),
+    Contestant(
+        "redis",
+        "broker",
+        "redis_hi",
+        "codegen",
+        ("redis", "hiredis"),
+        "redis hiredis",
+        "redis-server",
+    ),
+    Contestant(
+        "nats", "broker", "nats", "codegen", ("nats", "uvloop"), "nats-py uvloop", "nats-server"
+    ),
+    Contestant("rabbitmq", "broker", "rabbit_headers", server="rabbitmq-server"),
 )
 
 
@@ -71,16 +82,22 @@ def say(text: str, end: str = "\n") -> None:
 
 def absent(one: Contestant, harness: Path) -> str:
     """Why a contestant cannot run here and how to get it; "" if it can."""
-    if one.needs and importlib.util.find_spec(one.needs) is None:
-        return f"{one.needs} cannot be imported; pip install {one.package}"
+    missing = [name for name in one.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{missing[0]} cannot be imported; pip install {one.package}"
     if one.server and not list((harness / "deb").glob(f"root/usr/*bin/{one.server}")):
         return f"its server is absent; unpack the Debian package {one.server} under deb/root"
-    if (
-        not one.adapter.startswith("canopy")
-        and not (harness / "adapters" / f"{one.adapter}.py").is_file()
-    ):
-        return f"the harness has no adapters/{one.adapter}.py"
-    return ""
+    lacking = "" if one.adapter.startswith("canopy") else lacks(harness, one.adapter)
+    return f"the harness has no adapters/{lacking}.py" if lacking else ""
+
+
+def lacks(harness: Path, adapter: str) -> str:
+    """The first adapter that the harness lacks: this one, or one that it is made of; "": none."""
+    file = harness / "adapters" / f"{adapter}.py"
+    if not file.is_file():
+        return adapter
+    bases = re.findall(r"^from adapters\.(\w+) import", file.read_text(encoding="utf-8"), re.M)
+    return next((lacking for base in bases if (lacking := lacks(harness, base))), "")
 
 
 def chosen(systems: Sequence[str], harness: Path) -> Iterator[Contestant]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.dataplane import CONTESTANTS, Row, is_complete, row
+from bench.dataplane import CONTESTANTS, Row, is_complete, lacks, row
 from bench.dataplane_adapter import draft, selector
 from bench.dataplane_stage import WIDER, StageError, stage
 from matching import compile_selector
@@ -67,6 +67,15 @@ def test_a_harness_that_has_changed_is_named(tmp_path: Path) -> None:
         stage(harness, tmp_path / "copy", seed=1, parts=True)
     with pytest.raises(StageError, match="no harness"):
         stage(tmp_path / "nowhere", tmp_path / "other", seed=1, parts=False)
+
+
+def test_an_adapter_is_lacking_with_what_it_is_made_of(tmp_path: Path) -> None:
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "headers.py").write_text("from adapters.fanout import Adapter\n")
+    assert lacks(tmp_path, "other") == "other"
+    assert lacks(tmp_path, "headers") == "fanout"
+    (tmp_path / "adapters" / "fanout.py").write_text("from base import Base\n")
+    assert lacks(tmp_path, "headers") == ""
 
 
 def found(**changes: Any) -> Row:
