@@ -68,6 +68,9 @@ sim.add_command(timeliness)
     help="paper: 100 attributes by a Zipf law, 8 each, about 10 interested nodes per event.",
 )
 @click.option("--publishers", type=click.IntRange(1, 100_000), help="How many nodes publish (all).")
+@click.option(
+    "--entries", type=click.IntRange(1, 1_000_000), help="Registrations per host, at most (20,000)."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option(
     "--traces",
@@ -86,6 +89,7 @@ def run(
     routing: str | None,
     load: str,
     publishers: int | None,
+    entries: int | None,
     as_json: bool,
     traces: Path | None,
     shrink: float,
@@ -115,7 +119,7 @@ def run(
         plan = parse_scenario(text, nodes, seed, subscriptions, events)
     except (ScenarioError, OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{scenario}: {error}") from None
-    plan = with_options(plan, routing, publishers, load)
+    plan = with_options(plan, routing, publishers, entries, load)
     if traces is not None and traces.exists() and any(traces.iterdir()):
         raise click.UsageError(f"{traces} is not empty; name a new folder for the traces")
     meter = Meter()
@@ -129,6 +133,7 @@ def run(
         "subscriptions": subscriptions,
         "events": events,
         "publishers": publishers,
+        "entries": entries,
         "load": None if load == "mixed" else load,
     }
     again = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
@@ -147,16 +152,23 @@ def run(
 
 
 def with_options(
-    plan: Scenario, routing: str | None, publishers: int | None, load: str
+    plan: Scenario,
+    routing: str | None,
+    publishers: int | None,
+    entries: int | None,
+    load: str,
 ) -> Scenario:
     """The scenario with what the command line says beside it."""
     import msgspec
 
     from sim.paper_load import paper_load
 
-    if routing is not None:
-        tree = msgspec.structs.replace(plan.settings.tree, routing=routing)
-        settings = msgspec.structs.replace(plan.settings, tree=tree)
+    tree: dict[str, Any] = {} if routing is None else {"routing": routing}
+    if entries is not None:
+        tree |= {"host_entries": entries, "split_at": entries}
+    if tree:
+        changed = msgspec.structs.replace(plan.settings.tree, **tree)
+        settings = msgspec.structs.replace(plan.settings, tree=changed)
         plan = msgspec.structs.replace(plan, settings=settings)
     if publishers is not None:
         plan = msgspec.structs.replace(plan, publishers=publishers)

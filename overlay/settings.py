@@ -102,12 +102,13 @@ class TreeSettings(Group, frozen=True):
     """Attribute trees (C5 to C10)."""
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
-    host_entries: Count = 1_000  # registrations in all virtual nodes that one host serves, before
-    # some move to another member (C6, packing.py); wild guess
+    host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before
+    # some move to another member (C6, packing.py): as many as a cluster has before it splits. A
+    # visit at one more host costs more than matching beside so many (docs/performance.md, *Room*)
     replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
     # all three (issue's figure), and each costs an install per registration
-    split_at: Count = 1_000  # registrations in one virtual node before it is cut: a host's worth
+    split_at: Count = 20_000  # registrations in one virtual node before it is cut: a host's worth
     serving_lease: Seconds = 4.0  # how long a host may serve without a word from its owner (C6):
     # longer than an election takes (ElectionSettings), less than links.dead_after, after which a
     # silent host is replaced

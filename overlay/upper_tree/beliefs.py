@@ -20,10 +20,7 @@ has a say.
 from __future__ import annotations
 
 from collections import deque
-from hashlib import blake2b
 from itertools import zip_longest
-
-import msgspec
 
 from matching import Cut
 from overlay.chord.events import Committed, LogCopied, RoleChanged
@@ -31,8 +28,8 @@ from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
 from overlay.upper_tree.believers import Believers
-from overlay.upper_tree.compiled import boxes_of
 from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
+from overlay.upper_tree.making import Making
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     AskTree,
@@ -44,7 +41,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owned import OwnedTree, Waiting
 from overlay.upper_tree.owner import Owner
-from overlay.upper_tree.summary import Box, contains, summary_of
+from overlay.upper_tree.summary import contains
 
 REST_LEAST, REST_MOST = 0.25, 4.0
 """Seconds without a registration at odds after which a summary is made anew: at first, and where
@@ -76,6 +73,7 @@ class Beliefs(Machine):
         self.settings = settings.tree
         self.owner = owner
         self.believers = believers
+        self.making = Making(port, settings.tree.summary_boxes, owner)
         self._held: deque[tuple[int, Peer, AskTree]] = deque()
         """Questions that wait for the log, with the number of their entry."""
 
@@ -89,6 +87,7 @@ class Beliefs(Machine):
             Committed: self.on_log_further,
             LogCopied: self.on_log_further,
             RoleChanged: self.on_role_changed,
+            **self.making.handlers(),
         }
 
     # --- answering ---
@@ -181,7 +180,8 @@ class Beliefs(Machine):
         return 0 if cluster is None else cluster.version[0]
 
     def _summarised(self, owned: OwnedTree) -> bool:
-        """Whether the tree has a summary, made now if that is worth it."""
+        """Whether the tree has a summary to be told. If not, one is made as soon as that is worth
+        it (making.py)."""
         if self.settings.routing == "counting" or owned.tree.attribute == EVENT_TREE:
             return False
         count = len(owned.tree.registrations)
@@ -189,19 +189,8 @@ class Beliefs(Machine):
             return True
         if owned.at_odds + owned.rest > self.port.now:
             return False
-        boxes: list[Box] = []
-        for id_, registration in owned.tree.registrations.items():
-            if id_ not in owned.boxes:  # of a tree that was taken over
-                owned.boxes[id_] = boxes_of(registration.selector)
-                self.owner.popularity.add(owned.boxes[id_])
-            boxes += owned.boxes[id_]
-        owned.summary = summary_of(boxes, self.settings.summary_boxes)
-        owned.summarised = count
-        owned.made_at = self.port.now
-        digest = blake2b(msgspec.msgpack.encode(owned.summary), digest_size=7).digest()
-        owned.digest = int.from_bytes(digest, "big") or 1
-        self.port.count("summaries_made")
-        return True
+        self.making.make(owned)
+        return owned.summary is not None
 
     # --- taking back ---
 

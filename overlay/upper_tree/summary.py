@@ -24,7 +24,7 @@ it does not admit. So the ends of the intervals are pushed outwards by some of t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -102,11 +102,6 @@ def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0
     intervals have.
     """
     return _merged([box_of(one) for one in conjunctions], most, slack)
-
-
-def summary_of(boxes: Iterable[Box], most: int, slack: float = 0.0) -> Summary:
-    """The same, of the boxes around conjunctions (`box_of`)."""
-    return _merged(list(boxes), most, slack)
 
 
 _Spans: TypeAlias = dict[str, tuple[int, int]]
@@ -213,9 +208,20 @@ def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
 
 
 def _merged(boxes: list[Box], most: int, slack: float) -> Summary:
+    pieces = merging(boxes, most, slack)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+def merging(boxes: list[Box], most: int, slack: float = 0.0) -> Generator[None, None, Summary]:
+    """`summarise` of the boxes around conjunctions (`box_of`), in pieces of about `GROUP` boxes."""
     scale = _Scale(boxes)
     found: list[_Cluster] = []
     for group in _groups(boxes, most, scale):
+        yield
         spans = [scale.spans(box) for box in group]
         sizes = [scale.size(one) for one in spans]
         clusters: list[_Cluster] = []

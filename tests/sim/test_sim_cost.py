@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from cli.sim import replay_command, sim
+from cli.sim import replay_command, sim, with_options
 from sim.cost import Meter, collector_at_rest, peak, resident
 from sim.scenario import Scenario, ScenarioError, parse_scenario
 
@@ -43,6 +43,11 @@ def test_counts_of_the_command_line_are_part_of_the_command_that_repeats_it() ->
     assert replay_command(None, 3, 4, "pivot", counts) == (
         "canopy sim run --nodes 3 --seed 4 --routing pivot --subscriptions 2"
     )
+
+
+def test_a_room_of_the_command_line_is_a_hosts_and_a_virtual_nodes() -> None:
+    tree = with_options(Scenario(), None, None, 30, "mixed").settings.tree
+    assert (tree.host_entries, tree.split_at, tree.routing) == (30, 30, "pivot")
 
 
 def test_the_built_in_workload_grows_with_the_overlay() -> None:
