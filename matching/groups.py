@@ -144,7 +144,7 @@ class Groups(Generic[Key, Group]):
         if engine is None:
             return None
         batches = self._number_all(engine) if self._batches is None else self._batches
-        return batches.find(batch)
+        return batches.find(batch, len(self._sizes))
 
     def _find_each(self, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
         """What the plain engine finds."""

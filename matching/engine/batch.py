@@ -4,8 +4,9 @@ Asking for one event costs Python more than the kernel: writing the event down, 
 list of labels, looking up whose each is. So here up to `EVENTS` events are written down together,
 attribute by attribute where they have the same ones, and one call finds for each of them the
 *groups* that its labels belong to (a table by label says it), each group once with the label that
-was found first. What comes back is three columns for the whole batch; `share` turns them into a
-list of events for each group, and counts the labels, without a look at single pairs.
+was found first, until all groups are found. What comes back is three columns for the whole batch;
+`share` turns them into a list of events for each group, and counts the labels, without a look at
+single pairs.
 
 An event with labels that only Python can tell is left out, and said to be *unsure*.
 """
@@ -28,6 +29,7 @@ from matching.engine.layout import (
     E_SLOTS,
     E_VALUES,
     EVENT,
+    G_EXIST,
     G_GROUPS,
     G_LABELS,
     G_MARKS,
@@ -106,8 +108,10 @@ class Batches:
         self._groups[label] = group
         self._hits[label] = 0
 
-    def find(self, batch: Sequence[Attributes]) -> Pairs:
-        """The groups that are found for each of several events."""
+    def find(self, batch: Sequence[Attributes], existing: int) -> Pairs:
+        """The groups that are found for each of several events; `existing`: how many there
+        are."""
+        self._header[G_EXIST] = existing
         found: list[list[npt.NDArray[np.uint32]]] = []
         unsure: list[int] = []
         at_once = self._at_once

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SOURCES: Final = (
-    *("layout", "lines", "search", "grouping", "summaries", "edit", "rebound", "tree"),
+    *("layout", "lines", "rows", "search", "grouping", "summaries", "edit", "rebound", "tree"),
     *("kernels", "compiling"),
 )
 """The modules of this package that the machine code is made from."""

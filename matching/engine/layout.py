@@ -136,13 +136,14 @@ EVENT = E_VALUES + COLUMNS + 10  # words
     G_GROUPS,  # address: the group of each label, int32[labels]
     G_MARKS,  # address: of each group, the number of the last event that it was found for
     G_EVENTS,  # events so far
+    G_EXIST,  # how many groups there are: an event for which all are found is done
     G_POSITIONS,  # address: of each pair, the event's place in the batch; uint32[…]
     G_NUMBERS,  # address: and the group
     G_LABELS,  # address: and the label
     G_UNSURE,  # address: places of events that Python has to look at; uint32[…]
     G_UNSURE_COUNT,
     GROUPING,
-) = range(9)
+) = range(10)
 
 HUGE = 2 * 1024 * 1024  # bytes of a large page on most machines
 

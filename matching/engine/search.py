@@ -1,10 +1,10 @@
 """The kernel that finds an event's matches: summary, rows, edges, records.
 
-`_rows` turns the event into codes and each column's code into a row; `_summaries` ORs the summary
-lines of these rows (which words of 64 are dead) and writes down the blocks where a word is not;
-`_block` ORs the rows of one of them (who surely fails), of the columns that somebody in it uses. Of
-those left, the row before and the row behind tell the sure ones from those with an end of an
-interval in the event's bucket. These *edges* are compared with their records by `_compare`.
+`rows` has turned the event into codes and each column's code into a row. `_summaries` ORs the
+summary lines of these rows (which words of 64 are dead) and writes down the blocks where a word is
+not; `_block` ORs the rows of one of them (who surely fails), of the columns that somebody in it
+uses. Of those left, the row before and the row behind tell the sure ones from those with an end of
+an interval in the event's bucket. These *edges* are compared with their records by `_compare`.
 
 Most of the time goes into waiting for memory. So each step asks for what the next ones will read,
 and a step is done for many before the next one is: summaries of all segments, then all blocks, and
@@ -15,44 +15,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from matching.engine.layout import (
     ASKED,
     BLOCK,
     BLOCKS,
-    BOUNDS,
-    E_SLOTS,
-    E_VALUES,
     EDGES,
-    FINE,
     H_ALIVE,
     H_ASK,
     H_ASK_COUNT,
     H_BEFORE,
     H_BEHIND,
-    H_BOUNDS,
     H_CODES,
-    H_COLUMNS,
     H_DEAD,
     H_EDGES,
-    H_EVENT,
     H_FINE,
     H_FOUND,
     H_FOUND_COUNT,
     H_INDEXED,
     H_LINE,
-    H_LINES,
     H_OFFSETS,
     H_PITCH,
     H_SEGMENTS,
-    H_SHIFTS,
     H_STRIDE,
     H_TABLE,
     INDEXED,
     LABELS,
     LINE,
-    MISSING_ROW,
     NARROW,
     R_COLUMNS,
     R_LABEL,
@@ -60,7 +48,6 @@ from matching.engine.layout import (
     R_PYTHON,
     RECORDS_AHEAD,
     ROW,
-    ROWS,
     T_ALWAYS,
     T_EXACT,
     T_FAILS,
@@ -82,7 +69,6 @@ from matching.engine.lines import (
     line_none,
     line_not,
     line_or,
-    line_reached,
     line_store,
     line_words,
     lowest_bit,
@@ -92,6 +78,7 @@ from matching.engine.lines import (
     write32,
     write64,
 )
+from matching.engine.rows import rows
 
 # With fewer candidates in a block than this, comparing them all should cost less than two more
 # lines per column, and taking them one by one less than compressing. Measured at 500,000: *mixed*
@@ -102,68 +89,6 @@ DENSE = 32
 AHEAD = 8
 USED = 2**INDEXED - 1  # the bits of columns; the one behind: the block was dense when last searched
 ADDRESS_BITS = 48  # of an address that a program has, on the processors of today
-ONE = 0x3FF0_0000_0000_0000  # the bits of that number
-TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
-
-
-@kernel
-def row_of(bounds: int, code: int) -> int:
-    """How many of a column's bounds (an address) the code reaches: its row."""
-    # Eight at once, so two steps: each eighth of them, and the eight that follow it.
-    eights = 0
-    for line in range(ROWS * 8, BOUNDS * 8, LINE):
-        eights += line_reached(bounds + line, code)
-    row: int = eights * 8 + line_reached(bounds + eights * LINE, code)
-    return row
-
-
-@kernel
-def fine(h: int, column: int, row: int, code: int) -> int:
-    """A code in 16 bits, of the same order: its row, and where in the bucket it lies."""
-    if column >= read64(h + H_INDEXED * 8):
-        return (code >> 48) + 2**15
-    if row == MISSING_ROW:
-        return 0
-    first = read64(read64(h + H_BOUNDS * 8) + (column * BOUNDS + row - 1) * 8)
-    shift = read64(read64(h + H_SHIFTS * 8) + (column * ROWS + row) * 8)
-    # The difference may need all 64 bits.
-    place: Any = np.int64(np.uint64(code - first) >> np.uint64(shift))
-    return (row << FINE) + int(place)
-
-
-@kernel
-def _rows(h: int) -> int:
-    """The event's codes, and where each column's row begins; takes the event away. Whether there
-    was a zero or a one."""
-    event, codes = read64(read64(h + H_EVENT * 8)), read64(h + H_CODES * 8)
-    values = event + E_VALUES * 8
-    fines = read64(h + H_FINE * 8)
-    indexed = read64(h + H_INDEXED * 8)
-    bounds, offsets = read64(h + H_BOUNDS * 8), read64(h + H_OFFSETS * 8)
-    lines = read64(h + H_LINES * 8)
-    befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
-    truths = 0
-    for column in range(read64(h + H_COLUMNS * 8)):
-        value = values + read64(event + (E_SLOTS + column) * 8) * 8
-        bits = read64(value)
-        write64(value, -1)
-        if bits == -TURN - 1:  # the negative zero
-            bits = 0
-        truths |= (1 if bits == 0 else 0) | (1 if bits == ONE else 0)
-        code = bits if bits >= 0 else bits ^ TURN
-        write64(codes + column * 8, code)
-        row = 0
-        if column < indexed:
-            row = row_of(bounds + column * BOUNDS * 8, code)
-            here = read64(lines + column * 8) + row
-            # Where the attribute is missing no interval ends; the last row nothing is in.
-            before = here if row == MISSING_ROW else here - 1
-            behind = here if row == MISSING_ROW else here + 1
-            write64(offsets + column * 8, here * ROW)
-            write64(befores + column * 8, before * ROW)
-            write64(behinds + column * 8, behind * ROW)
-        write32(fines + column * 4, fine(h, column, row, code))
-    return truths
 
 
 @kernel
@@ -367,18 +292,22 @@ def _block(h: int, table: int, block: int, edge_count: int) -> int:
 
 
 @kernel
-def search(h: int) -> int:
-    """Find the matches of the event in the header's values: how many, `ASKED` for each to ask, and
-    `TRUTHS` if a value was zero or one."""
-    write64(h + H_FOUND_COUNT * 8, 0)
-    write64(h + H_ASK_COUNT * 8, 0)
-    truths = _rows(h)
+def alive_blocks(h: int) -> int:
+    """Write down the blocks where somebody may match the event whose rows are known; how many. Asks
+    for the first ones."""
     alive = _summaries(h)
     tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
     for number in range(min(AHEAD, alive)):
         _fetch(h, tables, read64(blocks + number * 8))
+    return alive
+
+
+@kernel
+def search_blocks(h: int, first: int, last: int, alive: int) -> None:
+    """Add the matches in some of the blocks that were written down, from one up to another one."""
+    tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
     edge_count = 0
-    for number in range(alive):
+    for number in range(first, last):
         if number + AHEAD < alive:
             # Blocks that lie together are alike.
             _fetch(h, tables, read64(blocks + (number + AHEAD) * 8))
@@ -389,5 +318,14 @@ def search(h: int) -> int:
             _compare(h, edge_count)
             edge_count = 0
     _compare(h, edge_count)
+
+
+@kernel
+def search(h: int) -> int:
+    """Find the matches of the event in the header's values: how many, `ASKED` for each to ask, and
+    `TRUTHS` if a value was zero or one."""
+    truths = rows(h)
+    alive = alive_blocks(h)
+    search_blocks(h, 0, alive, alive)
     found: int = read64(h + H_FOUND_COUNT * 8) + read64(h + H_ASK_COUNT * 8) * ASKED
     return found + truths * TRUTHS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -186,3 +187,39 @@ def test_many_groups_and_labels_find_their_room() -> None:
     assert groups.find({"x": 1}) == {0: 1}
     assert groups.group_of(3) == 1
     assert 2 not in groups
+
+
+def test_what_few_of_many_blocks_tell_is_all_there_is_to_find() -> None:
+    # Seven groups are found in any block; the eighth, and one that Python has to be asked about,
+    # have a predicate or two somewhere among thousands.
+    rng = Random(3)
+    groups: Groups[int, str] = Groups(change_over=4)
+    predicates: dict[int, tuple[Predicate, str]] = {}
+    for key in range(3_000):
+        low = rng.random() * 0.6
+        group = "abcdefg"[key % 7]
+        predicates[key] = (compile_selector(f"x > {low} AND y < {1 - low}"), group)
+    predicates[2_000] = (compile_selector("x > 0.7 AND y BETWEEN 0.1 AND 0.15"), "rare")
+    predicates[2_500] = (compile_selector("x > 0.6 AND t LIKE '%z'"), "asked")
+    for key, (predicate, group) in predicates.items():
+        groups.add(key, predicate, group)
+    batch = [{"x": rng.random(), "y": rng.random(), "t": rng.choice("az")} for _ in range(90)]
+    for left in ((), (2_000, 2_500), range(0, 3_000, 7)):
+        for key in left:
+            if key in predicates:
+                groups.remove(key)
+                del predicates[key]
+        for start in (0, 45):
+            some = batch[start : start + 45]
+            right = {
+                (position, group)
+                for position, event in enumerate(some)
+                for predicate, group in predicates.values()
+                if predicate.matches(event)
+            }
+            found = groups.find_many(some)
+            assert len(found) == len(right)
+            assert {(position, group) for position, group, _ in found} == right
+            for position, group, key in found:
+                assert predicates[key][1] == group
+                assert predicates[key][0].matches(some[position])
