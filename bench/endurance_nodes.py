@@ -22,7 +22,8 @@ from random import Random
 from typing import Any, Final
 
 from bench.fault_proxy import FaultProxy
-from overlay.client import ClusterInfo, GetRing, GetStatus, Ring, Status
+from overlay.client import GetRing, GetStatus, Ring, Status
+from overlay.info import ClusterInfo
 from wire.client import ControlClient, ControlError
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -21,7 +21,6 @@ from bench.fault_proxy import FaultProxy
 from bench.recovery_flows import Publisher, Subscriber, wait_until
 from cli.demo.overlay import NodeProcess, Overlay
 from overlay.client import (
-    ClusterInfo,
     GetRing,
     GetStatus,
     Located,
@@ -31,6 +30,7 @@ from overlay.client import (
     Subscribed,
     Where,
 )
+from overlay.info import ClusterInfo
 from sim.recovery.plan import (
     AFTER,
     CUTS,

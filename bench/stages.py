@@ -20,12 +20,24 @@ from typing import Any, Final
 
 import matching
 from node import Node
-from overlay.client import Command, Draft, Event, Gather, Publish, Reply, Subscribe, Subscribed
+from overlay.client import (
+    CREDIT,
+    Command,
+    Draft,
+    Event,
+    Gather,
+    Publish,
+    Reply,
+    Subscribe,
+    Subscribed,
+)
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
 from overlay.settings import Settings
 from wire import control
+from wire.allowance import QUEUE
 from wire.codec import WireCodec
+from wire.control_client import Client
 from wire.framing import COMMAND_FRAMES, PREFIX
 from wire.outlet import Counters
 
@@ -132,13 +144,17 @@ class Bench:
         self.server._clients = {n: self.client(n) for n in range(1, PUBLISHER + 1)}
         self.world.to_clients, self.world.to_gatherers = self.server.reply, self.server.share
 
-    def client(self, number: int) -> control.Client:
-        client = control.Client(number, Counters())
-        client.outlet.put = self.put  # type: ignore[method-assign]
-        return client
+    def client(self, number: int) -> Client:
+        """One that consumes at once what it is sent."""
+        client = Client(number, Counters(), QUEUE, pid=0)
+        allowance = client.allowance
 
-    def put(self, data: bytes) -> None:
-        self.sent += len(data)
+        def put(data: bytes) -> None:
+            self.sent += len(data)
+            allowance.grant(allowance.sent, CREDIT)
+
+        client.outlet.put = put  # type: ignore[method-assign]
+        return client
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         self.node.commands(client, commands)

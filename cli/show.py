@@ -11,7 +11,8 @@ from cli.connect import connect_option, json_option, open_client, timeout_option
 from cli.output import console, duration, label, plain, print_json, table
 
 if TYPE_CHECKING:
-    from overlay.client import ClusterInfo, Status
+    from overlay.client import Status
+    from overlay.info import ClusterInfo
 
 SHORT = 8
 """Digits of a key of the ring that a person needs; --json has all 40."""
@@ -57,9 +58,18 @@ def _show_status(found: Status) -> None:
     rows.add_row("subscriptions", f"{found.subscriptions}")
     rows.add_row("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
     rows.add_row("under way", f"{found.pending}")
+    rows.add_row("programs", f"{len(found.clients)} connected")
     for seed, how in found.seeds.items():
         rows.add_row(f"peer {label(seed)}", label(how))
     out.print(rows)
+    behind = [one for one in found.clients if one.waiting or one.dropped]
+    if behind:
+        slow = table("behind", ">under way", ">credit", ">waiting", ">dropped")
+        for one in behind:
+            name = f"process {one.pid}" if one.pid else f"client {one.client}"
+            slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
+                         f"{one.dropped:,}")  # fmt: skip
+        out.print(slow)
     counters = table("counter", ">total")
     for key, value in sorted(found.counters.items()):
         counters.add_row(key.replace("_", " "), f"{value:,}")

@@ -103,10 +103,6 @@ def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
 
 
 def _warn(client: ControlClient) -> None:
-    """Tell what the node or the client had to drop, because this end was too slow."""
+    """Tell what the node had to drop because this end was too slow, and of gaps."""
     while client.notices:
         print(f"! {client.notices.popleft().reason}", file=sys.stderr, flush=True)
-    if client.dropped:
-        print(f"! {client.dropped} events came faster than they could be printed and were dropped",
-              file=sys.stderr, flush=True)  # fmt: skip
-        client.dropped = 0

@@ -12,7 +12,8 @@ from cli.output import console, label, plain, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from overlay.client import Explained, Reason
+    from overlay.client import Explained
+    from overlay.info import Reason
 
 MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[yellow]?[/]"}
 

@@ -14,10 +14,25 @@ from typing import Annotated
 import msgspec
 
 from matching import Value
-from overlay.machine import Key, NodeId
+from overlay.info import (
+    ClientInfo,
+    ClusterInfo,
+    Incident,
+    PeerInfo,
+    Reason,
+    SubscriptionInfo,
+    VirtualNodeInfo,
+)
+from overlay.machine import NodeId
 
 LEVELS = 5
 """Latency levels (P6); Phoenix 3 leaves L open. Five, as in most scales that people use."""
+
+
+CREDIT = 1 << 20
+"""Bytes of deliveries that may be under way to a client that has granted nothing yet, and the most
+that may be whatever it grants. A quarter of what a link has (`links.window`): at 100,000 events of
+200 bytes per second it lasts 50 ms, in which a program that keeps up has its turn. Wild guess."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -135,6 +150,16 @@ class Drain(Command, frozen=True):
     """Leave the overlay in order and end the process. Answered by Done when it begins."""
 
 
+class Grant(Command, frozen=True):
+    """This client's program has consumed `consumed` bytes of frames of deliveries (Delivered,
+    Gathered; each with its four bytes of length) since the connection began, and `credit` more may
+    be under way, at most CREDIT. Handled by the control socket (wire/allowance.py), not by the
+    node. Not answered; its request number is no matter."""
+
+    consumed: int
+    credit: int
+
+
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """An answer, or news (request 0)."""
 
@@ -144,12 +169,23 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Failed(Reply, frozen=True):
     """The command was not carried out. `code`: usage, selector, refused, time-out, unknown.
 
-    With request 0 it is bad news: overflow (this client reads too slowly, deliveries were dropped)
-    or gap (a subscription was lost for a while).
+    With request 0 it is bad news: Dropped, or gap (a subscription was lost for a while).
     """
 
     code: str
     reason: str
+
+
+class Dropped(Failed, frozen=True):
+    """Bad news (request 0, code overflow): this client consumes too slowly, and `count` deliveries
+    were dropped. It comes once for each gap, behind what came before the gap and before what came
+    after it. A delivery is one event for one subscription; where the client gathers, one event."""
+
+    count: int
+    first: str  # identity of the first event that is missing, and …
+    last: str  # … of the last
+    since: float  # `Event.time` of the first, and …
+    until: float  # … of the last
 
 
 class Done(Reply, frozen=True):
@@ -223,41 +259,13 @@ class Status(Reply, frozen=True):
     uptime: float = 0.0  # seconds; filled by the process
     name: str = ""
     replaced: str = ""  # its id before its state file was damaged; filled by the process
-
-
-class PeerInfo(msgspec.Struct, frozen=True):
-    """One neighbour or link."""
-
-    node: NodeId
-    address: str
-    state: str  # of the link
-    age: int  # in shuffles; -1 if it is no neighbour
-    neighbour: bool
-    sent: int  # messages
-    received: int
+    clients: tuple[ClientInfo, ...] = ()  # filled by the process
 
 
 class Peers(Reply, frozen=True):
     """Neighbours and other links of this node."""
 
     peers: tuple[PeerInfo, ...]
-
-
-class ClusterInfo(msgspec.Struct, frozen=True):
-    """One cluster as `canopy ring --json` shows it."""
-
-    key: Key
-    start: Key  # it owns the keys after this one, up to and including `key`
-    epoch: int
-    primary: NodeId
-    standby: NodeId  # "" if it has none
-    brokers: tuple[NodeId, ...]
-    attributes: tuple[str, ...]
-    addresses: dict[NodeId, str]
-    led_for: float = -1.0
-    """Seconds that its primary has led it; -1: not told."""
-    silent: tuple[NodeId, ...] = ()
-    """Members that its primary does not hear."""
 
 
 class Ring(Reply, frozen=True):
@@ -267,32 +275,10 @@ class Ring(Reply, frozen=True):
     complete: bool
 
 
-class Incident(msgspec.Struct, frozen=True, array_like=True):
-    """Something that happened. `what`: lost, back (a peer); silent (a primary), elected, fenced;
-    joined, member lost (at the primary); role (of this node)."""
-
-    ago: float  # seconds
-    what: str
-    node: NodeId
-    cluster: Key  # "" if it is about no cluster
-    epoch: int
-    text: str
-
-
 class Incidents(Reply, frozen=True):
     """The newest first."""
 
     incidents: tuple[Incident, ...]
-
-
-class VirtualNodeInfo(msgspec.Struct, frozen=True):
-    """One virtual node of a tree."""
-
-    lo: str
-    hi: str
-    host: NodeId
-    registrations: int
-    others: tuple[NodeId, ...] = ()  # replicas beside `host`
 
 
 class Located(Reply, frozen=True):
@@ -302,17 +288,6 @@ class Located(Reply, frozen=True):
     cluster: ClusterInfo
     version: tuple[int, int]
     virtual_nodes: tuple[VirtualNodeInfo, ...]
-
-
-class SubscriptionInfo(msgspec.Struct, frozen=True):
-    """A subscription of this node."""
-
-    subscription: str
-    name: str
-    selector: str
-    acknowledged: bool
-    delivered: int  # where its client gathers: events that are put down to this one
-    pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
 
 
 class Subscriptions(Reply, frozen=True):
@@ -327,30 +302,6 @@ class Attributes(Reply, frozen=True):
     names: tuple[str, ...]
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """One line of an explanation, indented by `depth`."""
-
-    depth: int
-    text: str  # of the sub-expression
-    verdict: str  # true, false, unknown
-    seen: str  # the value(s) seen, as text; "" if none
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """Why one subscription got the event or not."""
-
-    subscription: str
-    name: str
-    selector: str
-    delivered: bool
-    summary: str  # one sentence
-    verdicts: tuple[Verdict, ...]
-    attribute: str = ""  # pivot, or the tree that completed it
-    lo: str = ""
-    hi: str = ""
-    hops: int = 0
-
-
 class Explained(Reply, frozen=True):
     """What the overlay knows of an event. `path` tells its way, one step a line."""
 
@@ -363,12 +314,12 @@ class Explained(Reply, frozen=True):
 
 COMMANDS = (
     Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetIncidents
-    | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain
+    | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain | Grant
 )  # fmt: skip
 """What the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring
+    Failed | Dropped | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring
     | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """What it sends."""

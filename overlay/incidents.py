@@ -21,7 +21,8 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.chord.messages import Cluster
-from overlay.client import Command, GetIncidents, Incident, Incidents
+from overlay.client import Command, GetIncidents, Incidents
+from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Handlers, Machine, NodeId, Port
 

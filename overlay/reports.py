@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overlay.chord.clusters import Clusters
-from overlay.client import GetPeers, GetStatus, PeerInfo, Peers, Status
+from overlay.client import GetPeers, GetStatus, Peers, Status
+from overlay.info import PeerInfo
 from overlay.links.links import Links
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer

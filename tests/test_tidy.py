@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-COMMON = ("overlay.machine", "overlay.settings", "overlay.client")
+COMMON = ("overlay.machine", "overlay.settings", "overlay.client", "overlay.info")
 LOWER = (*COMMON, "matching", "overlay.links")
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
@@ -27,7 +27,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay": (),
     "overlay.machine": (),
     "overlay.settings": (),
-    "overlay.client": ("matching", "overlay.machine"),
+    "overlay.info": ("overlay.machine",),
+    "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,
     "overlay.chord": (*LOWER, "overlay.lower_random"),
@@ -40,8 +41,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "traces.analysis": ("traces.schema",),
     "wire": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
     "sim": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
-    "tui": ("wire.client", "sim", "overlay.client", "matching"),
-    "sync": ("wire.client", "streams", "overlay.client", "matching"),
+    "tui": ("wire.client", "sim", "overlay.client", "overlay.info", "matching"),
+    "sync": ("wire.client", "streams", "overlay.client", "overlay.info", "matching"),
     "cli": (
         *("matching", "overlay", "streams", "node", "wire", "sim", "traces", "tui", "sync"),
         "bench.baselines",

@@ -3,83 +3,74 @@
 One `ControlClient` serves the command line, the terminal UI and users' programs. Several threads
 may use one client: whoever waits first reads the socket and hands what it reads to the others
 (a reply to the thread that asked, deliveries to `deliveries`), so one thread that waits for
-deliveries and others that make requests never disturb each other.
+deliveries and others that make requests never disturb each other. A program that asks for no
+deliveries holds its node back by credits, and can make requests all the same (wire/arrivals.py).
 
-Everything that can go wrong is a `ControlError` whose text says what, where and what to do; its
-class says which exit code a command line gives (DESIGN.md, section 6).
+Everything that can go wrong is a `ControlError` (wire/reaching.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
 import msgspec
 
-from overlay.client import Command, Delivered, Delivery, Failed, Reply
-from wire.folder import control_path, default_folder
+from overlay.client import CREDIT, Command, Delivered, Delivery, Dropped, Failed, Reply
+from wire.arrivals import Arrivals
+from wire.folder import default_folder
 from wire.framing import COMMAND_FRAMES, FrameReader
-from wire.opaque import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent
+from wire.opaque import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
+from wire.reaching import (
+    CommandFailed,
+    CommandTimeoutError,
+    ControlError,
+    DeniedError,
+    UnreachableError,
+    explain,
+    find_socket,
+)
 
-DELIVERIES_KEPT: Final = 200_000
-"""Deliveries that wait in the client; beyond it the oldest are dropped and counted. Wild guess: a
-program that never asks for deliveries must not grow for ever."""
+__all__ = [
+    "CommandFailed",
+    "CommandTimeoutError",
+    "ControlClient",
+    "ControlError",
+    "DeniedError",
+    "UnreachableError",
+]
 
 READ_SIZE: Final = 256 * 1024
 
 R = TypeVar("R", bound=Reply)
-
-
-class ControlError(Exception):
-    """The node could not be asked, or did not do what was asked."""
-
-
-class UnreachableError(ControlError):
-    """There is no such node, it does not run, or it went away (exit code 3)."""
-
-
-class DeniedError(ControlError):
-    """The node exists and this user may not talk to it (exit code 4)."""
-
-
-class CommandTimeoutError(ControlError):
-    """No answer in time; the command may still be carried out (exit code 5)."""
-
-
-class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
-    """The node answered `Failed`. `code` is usage, selector, refused, time-out or unknown."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
+T = TypeVar("T")
 
 
 class ControlClient:
     """A connection to one node. A context manager; `close` may be called from any thread."""
 
-    def __init__(self, sock: socket.socket, where: str) -> None:
+    def __init__(self, sock: socket.socket, where: str, credit: int = CREDIT) -> None:
+        """`credit`: bytes of deliveries that may come before the program asks for them, at most
+        CREDIT; with less there is less in memory, and more is told of."""
         self.where = where
-        self.dropped = 0
-        """Deliveries that this client had to forget, see `DELIVERIES_KEPT`."""
-        self.notices: deque[Failed] = deque(maxlen=100)
-        """News that are no deliveries: the node tells that it dropped some of ours."""
+        self._arrivals = Arrivals(min(credit, CREDIT))
+        self.notices = self._arrivals.notices
+        """News that are no deliveries: subscriptions that had a gap, deliveries that were dropped
+        (`Dropped`, at its place: after the deliveries that were handed out, before those to come).
+        """
         self._sock = sock
         sock.setblocking(False)
         self._reader = FrameReader(CLIENT_FRAMES)
         self._requests = 0
         self._replies: dict[int, Reply | None] = {}  # None: asked and not answered
-        self._deliveries: deque[Delivery] = deque()
-        self._gathered: deque[OpaqueEvent] = deque()
         self._changed = threading.Condition()
         self._reading = False  # some thread waits in the socket
         self._writing = threading.Lock()
@@ -144,29 +135,45 @@ class ControlClient:
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
         """All deliveries that have come; waits for the first, at most `timeout` seconds.
 
-        An empty list says that none came in time. Raises UnreachableError when the node is gone and
-        nothing is left to hand out.
+        What is handed out counts as consumed: the node may send more. An empty list says that none
+        came in time, or that there is news in `notices`. Raises UnreachableError when the node is
+        gone and nothing is left to hand out.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        self._wait(until, None)
-        with self._changed:
-            found = list(self._deliveries)
-            self._deliveries.clear()
-            if not found and self._gone is not None:
-                raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
-        return found
+        return self._hand_out(timeout, self._arrivals.take_delivered)
 
     def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
         """As `deliveries`, for a client that gathers: the events that have come, each once. Waits
         for the first event or delivery."""
-        until = None if timeout is None else time.monotonic() + timeout
-        self._wait(until, None)
+        return self._hand_out(timeout, self._arrivals.take_gathered)
+
+    def _hand_out(self, timeout: float | None, take: Callable[[], tuple[list[T], bool]]) -> list[T]:
+        self._wait(None if timeout is None else time.monotonic() + timeout, None)
         with self._changed:
-            found = list(self._gathered)
-            self._gathered.clear()
-            if not found and self._gone is not None:
+            found, is_news = take()
+            if self._gone is None:
+                self._tell_consumed()
+            elif not found and not is_news:
                 raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
         return found
+
+    def _tell_consumed(self) -> None:
+        """Grant the node what it is owed, without waiting: while the socket is full, or another
+        thread writes, it stays owed, and whoever reads next tries again. The caller has
+        `_changed`."""
+        grant = self._arrivals.owed()
+        if grant is None or not self._writing.acquire(blocking=False):
+            return
+        data = COMMAND_FRAMES.encode(grant)
+        try:
+            if self._sock.send(data) < len(data):
+                self._gone = self._gone or "a grant could not be sent whole"
+            self._arrivals.told(grant)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._gone = self._gone or str(error)
+        finally:
+            self._writing.release()
 
     def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float = 30.0, ahead: int = 1
@@ -303,15 +310,16 @@ class ControlClient:
 
     def _there(self, number: int | None) -> bool:
         if number is None:
-            return bool(self._deliveries or self._gathered)
+            return bool(self._arrivals)
         return self._replies.get(number) is not None
 
     def _read(self, timeout: float | None) -> None:
         """Wait for bytes, and hand out the frames in them. The caller has set `_reading`."""
-        frames: list[Reply] = []
+        frames: list[Sized] = []
         fault: str | None = None
+        owes = select.POLLOUT if self._arrivals.owed() is not None else 0
         try:
-            if self._poll(select.POLLIN, timeout):
+            if self._poll(select.POLLIN | owes, timeout):
                 data = self._sock.recv(READ_SIZE)
                 frames = self._reader.feed(data)
                 fault = self._reader.error if data else "it closed the connection"
@@ -322,25 +330,19 @@ class ControlClient:
         finally:
             with self._changed:
                 self._reading = False
-                for frame in frames:
-                    self._take(frame)
+                for frame, size in frames:
+                    self._take(frame, size)
                 if fault is not None:
                     self._gone = self._gone or fault
+                if owes and self._gone is None:
+                    self._tell_consumed()
                 if self._gone is not None and self._sock.fileno() >= 0:
                     self._sock.close()
                 self._changed.notify_all()
 
-    def _take(self, reply: Reply) -> None:
-        if isinstance(reply, Delivered):
-            self._deliveries.extend(reply.deliveries)
-            while len(self._deliveries) > DELIVERIES_KEPT:
-                self._deliveries.popleft()
-                self.dropped += 1
-        elif isinstance(reply, GatheredOpaque):
-            self._gathered.extend(reply.events)
-            while len(self._gathered) > DELIVERIES_KEPT:
-                self._gathered.popleft()
-                self.dropped += 1
+    def _take(self, reply: Reply, size: int) -> None:
+        if isinstance(reply, Delivered | GatheredOpaque | Dropped):
+            self._arrivals.add(reply, size)
         elif reply.request == 0 and isinstance(reply, Failed):
             self.notices.append(reply)
         elif reply.request in self._replies:  # else it came after its time-out
@@ -350,39 +352,3 @@ class ControlClient:
         with self._changed:
             self._gone = self._gone or reason
             self._changed.notify_all()
-
-
-def find_socket(where: Path) -> Path:
-    """The control socket of a data folder, or `where` itself if it is no folder.
-
-    Raises UnreachableError or DeniedError, with what to do.
-    """
-    try:
-        if not where.exists():
-            raise UnreachableError(
-                f"there is no node at {where}: no such folder or socket; "
-                f"start one with `canopy node --data {where}`"
-            )
-        if not where.is_dir():
-            return where
-        path = control_path(where)
-        if not os.access(where, os.X_OK):
-            raise DeniedError(f"the data folder {where} belongs to another user")
-        if not path.exists():
-            raise UnreachableError(
-                f"no node runs at {where}; start it with `canopy node --data {where}`"
-            )
-    except PermissionError:
-        raise DeniedError(f"the data folder {where} belongs to another user") from None
-    return path
-
-
-def explain(error: OSError, path: Path) -> ControlError:
-    """An error of connect as one that a person understands."""
-    if isinstance(error, PermissionError):
-        return DeniedError(f"not allowed to talk to the node at {path}: it belongs to another user")
-    if isinstance(error, TimeoutError | BlockingIOError):
-        return CommandTimeoutError(f"the node at {path} does not answer")
-    if isinstance(error, ConnectionRefusedError):
-        return UnreachableError(f"the node at {path} does not run any more")
-    return UnreachableError(f"cannot reach the node at {path}: {error}")

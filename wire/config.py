@@ -24,7 +24,8 @@ import yaml
 from msgspec import Meta
 
 from overlay.links.messages import BODY_MOST
-from overlay.settings import Group, Seconds, Settings
+from overlay.settings import Bytes, Group, Seconds, Settings
+from wire.allowance import QUEUE
 from wire.folder import default_folder
 
 ENVIRONMENT: Final = "CANOPY_"
@@ -58,6 +59,13 @@ class TraceConfig(Group, frozen=True):
     enabled: bool = True
 
 
+class ClientConfig(Group, frozen=True):
+    """Programs at the control socket (wire/allowance.py)."""
+
+    queue: Bytes = QUEUE  # bytes of deliveries that wait for one client's credit; what is beyond is
+    # dropped, counted and told
+
+
 class NodeConfig(Settings, frozen=True):
     """A node's configuration; the groups of `Settings` are fields of it."""
 
@@ -75,6 +83,7 @@ class NodeConfig(Settings, frozen=True):
     log: typing.Literal["debug", "info", "warning", "error"] = "info"
     seed: int | None = None  # of the node's generator; None: from the system
     trace: TraceConfig = TraceConfig()
+    clients: ClientConfig = ClientConfig()
 
     @property
     def settings(self) -> Settings:

@@ -12,9 +12,11 @@ connection is a client with a number; what it subscribed ends with it.
 - **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
   once, however many of its subscriptions it matches. Events for such clients come as a batch that
   they share: each is encoded once, and a client gets its selection of the encoded ones.
-- **Slow clients.** What waits for a client is bounded. Replies always fit, for requests are
-  bounded; deliveries beyond `QUEUE_LIMIT` are dropped, counted and traced, and the client is told
-  how many (a `Failed` with request 0 and the code ``overflow``) as soon as it reads again.
+- **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
+  program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
+  traced, and the client is told in its place (`Dropped`; wire/allowance.py). Answers need no
+  credit: requests are bounded, and a program that consumes nothing can still ask and unsubscribe.
+  (Such an answer overtakes what waits: after that to `Unsubscribe` deliveries may still come.)
 - Garbage ends that client's connection and nothing else.
 """
 
@@ -22,9 +24,7 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -36,27 +36,28 @@ from overlay.client import (
     Delivered,
     Delivery,
     Draft,
+    Dropped,
     Event,
     Failed,
     Gathered,
+    Grant,
     Publish,
     Reply,
     Status,
 )
+from overlay.info import ClientInfo
+from wire.allowance import QUEUE, Lost
 from wire.codec import array_header
+from wire.control_client import PIECE, Client, process_of
 from wire.driver import TrioDriver
 from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from wire.log import Log
-from wire.outlet import Counters, Outlet
+from wire.outlet import Counters
 
 READ_SIZE: Final = 256 * 1024  # bytes of one receive; a batch of 256 events has about 64 KiB
-PIECE: Final = 256 * 1024  # bytes of deliveries in one frame; wild guess
-QUEUE_LIMIT: Final = 16 << 20  # bytes that wait for one client before deliveries drop; wild guess
-REQUESTS: Final = 64  # unanswered requests of one client; wild guess
-PUBLISHES: Final = 16  # unanswered publishes among them: enough to hide the reply's way. Wild guess
-EVENTS: Final = 1_024  # events of unanswered publishes after which no more is read; wild guess
 CLIENTS: Final = 256  # connections to the control socket; wild guess
 NEWS: Final = 0  # the request number of what was not asked for
+DELIVERED, GATHERED = range(2)  # kinds of deliveries
 
 
 class Commands(Protocol):
@@ -67,51 +68,6 @@ class Commands(Protocol):
 
     def client_gone(self, client: int) -> None:
         """The client's connection ended."""
-
-
-class Client:
-    """One connection to the control socket."""
-
-    def __init__(self, number: int, counters: Counters) -> None:
-        self.number = number
-        self.dropped = 0  # deliveries since it was last told
-        self.outlet = Outlet(counters)
-        self.packing = 0  # bytes in `fresh` and `gathered`
-        self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
-        self.publishes = self.events = 0  # unanswered
-        self.fresh: list[bytes] = []  # encoded deliveries of this turn
-        self.gathered: list[bytes] = []  # encoded events of this turn
-        self.room = trio.lowlevel.ParkingLot()  # the reader waits here
-
-    @property
-    def full(self) -> bool:
-        """Whether no more may be read from it now."""
-        return (
-            self.publishes >= PUBLISHES or self.events >= EVENTS or len(self.unanswered) >= REQUESTS
-        )
-
-    def asked(self, command: Command) -> None:
-        """A command was read. A number that is still in use would mix up two replies."""
-        events = None
-        if isinstance(command, Publish):
-            events = len(command.events)
-            self.publishes += 1
-            self.events += events
-        self.unanswered[command.request] = events
-
-    def answered(self, request: int) -> None:
-        """Its reply is there: more may be read."""
-        events = self.unanswered.pop(request, None)
-        if events is not None:
-            self.publishes -= 1
-            self.events -= events
-        if not self.full:
-            self.room.unpark_all()
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that its socket has not taken."""
-        return self.outlet.waiting + self.packing
 
 
 class ControlServer:
@@ -127,21 +83,23 @@ class ControlServer:
         commands: Commands,
         log: Log,
         wall: Callable[[], float] = time.time,
+        queue: int = QUEUE,
     ) -> None:
+        """`queue`: bytes of deliveries that may wait for each client's credit."""
         self.dropped = 0
         self.fill_status: Callable[[Status], Status] = lambda status: status
         self._driver = driver
         self._commands = commands
         self._log = log
         self._wall = wall
+        self._queue = queue
         self._clients: dict[int, Client] = {}
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._counters = Counters()
         self._touched: dict[int, Client] = {}  # clients for whom something was queued in this turn
-        # Without the empty array at their ends:
-        self._delivered = self._encode(Delivered(NEWS, ()))[:-1]
-        self._gathered = self._encode(Gathered(NEWS, ()))[:-1]
+        # DELIVERED, GATHERED, without the empty array at their ends:
+        self._heads = [self._encode(kind(NEWS, ()))[:-1] for kind in (Delivered, Gathered)]
         driver.replies, driver.shares = self.reply, self.share
         driver.after_turn.append(self.flush)
 
@@ -163,8 +121,13 @@ class ControlServer:
 
     async def settle(self) -> None:
         """Wait until every client has got what waits for it."""
-        while any(client.outlet for client in self._clients.values()):
+        while any(client.outlet or client.allowance for client in self._clients.values()):
             await trio.sleep(0.01)
+
+    @property
+    def clients(self) -> tuple[ClientInfo, ...]:
+        """Who is connected, and how much is on its way to each."""
+        return tuple([client.info for client in self._clients.values()])
 
     # From the node (through the driver).
 
@@ -196,26 +159,24 @@ class ControlServer:
             is_all = len(where) == len(encoded)
             mine = encoded if is_all else list(map(encoded.__getitem__, where))
             size = sum(map(len, mine))
-            if client.waiting + size > QUEUE_LIMIT:
-                ends = list(accumulate(map(len, mine), initial=client.waiting))
-                kept = bisect_right(ends, QUEUE_LIMIT, 1) - 1
-                for place in where[kept:]:
-                    self._drop(client, events[place])
-                mine, size = mine[:kept], ends[kept] - client.waiting
-            client.gathered += mine
-            client.packing += size
+            if client.allowance.fits(client.packing + size):
+                client.gathered += mine
+                client.packing += size
+            else:
+                self._pack_all(client)
+                for place, piece in zip(where, mine, strict=True):
+                    self._wait(client, GATHERED, piece, events[place])
 
     def flush(self) -> None:
         """The end of a turn: what was queued leaves, its deliveries together."""
         if not self._touched:
             return
         for client in self._touched.values():
-            self._pack(client, self._delivered, client.fresh)
-            self._pack(client, self._gathered, client.gathered)
-            client.packing = 0
+            if client.packing:
+                self._pack_all(client)
+            if client.allowance:
+                self._release(client)
             client.outlet.send_now()
-            if client.dropped:
-                client.outlet.wake()  # the writer tells it
         self._touched.clear()
 
     def _put(self, client: Client, frame: bytes) -> None:
@@ -225,32 +186,61 @@ class ControlServer:
     def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
         now = self._wall()
         self._touched[client.number] = client
+        allowance = client.allowance
         for found in deliveries:
-            if client.waiting > QUEUE_LIMIT:
+            if allowance.refuses:
                 self._drop(client, found.event)
                 continue
             encoded = self._encode(
                 msgspec.structs.replace(found, latency_ms=(now - found.event.time) * 1000)
             )
-            client.fresh.append(encoded)
-            client.packing += len(encoded)
+            if allowance.fits(client.packing + len(encoded)):
+                client.fresh.append(encoded)
+                client.packing += len(encoded)
+            else:
+                self._pack_all(client)
+                self._wait(client, DELIVERED, encoded, found.event)
+
+    def _wait(self, client: Client, kind: int, encoded: bytes, event: Event) -> None:
+        """Queue a delivery until there is credit, or drop it."""
+        allowance, size = client.allowance, len(encoded)
+        if not allowance.takes(size) and not allowance.refuses:
+            self._release(client)  # a turn with more than the queue: as far as the credit goes
+        if allowance.takes(size):
+            allowance.wait(kind, encoded)
+        else:
+            self._drop(client, event)
 
     def _drop(self, client: Client, event: Event) -> None:
-        if not client.dropped:
-            self._log.warning("slow_client", client=client.number, waiting=client.waiting)
-        client.dropped += 1
+        if client.allowance.drop(event):
+            waiting = client.allowance.waiting_bytes
+            self._log.warning("slow_client", client=client.number, pid=client.pid, waiting=waiting)
         self.dropped += 1
         self._driver.trace("drop", {"event": event.identity, "reason": "slow client", "size": 1})
 
-    def _pack(self, client: Client, head: bytes, fresh: list[bytes]) -> None:
-        """Put the news of this turn into as few frames as their sizes allow."""
-        start = 0
-        while start < len(fresh):
-            end = len(fresh) if client.packing <= PIECE else cut(fresh, start)
-            parts = [head, array_header(end - start), *fresh[start:end]]
-            client.outlet.put(REPLY_FRAMES.join(parts))
-            start = end
-        fresh.clear()
+    def _release(self, client: Client) -> None:
+        """Send of what waits as much as the credit allows."""
+        while (found := client.allowance.cut()) is not None:
+            if isinstance(found, Lost):
+                client.outlet.put(REPLY_FRAMES.encode(dropped(found)))
+            else:
+                self._pack(client, found.kind, found.encoded)
+
+    def _pack_all(self, client: Client) -> None:
+        """What came in this turn, and fits the credit, into as few frames as its size allows."""
+        for kind, fresh in ((DELIVERED, client.fresh), (GATHERED, client.gathered)):
+            start = 0
+            while start < len(fresh):
+                end = len(fresh) if client.packing <= PIECE else cut(fresh, start)
+                self._pack(client, kind, fresh[start:end])
+                start = end
+            fresh.clear()
+        client.packing = 0
+
+    def _pack(self, client: Client, kind: int, encoded: list[bytes]) -> None:
+        frame = REPLY_FRAMES.join([self._heads[kind], array_header(len(encoded)), *encoded])
+        client.allowance.spend(len(frame))
+        client.outlet.put(frame)
 
     # From the clients.
 
@@ -260,7 +250,9 @@ class ControlServer:
             await trio.aclose_forcefully(stream)
             return
         self._last_number += 1
-        client = self._clients[self._last_number] = Client(self._last_number, self._counters)
+        pid = process_of(stream)
+        client = Client(self._last_number, self._counters, self._queue, pid)
+        self._clients[client.number] = client
         client.outlet.open(stream)
         self._log.debug("client", client=client.number)
         try:
@@ -287,6 +279,9 @@ class ControlServer:
                 break
             together: list[Command] = []
             for command in reader.feed(data):
+                if isinstance(command, Grant):
+                    self._grant(client, command)
+                    continue
                 if together and (client.full or not isinstance(command, Publish)):
                     self._commands.commands(client.number, together)
                     together = []
@@ -318,18 +313,20 @@ class ControlServer:
         client.asked(command)
         return stamp(command, self._wall()) if isinstance(command, Publish) else command
 
+    def _grant(self, client: Client, grant: Grant) -> None:
+        """More may leave."""
+        try:
+            client.allowance.grant(grant.consumed, grant.credit)
+        except ValueError as error:
+            self._put(client, REPLY_FRAMES.encode(Failed(NEWS, "usage", str(error))))
+        else:
+            self._touched[client.number] = client
+
     async def _write(
         self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         while True:
             if not client.outlet:
-                if client.dropped:
-                    reason = (
-                        f"{client.dropped} deliveries were dropped: this program reads too slowly"
-                    )
-                    client.dropped = 0
-                    client.outlet.put(REPLY_FRAMES.encode(Failed(NEWS, "overflow", reason)))
-                    continue
                 await client.outlet.idle()
                 continue
             try:
@@ -337,6 +334,17 @@ class ControlServer:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()
+
+
+def dropped(lost: Lost) -> Dropped:
+    """The news of a gap."""
+    reason = (
+        f"{lost.count} deliveries were dropped, since this program consumes them too slowly: "
+        f"events {lost.first} to {lost.last}, "
+        f"published within {max(0.0, lost.until - lost.since):.1f} s"
+    )
+    where = (lost.first, lost.last, lost.since, lost.until)
+    return Dropped(NEWS, "overflow", reason, lost.count, *where)
 
 
 def cut(pieces: Sequence[bytes], start: int) -> int:

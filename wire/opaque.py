@@ -7,13 +7,13 @@ is left as the bytes that came until somebody asks for it.
 
 from __future__ import annotations
 
-from typing import Any, Final, Union
+from typing import Any, Final, NamedTuple, Union
 
 import msgspec
 
 from matching import Value
 from overlay.client import REPLIES, Event, Gathered, Reply
-from wire.framing import CONTROL_LIMIT, FrameFormat
+from wire.framing import CONTROL_LIMIT, PREFIX, FrameFormat
 
 _ATTRIBUTES: Final = msgspec.msgpack.Decoder(dict[str, Value | None])
 
@@ -61,7 +61,22 @@ class GatheredOpaque(Reply, frozen=True, tag="Gathered"):
 _OTHERS: Final = tuple(kind for kind in REPLIES.__args__ if kind is not Gathered)
 _UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
 
-CLIENT_FRAMES: Final[FrameFormat[Reply]] = FrameFormat(
-    _UNION, CONTROL_LIMIT, CONTROL_LIMIT, keeps=True
-)
+
+class Sized(NamedTuple):
+    """A frame with its length in bytes, as credit counts it."""
+
+    reply: Reply
+    size: int
+
+
+class SizedFormat(FrameFormat[Sized]):
+    """Frames with their lengths."""
+
+    def decode(self, payload: bytes | memoryview) -> Sized:
+        """The frame in `payload`; one of `MALFORMED` if it is none."""
+        reply: Any = super().decode(payload)
+        return Sized(reply, PREFIX + len(payload))
+
+
+CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT, keeps=True)
 """From a node to a program, as the program reads it."""

@@ -146,7 +146,7 @@ class NodeProcess:
         self._began = time.monotonic()
         self._traces = self._open_traces()
         self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout)
-        self._control = ControlServer(self.driver, self, log)
+        self._control = ControlServer(self.driver, self, log, queue=config.clients.queue)
         self._control.fill_status = self._fill_status
         self.driver.replies = self._reply
         self.driver.after_turn.append(self._watch)
@@ -239,9 +239,10 @@ class NodeProcess:
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
         counters["client_dropped"] = self._control.dropped
         counters["traces_lost"] = self._traces.lost if self._traces else 0
-        uptime, replaced = time.monotonic() - self._began, self.folder.lost
+        uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
+        clients = self._control.clients
         return msgspec.structs.replace(
-            status, pid=os.getpid(), uptime=uptime, replaced=replaced, counters=counters
+            status, pid=pid, uptime=uptime, replaced=lost, counters=counters, clients=clients
         )
 
     def _watch(self) -> None:

@@ -104,8 +104,6 @@ class Subscribers:
             if deliveries:
                 self._write(number, deliveries)
         self.notices += [notice.reason for notice in client.notices]
-        if client.dropped:
-            self.notices.append(f"{client.dropped} deliveries were too many for the demo itself")
 
     def _write(self, number: int, deliveries: list[Delivery]) -> None:
         node = self._nodes[number]

@@ -24,10 +24,10 @@ from overlay.client import (
     Published,
     Subscribe,
     Subscribed,
-    SubscriptionInfo,
     Subscriptions,
     Unsubscribe,
 )
+from overlay.info import SubscriptionInfo
 from overlay.machine import Handlers, Machine, Port
 from overlay.upper_tree.admission import glance, refusal
 from overlay.upper_tree.events import (

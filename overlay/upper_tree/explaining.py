@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from matching import Explanation
 from matching.unparse import quote_value
-from overlay.client import Event, Explained, Failed, Reason, Verdict, Why
+from overlay.client import Event, Explained, Failed, Why
+from overlay.info import Reason, Verdict
 from overlay.machine import Handlers, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients import Clients, Subscription
 from overlay.upper_tree.history import Remembered, counted

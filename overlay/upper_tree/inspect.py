@@ -11,16 +11,8 @@ from typing import Protocol
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import (
-    ClusterInfo,
-    Failed,
-    GetRing,
-    Located,
-    Reply,
-    Ring,
-    VirtualNodeInfo,
-    Where,
-)
+from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
+from overlay.info import ClusterInfo, VirtualNodeInfo
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.messages import AskTrees, Trees

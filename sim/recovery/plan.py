@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from matching import Value
 from overlay.chord.keys import attribute_key, in_arc
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 from overlay.settings import ClusterSettings, Settings, TreeSettings
 from sim.recovery.verdict import Sent
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from overlay.client import ClusterInfo, GetRing, Located, Ring, Where
+from overlay.client import GetRing, Located, Ring, Where
+from overlay.info import ClusterInfo
 from overlay.links.events import Codec
 from sim.clients import Subscription
 from sim.population import Population

@@ -13,7 +13,7 @@ from bench.endurance_load import WANTED, attributes
 from bench.endurance_oracle import HELD, Ledger
 from bench.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 
 LEVEL = next(n for n, wanted in enumerate(WANTED) if wanted.selector.startswith("level"))
 

@@ -17,10 +17,10 @@ import pytest
 
 from cli.main import COMMANDS, main
 from overlay.client import (
-    ClusterInfo,
     Command,
     Delivered,
     Delivery,
+    Dropped,
     Event,
     Explained,
     Failed,
@@ -28,21 +28,18 @@ from overlay.client import (
     GetRing,
     GetStatus,
     Located,
-    PeerInfo,
     Peers,
     Publish,
     Published,
-    Reason,
     Reply,
     Ring,
     Status,
     Subscribe,
     Subscribed,
-    Verdict,
-    VirtualNodeInfo,
     Where,
     Why,
 )
+from overlay.info import ClientInfo, ClusterInfo, PeerInfo, Reason, Verdict, VirtualNodeInfo
 from tests.support.fake_control import FakeControl
 
 CLUSTER = ClusterInfo(
@@ -60,6 +57,7 @@ def answer(command: Command) -> Iterator[Reply]:
         yield Status(
             n, "a" * 16, "127.0.0.1:1", True, False, 2, "primary", "ff" * 20, "11" * 20, 3, 4, 5, 0,
             6, "pivot", {"127.0.0.1:2": "refused"}, {"delivered": 7}, 4242, 61.0, "[b]x",
+            clients=(ClientInfo(1, 77, 1_048_576, 20, 0, 0), ClientInfo(2, 78, 50, 40, 3_000, 9)),
         )  # fmt: skip
     elif isinstance(command, GetPeers):
         yield Peers(n, (PeerInfo("b" * 16, "127.0.0.1:3", "connected", 1, True, 10, 20),))
@@ -78,6 +76,8 @@ def answer(command: Command) -> Iterator[Reply]:
     elif isinstance(command, Subscribe):
         yield Subscribed(n, "s1")
         for number, mag in enumerate((1, 2.5, None), 1):
+            if number == 3:
+                yield Dropped(0, "overflow", "9 deliveries were dropped", 9, "x", "y", 0.0, 1.0)
             yield Delivered(0, (Delivery("s1", event(number, mag=mag), "mag", "a", "b", 2, 1.5),))
     elif isinstance(command, Publish):
         refused = tuple((i, "no") for i, d in enumerate(command.events) if "bad" in d.attributes)
@@ -106,7 +106,12 @@ class TestLooking:
             True,
         )
         assert "request" not in found
-        assert "[b]x" in out_of(capsys, "status")  # a name is no markup
+        assert [(one["pid"], one["dropped"]) for one in found["clients"]] == [(77, 0), (78, 9)]
+        shown = out_of(capsys, "status")
+        assert "[b]x" in shown  # a name is no markup
+        assert "2 connected" in shown
+        (behind,) = [line for line in shown.splitlines() if "process 7" in line]
+        assert behind.split() == ["process", "78", "40", "50", "3,000", "9"]
 
     def test_peers(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(out_of(capsys, "peers", "--json"))[0]["node"] == "b" * 16

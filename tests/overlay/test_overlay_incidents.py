@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from overlay.chord.events import Fenced, MemberLost, RoleChanged
 from overlay.chord.messages import Cluster
-from overlay.client import GetIncidents, GetRing, Incident, Incidents, Ring
+from overlay.client import GetIncidents, GetRing, Incidents, Ring
 from overlay.incidents import KEPT, Watcher
+from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
 from sim.world import World

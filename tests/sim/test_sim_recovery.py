@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli.sim_recovery import recovery
 from overlay.chord.keys import attribute_key, in_arc
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 from sim.recovery.picture import draw
 from sim.recovery.plan import TrialError, names, plan
 from sim.recovery.report import Plan, Report, measure

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench.fault_proxy import FaultProxy
 from bench.recovery_flows import Publisher, Subscriber
-from overlay.client import ClusterInfo, GetRing, Ring
+from overlay.client import GetRing, Ring
+from overlay.info import ClusterInfo
 from sim.recovery.plan import members
 from sim.recovery.verdict import Verdict, judge
 from tests.support.namespaces import Namespaces

@@ -11,6 +11,7 @@ import trio
 
 from overlay.client import Command
 from tests.support.echo_node import EchoNode
+from wire.allowance import QUEUE
 from wire.control import ControlServer
 from wire.driver import TrioDriver
 from wire.folder import DataFolder
@@ -22,11 +23,11 @@ PATIENCE = 20.0  # seconds after which a test that waits has failed
 class Rig:
     """Driver, node, control socket and log of one node under test."""
 
-    def __init__(self, driver: TrioDriver, node: EchoNode, log: io.StringIO) -> None:
+    def __init__(self, driver: TrioDriver, node: EchoNode, log: io.StringIO, queue: int) -> None:
         self.driver = driver
         self.node = node
         self.log = log
-        self.control = ControlServer(driver, self, Log("debug", log), wall=lambda: 1_000.0)
+        self.control = ControlServer(driver, self, Log("debug", log), lambda: 1_000.0, queue)
         self.address = ""
         self.path = Path()
         self.streams: list[trio.SocketStream] = []
@@ -56,12 +57,15 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: DataFolder | None = None, socket: Path | None = None) -> AsyncIterator[Rig]:
-    """A running rig; `socket` is where its control socket lies, if it has one."""
+async def rig(
+    folder: DataFolder | None = None, socket: Path | None = None, queue: int = QUEUE
+) -> AsyncIterator[Rig]:
+    """A running rig; `socket` is where its control socket lies, if it has one, `queue` how many
+    bytes wait there for a client's credit."""
     log = io.StringIO()
     driver = TrioDriver(Log("debug", log), folder, connect_timeout=2.0)
     node = EchoNode(driver)
-    made = Rig(driver, node, log)
+    made = Rig(driver, node, log, queue)
     driver.attach(node)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
-from overlay.client import GetPeers, GetRing, Incident, Where
+from overlay.client import GetPeers, GetRing, Where
+from overlay.info import Incident
 from tests.tui.tui_fake_node import NODES, cluster
 from tests.tui.tui_pilot import Seat, play
 from tui.model.ring import arc, fraction, members

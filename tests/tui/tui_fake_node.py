@@ -12,7 +12,6 @@ from collections import deque
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,
-    ClusterInfo,
     Command,
     Delivery,
     Done,
@@ -26,26 +25,29 @@ from overlay.client import (
     GetRing,
     GetStatus,
     GetSubscriptions,
-    Incident,
     Incidents,
     Located,
-    PeerInfo,
     Peers,
     Publish,
     Published,
-    Reason,
     Reply,
     Ring,
     Status,
     Subscribe,
     Subscribed,
-    SubscriptionInfo,
     Subscriptions,
     Unsubscribe,
-    Verdict,
-    VirtualNodeInfo,
     Where,
     Why,
+)
+from overlay.info import (
+    ClusterInfo,
+    Incident,
+    PeerInfo,
+    Reason,
+    SubscriptionInfo,
+    Verdict,
+    VirtualNodeInfo,
 )
 from wire.client import CommandFailed, UnreachableError
 

@@ -27,7 +27,8 @@ def test_an_opaque_event_is_the_event_however_the_bytes_are_cut(piece: int) -> N
         for frame in reader.feed(data[start : start + piece])
     ]
     assert reader.error is None
-    first, second, last = found
+    assert sum(frame.size for frame in found) == len(data)
+    first, second, last = [frame.reply for frame in found]
     assert isinstance(first, GatheredOpaque)
     assert isinstance(second, GatheredOpaque)
     assert tuple(event.whole() for event in first.events) == EVENTS
@@ -44,7 +45,8 @@ def test_the_fields_are_those_of_an_event_in_the_same_order() -> None:
 
 def test_attributes_that_are_none_are_found_out_when_they_are_asked_for() -> None:
     body = REPLY_FRAMES.encode(Gathered(0, EVENTS[:1])).replace(b"\xa1x", b"\xcc\x05")
-    (frame,) = FrameReader(CLIENT_FRAMES).feed(body)
+    ((frame, size),) = FrameReader(CLIENT_FRAMES).feed(body)
+    assert size == len(body)
     assert isinstance(frame, GatheredOpaque)
     with pytest.raises(msgspec.ValidationError):
         _ = frame.events[0].attributes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 
 BITS = 160  # SHA-1
 HEX = BITS // 4

@@ -13,7 +13,6 @@ from textual.widgets import TabbedContent, TabPane
 
 from overlay.client import (
     Attributes,
-    ClusterInfo,
     Failed,
     GetAttributes,
     GetIncidents,
@@ -25,6 +24,7 @@ from overlay.client import (
     Ring,
     Where,
 )
+from overlay.info import ClusterInfo
 from tui.model.attachment import Attachment
 from tui.model.rates import Rates, show_rate
 from tui.model.ring import arc

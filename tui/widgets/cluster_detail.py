@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 from tui.model.ring import arc, members
 from tui.model.text import one_line, short, show_duration
 

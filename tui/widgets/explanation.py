@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from overlay.client import Explained, Reason, Verdict
+from overlay.client import Explained
+from overlay.info import Reason, Verdict
 from tui.model.text import one_line
 
 # A mark and its word; colours only repeat what the mark says.

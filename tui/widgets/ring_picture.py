@@ -15,7 +15,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from overlay.client import ClusterInfo
+from overlay.info import ClusterInfo
 from tui.model.ring import Arc, arc
 
 # Okabe and Ito's palette, told apart by colour-blind people as well; repeats after eight.

@@ -1,0 +1,105 @@
+"""What replies tell of things: nodes, clusters, programs, subscriptions (overlay/client.py)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from overlay.machine import Key, NodeId
+
+
+class PeerInfo(msgspec.Struct, frozen=True):
+    """One neighbour or link."""
+
+    node: NodeId
+    address: str
+    state: str  # of the link
+    age: int  # in shuffles; -1 if it is no neighbour
+    neighbour: bool
+    sent: int  # messages
+    received: int
+
+
+class ClusterInfo(msgspec.Struct, frozen=True):
+    """One cluster as `canopy ring --json` shows it."""
+
+    key: Key
+    start: Key  # it owns the keys after this one, up to and including `key`
+    epoch: int
+    primary: NodeId
+    standby: NodeId  # "" if it has none
+    brokers: tuple[NodeId, ...]
+    attributes: tuple[str, ...]
+    addresses: dict[NodeId, str]
+    led_for: float = -1.0
+    """Seconds that its primary has led it; -1: not told."""
+    silent: tuple[NodeId, ...] = ()
+    """Members that its primary does not hear."""
+
+
+class Incident(msgspec.Struct, frozen=True, array_like=True):
+    """Something that happened. `what`: lost, back (a peer); silent (a primary), elected, fenced;
+    joined, member lost (at the primary); role (of this node)."""
+
+    ago: float  # seconds
+    what: str
+    node: NodeId
+    cluster: Key  # "" if it is about no cluster
+    epoch: int
+    text: str
+
+
+class VirtualNodeInfo(msgspec.Struct, frozen=True):
+    """One virtual node of a tree."""
+
+    lo: str
+    hi: str
+    host: NodeId
+    registrations: int
+    others: tuple[NodeId, ...] = ()  # replicas beside `host`
+
+
+class SubscriptionInfo(msgspec.Struct, frozen=True):
+    """A subscription of this node."""
+
+    subscription: str
+    name: str
+    selector: str
+    acknowledged: bool
+    delivered: int  # where its client gathers: events that are put down to this one
+    pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
+
+
+class ClientInfo(msgspec.Struct, frozen=True):
+    """A connection to a node's control socket. All but the numbers of client and process are bytes,
+    and `dropped` deliveries."""
+
+    client: int
+    pid: int  # of its process; 0: the system does not say
+    credit: int
+    under_way: int  # sent, and not consumed
+    waiting: int  # for credit
+    dropped: int  # since it has connected
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One line of an explanation, indented by `depth`."""
+
+    depth: int
+    text: str  # of the sub-expression
+    verdict: str  # true, false, unknown
+    seen: str  # the value(s) seen, as text; "" if none
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why one subscription got the event or not."""
+
+    subscription: str
+    name: str
+    selector: str
+    delivered: bool
+    summary: str  # one sentence
+    verdicts: tuple[Verdict, ...]
+    attribute: str = ""  # pivot, or the tree that completed it
+    lo: str = ""
+    hi: str = ""
+    hops: int = 0
