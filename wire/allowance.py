@@ -105,7 +105,7 @@ class Allowance:
     def fits(self, size: int) -> bool:
         """Whether deliveries of `size` bytes in all may be sent at once."""
         heads = HEADS * (2 + size // self.frame)
-        return not self._waiting and self.under_way + size + heads <= self.credit
+        return not self._waiting and self.sent - self.consumed + size + heads <= self.credit
 
     def spend(self, size: int) -> None:
         """A frame of deliveries was sent, `size` bytes with its head."""

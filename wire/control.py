@@ -163,9 +163,7 @@ class ControlServer:
                 client.gathered += mine
                 client.packing += size
             else:
-                self._pack_all(client)
-                for place, piece in zip(where, mine, strict=True):
-                    self._wait(client, GATHERED, piece, events[place])
+                self._hold(client, GATHERED, mine, [events[place] for place in where])
 
     def flush(self) -> None:
         """The end of a turn: what was queued leaves, its deliveries together."""
@@ -186,30 +184,31 @@ class ControlServer:
     def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
         now = self._wall()
         self._touched[client.number] = client
-        allowance = client.allowance
-        for found in deliveries:
-            if allowance.refuses:
-                self._drop(client, found.event)
-                continue
-            encoded = self._encode(
-                msgspec.structs.replace(found, latency_ms=(now - found.event.time) * 1000)
-            )
-            if allowance.fits(client.packing + len(encoded)):
-                client.fresh.append(encoded)
-                client.packing += len(encoded)
-            else:
-                self._pack_all(client)
-                self._wait(client, DELIVERED, encoded, found.event)
-
-    def _wait(self, client: Client, kind: int, encoded: bytes, event: Event) -> None:
-        """Queue a delivery until there is credit, or drop it."""
-        allowance, size = client.allowance, len(encoded)
-        if not allowance.takes(size) and not allowance.refuses:
-            self._release(client)  # a turn with more than the queue: as far as the credit goes
-        if allowance.takes(size):
-            allowance.wait(kind, encoded)
+        encoded = [
+            self._encode(msgspec.structs.replace(one, latency_ms=(now - one.event.time) * 1000))
+            for one in deliveries
+        ]
+        size = sum(map(len, encoded))
+        if client.allowance.fits(client.packing + size):
+            client.fresh += encoded
+            client.packing += size
         else:
-            self._drop(client, event)
+            self._hold(client, DELIVERED, encoded, [one.event for one in deliveries])
+
+    def _hold(
+        self, client: Client, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
+    ) -> None:
+        """Queue deliveries behind what came before until there is credit, or drop them."""
+        self._pack_all(client)
+        allowance = client.allowance
+        for piece, event in zip(encoded, events, strict=True):
+            size = len(piece)
+            if not allowance.takes(size) and not allowance.refuses:
+                self._release(client)  # a turn with more than the queue: as far as the credit goes
+            if allowance.takes(size):
+                allowance.wait(kind, piece)
+            else:
+                self._drop(client, event)
 
     def _drop(self, client: Client, event: Event) -> None:
         if client.allowance.drop(event):
@@ -229,11 +228,15 @@ class ControlServer:
     def _pack_all(self, client: Client) -> None:
         """What came in this turn, and fits the credit, into as few frames as its size allows."""
         for kind, fresh in ((DELIVERED, client.fresh), (GATHERED, client.gathered)):
-            start = 0
-            while start < len(fresh):
-                end = len(fresh) if client.packing <= PIECE else cut(fresh, start)
-                self._pack(client, kind, fresh[start:end])
-                start = end
+            if client.packing <= PIECE:
+                if fresh:
+                    self._pack(client, kind, fresh)
+            else:
+                start = 0
+                while start < len(fresh):
+                    end = cut(fresh, start)
+                    self._pack(client, kind, fresh[start:end])
+                    start = end
             fresh.clear()
         client.packing = 0
 
