@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from overlay.client import (
 )
 from tests.support.wire_rig import PATIENCE, Rig, rig
 from wire.client import ControlClient, UnreachableError
+from wire.control_client import Client
 from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 
 ROOT = Path(__file__).parents[2]
@@ -109,10 +111,18 @@ def waits(one: Rig) -> list[tuple[int, int]]:
 
 @pytest.mark.trio
 async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_resumes(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = 1 << 20
     async with rig(socket=tmp_path / "control.sock", queue=queue) as one:
+        grants: list[tuple[int, int]] = []
+        grant = one.control._grant
+
+        def noted(client: Client, said: Grant) -> None:
+            grants.append((client.number, said.consumed))
+            grant(client, said)
+
+        monkeypatch.setattr(one.control, "_grant", noted)
 
         def work() -> None:
             with ControlClient.connect(tmp_path) as slow, ControlClient.connect(tmp_path) as other:
@@ -128,6 +138,10 @@ async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_res
                     assert waits(one)[0] == (under_way, waiting), "held by credits"
                     lost = one.control.dropped
                     assert lost == one.control.clients[0].dropped > 700
+                    said = [consumed for number, consumed in grants if number == 2]
+                    halves = [after - before for before, after in pairwise([0, *said])]
+                    assert min(halves) >= CREDIT // 2, "a grant is for many deliveries"
+                    assert 1_000 * SIZE - said[-1] < CREDIT // 2
                     assert (whole(got), len(got)) == (0, 1_000), "nobody else misses anything"
                     found = to_the_news(slow)
                     assert whole(found) == lost
