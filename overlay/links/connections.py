@@ -40,6 +40,10 @@ AWAITING_MOST = 1_024
 SEEDS_MOST = 1_024
 """Addresses in the peer list. Wild guess."""
 
+DAMAGE_SHARE = 3
+"""A link that was damaged is shut for at most this part of the silence that counts as death, so that
+there is time for some dials. Wild guess."""
+
 SEED_REST = 600.0
 """Seconds after which a seed is dialled again whose link was put to rest in order. Ten thousand
 nodes may have the same one, and it would hear from them all the time. Wild guess."""
@@ -78,7 +82,9 @@ class Connections:
         self._trace = trace
         self._seed_retry_most = seed_retry_most
         self._alarms = Alarms()
-        self._faults = Faults(settings.retry_first, settings.retry_most)
+        self._faults = Faults(
+            settings.retry_first, settings.retry_most, settings.dead_after / DAMAGE_SHARE
+        )
         self._sessions: dict[NodeId, Session] = {}
         self._resting: dict[NodeId, Session] = {}  # … of those NOT_CONNECTED, longest first
         self._session_number = 0

@@ -180,7 +180,7 @@ class Links(Handshake):
             return
         self._count("link_errors", 1)
         if wire.session is not None:
-            self._faults.note(wire.session.peer.id, self._clock())
+            self._faults.note_damage(wire.session.peer.id, self._clock())
         self._close_wire(wire, reason)
         self._ended(wire, reason)
 

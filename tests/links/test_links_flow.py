@@ -300,6 +300,20 @@ def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
     assert not b.downs()
 
 
+def test_a_link_that_is_damaged_again_and_again_is_not_taken_for_dead() -> None:
+    world = World(delay=0.01)
+    a, b = world.host("a"), world.host("b")
+    for number in range(12):
+        world.damage = 1.0
+        a.send(b, number)
+        world.damage = 0.0
+        world.run(5.0)  # well within the minute that makes each fault worse
+    assert b.numbers(a) == list(range(12))
+    assert b.counts["link_errors"] >= 10
+    assert not a.downs()
+    assert not b.downs()
+
+
 def test_a_body_that_does_not_decode_ends_the_session_with_a_reason() -> None:
     world = World()
     a, b = world.host("a"), world.host("b")
