@@ -41,7 +41,7 @@ SEEDS_MOST = 1_024
 """Addresses in the peer list. Wild guess."""
 
 DAMAGE_SHARE = 3
-"""A link that was damaged is shut for at most this part of the silence that counts as death, so that
+"""A link that was damaged is shut for at most this part of the silence that counts as death: then
 there is time for some dials. Wild guess."""
 
 SEED_REST = 600.0

@@ -32,14 +32,14 @@ class Arrival(Enum):
 class Inbox:
     """One direction of one session. `expected` is the number of the next batch."""
 
-    __slots__ = ("_gap_told", "_kept", "_room", "expected")
+    __slots__ = ("_gaps", "_kept", "_room", "expected")
 
     def __init__(self, window: int) -> None:
         """`window`: bytes that the peer may send beyond what is acknowledged."""
         self.expected = 0
         self._room = window
         self._kept: dict[int, Batch] = {}
-        self._gap_told = -1  # the number that was missing when the peer was told last
+        self._gaps: tuple[int, ...] = ()  # ends of those that the peer was told of, last the least
 
     def judge(self, batch: Batch) -> Arrival:
         """Take `batch` if it is the next; `kept` may follow then.
@@ -68,15 +68,24 @@ class Inbox:
         return batch
 
     def gap(self) -> int:
-        """The number of the first batch after a gap of which the peer was not told yet; 0: none."""
-        if not self._kept or self._gap_told == self.expected:
+        """The number of the first batch after a gap of which the peer was not told yet; 0: none.
+
+        A gap is known by its end: while it is filled from its beginning it is the same, and what is
+        left of it is on its way. If some of that is lost again, what follows makes a smaller gap.
+        """
+        if not self._kept:
             return 0
-        self._gap_told = self.expected
-        return min(self._kept)
+        while self._gaps and self._gaps[-1] < self.expected:
+            self._gaps = self._gaps[:-1]
+        end = min(self._kept)
+        if self._gaps and self._gaps[-1] == end:
+            return 0
+        self._gaps = (*self._gaps, end)
+        return end
 
     def resume(self) -> None:
         """A new connection: all that was not acknowledged comes again."""
-        self._gap_told = -1
+        self._gaps = ()
         self._room += sum(len(batch.body) + OVERHEAD for batch in self._kept.values())
         self._kept.clear()
 

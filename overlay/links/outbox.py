@@ -51,7 +51,7 @@ class Outbox:
     """
 
     __slots__ = (
-        *("_burst", "_codec", "_gap_from", "_recover_to", "_settings", "credit", "number"),
+        *("_burst", "_codec", "_gap", "_recover_to", "_settings", "credit", "number"),
         *("under_way", "under_way_bytes", "waiting", "waiting_bytes"),
     )
 
@@ -66,7 +66,7 @@ class Outbox:
         self.credit = 0  # granted by the peer; nothing before the handshake
         self._recover_to = 0  # batches before this one may have been lost with the first
         self._burst = 0
-        self._gap_from = -1  # the last number from which a gap was mended
+        self._gap = (-1, 0)  # the last one that was mended: its first number, and that behind it
 
     @property
     def acknowledged(self) -> int:
@@ -153,19 +153,23 @@ class Outbox:
             raise ProtocolError("wants batches that it has acknowledged")
         self.acknowledge(expected, credit)
         self._recover_to = 0
-        self._gap_from = -1
+        self._gap = (-1, 0)
         return list(self.under_way)
 
     def mend_gap(self, acknowledged: int, until: int) -> list[Sent]:
         """The peer misses `acknowledged` and what follows up to `until`, which it has: these again,
-        but once only for the same number.
+        but not what is left of a gap that was mended, nor a larger one from the same number.
 
-        (A peer that kept asking could otherwise turn 12 bytes into megabytes for ever; if what is
-        sent now is lost again, the retransmission timer mends it.)
+        (That would send the rest of a gap again with each batch that fills some of it; and a peer
+        that kept asking could turn 12 bytes into megabytes for ever. If what is sent now is lost
+        again, a smaller gap will be told, or the retransmission timer mends it.)
         """
-        if acknowledged != self.acknowledged or acknowledged == self._gap_from:
+        first, end = self._gap
+        if acknowledged != self.acknowledged or until == end:
             return []
-        self._gap_from = acknowledged
+        if acknowledged == first and until > end:
+            return []
+        self._gap = (acknowledged, until)
         self._recover_to = 0
         return self.under_way[: max(0, until - acknowledged)]
 

@@ -165,7 +165,10 @@ def test_a_gap_is_mended_once_for_the_same_number() -> None:
     assert box.mend_gap(1, 3) == []
     assert box.mend_gap(0, 3) == []
     box.acknowledge(2, 1 << 20)
-    assert [sent.number for sent in box.mend_gap(2, 3)] == [2]
+    assert box.mend_gap(2, 3) == [], "what is left of it is on its way"
+    assert [sent.number for sent in box.mend_gap(2, 4)] == [2, 3]
+    assert [sent.number for sent in box.mend_gap(2, 3)] == [2], "lost again, and 3 is there"
+    assert box.mend_gap(2, 4) == []
     box.acknowledge(3, 1 << 20)
     assert box.mend_gap(3, 1) == [], "nonsense"
 

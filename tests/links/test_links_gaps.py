@@ -32,11 +32,36 @@ def test_what_comes_before_its_turn_is_kept_and_each_gap_is_told_once() -> None:
     assert take(inbox, 6) == ("KEPT", [], 0)
     assert take(inbox, 3) == ("REPEATED", [], 0)
     assert take(inbox, 0) == ("REPEATED", [], 0)
-    assert take(inbox, 1) == ("TAKEN", [], 3), "2 is missing still"
+    assert take(inbox, 1) == ("TAKEN", [], 0), "2 is missing still, and is on its way"
     assert take(inbox, 2) == ("TAKEN", [3], 6), "another gap"
-    assert take(inbox, 5) == ("KEPT", [], 0)
+    assert take(inbox, 5) == ("KEPT", [], 5), "4 was lost again"
     assert take(inbox, 4) == ("TAKEN", [5, 6], 0)
     assert inbox.expected == 7
+
+
+def test_what_is_lost_again_is_told_alone_and_the_rest_of_its_gap_is_on_its_way() -> None:
+    inbox = Inbox(1 << 20)
+    assert take(inbox, 9) == ("KEPT", [], 9), "0 to 8 come again"
+    assert [take(inbox, n)[2] for n in (0, 1, 3, 4)] == [0, 0, 3, 0], "but 2 does not"
+    assert take(inbox, 2) == ("TAKEN", [3, 4], 0)
+    assert [take(inbox, n)[2] for n in (5, 6, 8)] == [0, 0, 8]
+    assert take(inbox, 7) == ("TAKEN", [8, 9], 0)
+
+
+def test_a_long_gap_is_sent_again_once_and_not_once_for_each_batch_of_it() -> None:
+    world = World(delay=0.1)
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 0)
+    world.run(2.0)
+    world.loss = 1.0
+    for number in range(1, 101):
+        a.send(b, number)
+    world.loss = 0.0
+    for number in range(101, 201):
+        a.send(b, number)
+    world.run(0.45)
+    assert b.numbers(a) == list(range(201))
+    assert len(a.frames(Batch)) <= 303, "a hundred were lost"
 
 
 def test_no_more_is_kept_than_the_window_allows() -> None:
