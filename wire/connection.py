@@ -5,9 +5,9 @@ channel 8 to 13 per message. So the reader takes as much as there is and hands a
 in one call; what the node's turn queued leaves in one piece at the turn's end (wire/outlet.py), and
 only what the socket does not take at once is the writer's.
 
-A peer that does not read must not block us for ever: what waits is bounded, and each `send_all` of
-a bounded piece has a time-out. A send that was cut off leaves half a frame, so the connection is
-closed then; the session above resumes on the next one (M5).
+A peer that does not read must not block us for ever: what waits is bounded, and a peer that takes
+nothing for a while is given up. Half a frame may have left then, so the connection is closed; the
+session above resumes on the next one (M5).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUEUE_LIMIT: Final = 16 << 20
 (`LinkSettings.window`), so more than this is a peer that does not play by the rules."""
 
 SEND_TIMEOUT: Final = 10.0
-"""Seconds in which a stalled peer has to take one piece; longer than `LinkSettings.dead_after`,
+"""Seconds in which a stalled peer has to take something; longer than `LinkSettings.dead_after`,
 so that the failure detector, not this, decides about a slow peer. Wild guess."""
 
 LINGER: Final = 2.0
@@ -102,7 +102,7 @@ class Connection:
             self._on_garbage(self.number, reason)
 
     async def run(
-        self, connect: Callable[[], Awaitable[trio.abc.Stream]], on_open: Callable[[int], None]
+        self, connect: Callable[[], Awaitable[trio.SocketStream]], on_open: Callable[[int], None]
     ) -> str | None:
         """Connect, then read and write until the connection ends.
 
@@ -121,13 +121,13 @@ class Connection:
                     on_open(self.number)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._read, stream, nursery.cancel_scope)
-                    nursery.start_soon(self._write, stream, nursery.cancel_scope)
+                    nursery.start_soon(self._write, nursery.cancel_scope)
             finally:
                 self._outlet.close()
                 await trio.aclose_forcefully(stream)
         return None if self.closing else self._reason or "the connection ended"
 
-    async def _read(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    async def _read(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         reader = FrameReader(NODE_FRAMES)
         inlet = Inlet(stream)
         counters = self._counters
@@ -159,7 +159,7 @@ class Connection:
                 return
         scope.cancel()
 
-    async def _write(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    async def _write(self, scope: trio.CancelScope) -> None:
         while True:
             if not self._outlet:
                 if self.closing or self._reason is not None:
@@ -168,7 +168,7 @@ class Connection:
                 continue
             with trio.move_on_after(SEND_TIMEOUT) as sending:
                 try:
-                    await self._outlet.drain(stream)
+                    await self._outlet.drain()
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                     self._reason = self._reason or f"writing failed: {error.__cause__ or error}"
                     break

@@ -11,7 +11,8 @@ connection is a client with a number; what it subscribed ends with it.
   by its own socket.
 - **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
   once, however many of its subscriptions it matches. Events for such clients come as a batch that
-  they share: each is encoded once, and a client gets its selection of the encoded ones.
+  they share: each is encoded once, a client gets a frame of those that it wants, and all who want
+  the whole batch get the very same one.
 - **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
   program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
   traced, and the client is told in its place (`Dropped`; wire/allowance.py). Answers need no
@@ -24,7 +25,9 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -151,17 +154,20 @@ class ControlServer:
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         """Queue for each of several clients the events at its places."""
         encoded = list(map(self._encode, events))
+        whole: list[bytes] = []  # the frames of who wants all
         for number, where in places.items():
             client = self._clients.get(number)
             if client is None:
                 continue
             self._touched[number] = client
-            is_all = len(where) == len(encoded)
-            mine = encoded if is_all else list(map(encoded.__getitem__, where))
-            size = sum(map(len, mine))
-            if client.allowance.fits(client.packing + size):
-                client.gathered += mine
-                client.packing += size
+            if len(where) == len(encoded):
+                mine = encoded
+                frames = whole = whole or self._frames(GATHERED, encoded)
+            else:
+                mine = list(map(encoded.__getitem__, where))
+                frames = self._frames(GATHERED, mine)
+            if client.allowance.fits(client.packing + sum(map(len, frames))):
+                self._send(client, frames)
             else:
                 self._hold(client, GATHERED, mine, [events[place] for place in where])
 
@@ -170,8 +176,7 @@ class ControlServer:
         if not self._touched:
             return
         for client in self._touched.values():
-            if client.packing:
-                self._pack_all(client)
+            self._pack(client)
             if client.allowance:
                 self._release(client)
             client.outlet.send_now()
@@ -199,7 +204,7 @@ class ControlServer:
         self, client: Client, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
     ) -> None:
         """Queue deliveries behind what came before until there is credit, or drop them."""
-        self._pack_all(client)
+        self._pack(client)
         allowance = client.allowance
         for piece, event in zip(encoded, events, strict=True):
             size = len(piece)
@@ -223,27 +228,30 @@ class ControlServer:
             if isinstance(found, Lost):
                 client.outlet.put(REPLY_FRAMES.encode(dropped(found)))
             else:
-                self._pack(client, found.kind, found.encoded)
+                self._send(client, self._frames(found.kind, found.encoded))
 
-    def _pack_all(self, client: Client) -> None:
-        """What came in this turn, and fits the credit, into as few frames as its size allows."""
-        for kind, fresh in ((DELIVERED, client.fresh), (GATHERED, client.gathered)):
-            if client.packing <= PIECE:
-                if fresh:
-                    self._pack(client, kind, fresh)
-            else:
-                start = 0
-                while start < len(fresh):
-                    end = cut(fresh, start)
-                    self._pack(client, kind, fresh[start:end])
-                    start = end
-            fresh.clear()
-        client.packing = 0
+    def _pack(self, client: Client) -> None:
+        """What came in this turn for single subscriptions, and fits the credit, leaves."""
+        if client.fresh:
+            self._send(client, self._frames(DELIVERED, client.fresh))
+            client.fresh.clear()
+            client.packing = 0
 
-    def _pack(self, client: Client, kind: int, encoded: list[bytes]) -> None:
-        frame = REPLY_FRAMES.join([self._heads[kind], array_header(len(encoded)), *encoded])
-        client.allowance.spend(len(frame))
-        client.outlet.put(frame)
+    def _send(self, client: Client, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            client.allowance.spend(len(frame))
+            client.outlet.put(frame)
+
+    def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[bytes]:
+        """Encoded events or deliveries in as few frames as their sizes allow."""
+        ends = list(accumulate(map(len, encoded)))
+        frames, start, done = [], 0, 0
+        while start < len(encoded):
+            end = min(bisect_left(ends, done + PIECE) + 1, len(encoded))
+            parts = [self._heads[kind], array_header(end - start), *encoded[start:end]]
+            frames.append(REPLY_FRAMES.join(parts))
+            start, done = end, ends[end - 1]
+        return frames
 
     # From the clients.
 
@@ -260,7 +268,7 @@ class ControlServer:
         self._log.debug("client", client=client.number)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, client, stream, nursery.cancel_scope)
+                nursery.start_soon(self._write, client, nursery.cancel_scope)
                 nursery.start_soon(self._read, client, stream, nursery.cancel_scope)
         finally:
             del self._clients[client.number]
@@ -325,15 +333,13 @@ class ControlServer:
         else:
             self._touched[client.number] = client
 
-    async def _write(
-        self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
-    ) -> None:
+    async def _write(self, client: Client, scope: trio.CancelScope) -> None:
         while True:
             if not client.outlet:
                 await client.outlet.idle()
                 continue
             try:
-                await client.outlet.drain(stream)
+                await client.outlet.drain()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
         scope.cancel()
@@ -348,16 +354,6 @@ def dropped(lost: Lost) -> Dropped:
     )
     where = (lost.first, lost.last, lost.since, lost.until)
     return Dropped(NEWS, "overflow", reason, lost.count, *where)
-
-
-def cut(pieces: Sequence[bytes], start: int) -> int:
-    """Where a frame ends that begins with a certain piece."""
-    size = 0
-    for end in range(start, len(pieces)):
-        size += len(pieces[end])
-        if size >= PIECE:
-            return end + 1
-    return len(pieces)
 
 
 def stamp(publish: Publish, now: float) -> Publish:

@@ -28,11 +28,10 @@ class Client:
         self.pid = pid
         self.outlet = Outlet(counters)
         self.allowance = Allowance(CREDIT, queue, PIECE)
-        self.packing = 0  # bytes in `fresh` and `gathered`
+        self.packing = 0  # bytes in `fresh`
         self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
         self.publishes = self.events = 0  # unanswered
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
-        self.gathered: list[bytes] = []  # encoded events of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
 
     @property

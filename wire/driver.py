@@ -264,7 +264,7 @@ class TrioDriver:
         self.turn(self.node.on_accepted, connection)
 
     async def _dial(self, connection: Connection) -> None:
-        async def connect() -> trio.abc.Stream:
+        async def connect() -> trio.SocketStream:
             if len(self._connections) > CONNECTIONS:
                 raise OSError(0, "this node has too many connections")
             host, port = split_address(connection.address)
@@ -275,7 +275,7 @@ class TrioDriver:
         self._ended(connection, await connection.run(connect, self._on_opened))
 
     async def _accept(self, stream: trio.SocketStream) -> None:
-        async def connect() -> trio.abc.Stream:
+        async def connect() -> trio.SocketStream:
             return stream
 
         try:

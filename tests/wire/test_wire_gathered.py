@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ async def replies(stream: trio.SocketStream, count: int) -> list[Reply]:
         ]
 
 
-async def test_what_is_gathered_comes_in_one_frame_per_turn(
+async def test_what_is_gathered_comes_in_one_frame_per_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = tuple(Event("p", 1, number, 0.0, {"x": number}, b"1234") for number in range(300))
@@ -56,14 +57,26 @@ async def test_what_is_gathered_comes_in_one_frame_per_turn(
 
         monkeypatch.setattr(one.control, "_encode", counted)
 
+        framings = 0
+        frames = one.control._frames
+
+        def framed(kind: int, parts: Sequence[bytes]) -> list[bytes]:
+            nonlocal framings
+            framings += bool(parts)
+            return frames(kind, parts)
+
+        monkeypatch.setattr(one.control, "_frames", framed)
+
         def both() -> None:
             one.driver.share(events[:200], {1: range(200), 2: range(200)})
             one.driver.share(events[200:], {9: range(100), 1: range(50, 100), 2: range(100)})
 
         one.driver.turn(both)
-        assert await replies(streams[0], 1) == [Gathered(0, events[:200] + events[250:])]
-        assert await replies(streams[1], 1) == [Gathered(0, events)]
+        first = Gathered(0, events[:200])
+        assert await replies(streams[0], 2) == [first, Gathered(0, events[250:])]
+        assert await replies(streams[1], 2) == [first, Gathered(0, events[200:])]
         assert encodings == 300, "once for both clients"
+        assert framings == 3, "once for both where they want the same"
         monkeypatch.setattr("wire.control.PIECE", 1_000)
         one.driver.turn(lambda: one.driver.share(events, {1: range(300)}))
         came: list[tuple[Event, ...]] = []
