@@ -8,6 +8,7 @@ it goes, `Node.client_gone(client)` ends its subscriptions.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -199,11 +200,34 @@ class Subscribed(Reply, frozen=True):
 
 
 class Published(Reply, frozen=True):
-    """Identities in the order of the drafts; an event that was refused has "" there and its place
-    and reason in `refused`."""
+    """The drafts are events now, with numbers one after the other, but for those that were refused:
+    `refused` has the place of each, in order, and the reason."""
 
-    identities: tuple[str, ...]
+    count: int  # of the drafts
+    publisher: NodeId
+    incarnation: int
+    first: int  # sequence number
     refused: tuple[tuple[int, str], ...] = ()
+
+    @staticmethod
+    def of(
+        request: int, events: Sequence[Event], refused: tuple[tuple[int, str], ...] = ()
+    ) -> Published:
+        """The answer for drafts that became these events."""
+        count = len(events) + len(refused)
+        if not events:
+            return Published(request, count, "", 0, 0, refused)
+        one = events[0]
+        return Published(request, count, one.publisher, one.incarnation, one.sequence, refused)
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Of the events, in the order of the drafts; a refused one has ""."""
+        refused, number = dict(self.refused), itertools.count(self.first)
+        return tuple(
+            "" if place in refused else f"{self.publisher}.{self.incarnation}.{next(number)}"
+            for place in range(self.count)
+        )
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True):

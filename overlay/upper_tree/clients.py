@@ -274,10 +274,7 @@ class Clients(Machine):
         refused: tuple[tuple[int, str], ...],
     ) -> None:
         """Now, or where a receipt is asked for when they are accepted."""
-        identities = [event.identity for event in events]
-        for number, _ in refused:
-            identities.insert(number, "")
-        answer = Published(command.request, tuple(identities), refused)
+        answer = Published.of(command.request, events, refused)
         pending = self.publisher.under_way(events) if command.receipt else {}
         if pending:
             receipt = Receipt(client, answer, pending)

@@ -27,7 +27,7 @@ class FakeClient:
             self.waiting.append(
                 Delivery("s", Event("n", 1, 1, 0.0, draft.attributes), "", "", "", 0)
             )
-        return Published(1, ())
+        return Published.of(1, ())
 
     def deliveries(self, timeout: float) -> list[Delivery]:
         if not self.waiting:

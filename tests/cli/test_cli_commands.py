@@ -81,7 +81,7 @@ def answer(command: Command) -> Iterator[Reply]:
             yield Delivered(0, (Delivery("s1", event(number, mag=mag), "mag", "a", "b", 2, 1.5),))
     elif isinstance(command, Publish):
         refused = tuple((i, "no") for i, d in enumerate(command.events) if "bad" in d.attributes)
-        yield Published(n, tuple("x" for _ in command.events), refused)
+        yield Published(n, len(command.events), "x", 1, 1, refused)
 
 
 @pytest.fixture

@@ -132,9 +132,7 @@ class EchoNode:
             for subscription, subscriber in self.subscriptions.items():
                 found = Delivery(subscription, event, "type", "-", "+", 0)
                 self.driver.reply(subscriber, Delivered(0, (found,)))
-        self.driver.reply(
-            client, Published(command.request, tuple(event.identity for event in events))
-        )
+        self.driver.reply(client, Published.of(command.request, events))
 
     def status(self, request: int) -> Status:
         return Status(

@@ -126,16 +126,16 @@ class FakeNode:
             del self.subscriptions[command.subscription]
             self.driver.reply(client, Done(command.request))
         elif isinstance(command, Publish):
-            identities = []
+            events = []
             for draft in command.events:
                 self.sequence += 1
                 event = Event(
                     self.me.id, self.incarnation, self.sequence, draft.time, draft.attributes
                 )
-                identities.append(event.identity)
+                events.append(event)
                 self.driver.trace("publish", {"event": event.identity, "size": 0})
                 self.take(event, -1)
-            self.driver.reply(client, Published(command.request, tuple(identities)))
+            self.driver.reply(client, Published.of(command.request, events))
         elif isinstance(command, GetStatus):
             self.driver.reply(client, self.status(command.request))
 

@@ -138,11 +138,10 @@ class FakeNode:
                 client.subscriptions.pop(command.subscription, None)
                 return Done(0)
             case Publish():
-                identities = []
+                first = self.sequence + 1
                 for draft in command.events:
                     self.publish(draft.attributes, payload=draft.payload)
-                    identities.append(f"{ME}.1.{self.sequence}")
-                return Published(0, tuple(identities))
+                return Published(0, len(command.events), ME, 1, first)
             case GetStatus():
                 return self._status()
             case GetPeers():

@@ -297,7 +297,7 @@ def test_publications_of_one_turn_are_answered_each_by_itself(second: Any) -> No
     answers = {c: a for c, a in rig.port.replies if isinstance(a, Published)}
     assert [answer.request for answer in answers.values()] == [11, 12, 13]
     given = [identity for answer in answers.values() for identity in answer.identities]
-    sizes = [len(answers[number].identities) for number in (11, 12, 13)]
+    sizes = [answers[number].count for number in (11, 12, 13)]
     assert sizes == [1, len(second), 2]
     assert [i for i in given if i] == [f"me.1.{n}" for n in range(1, 1 + sum(map(bool, given)))]
     assert [bool(i) for i in answers[12].identities] == ["\ud800" not in e.values() for e in second]
