@@ -5,8 +5,9 @@ gathers wants an event once for all its subscriptions. With a thousand matches f
 list of keys per event is most of the work; here a kernel turns the labels that the index finds into
 groups, for many events in one call. Each group found comes with one key as a witness.
 
-`find_many` tells it pair by pair. `share` divides a batch among the groups, so that who hands the
-events on has nothing to do for each pair, and counts how often each key was the witness.
+`find_many` tells it pair by pair, `find_by_group` by group. `share` divides a batch among the
+groups, so that who hands the events on has nothing to do for each pair, and counts how often each
+key was the witness.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
+
+
+MANY = 64
+"""Pairs from which NumPy divides them faster by group than a loop (measured: alike at 40 to 80)."""
 
 
 class Shares(NamedTuple, Generic[Key, Group]):
@@ -107,6 +112,29 @@ class Groups(Generic[Key, Group]):
         """`find` for each of several events: (place in the batch, group, key), events in order."""
         found = self._find_fast(batch)
         return self._find_each(batch) if found is None else self._pairs(found, batch)
+
+    def find_by_group(
+        self, batch: Sequence[Attributes]
+    ) -> dict[Group, tuple[list[int], list[Key]]]:
+        """`find_many` by group: the places of its events, in order, and a key for each."""
+        found = self._find_fast(batch)
+        is_sure = found is not None and not found.unsure and not self.index.has_plain
+        if found is not None and is_sure and len(found.places) >= MANY:
+            assert self._batches is not None, "it has found this"
+            by_number, keys_of = self._by_number, self.index.keys_of
+            return {
+                by_number[number]: (places, keys_of(labels))  # type: ignore[misc]
+                for number, (places, labels) in self._batches.by_group(found).items()
+            }
+        groups: dict[Group, tuple[list[int], list[Key]]] = {}
+        pairs = self._find_each(batch) if found is None else self._pairs(found, batch)
+        for position, group, key in pairs:
+            mine = groups.get(group)
+            if mine is None:
+                mine = groups[group] = ([], [])
+            mine[0].append(position)
+            mine[1].append(key)
+        return groups
 
     def share(self, batch: Sequence[Attributes]) -> Shares[Key, Group]:
         """`find_many` by group. Each pair of an event and a group is a hit of its witness."""

@@ -147,6 +147,19 @@ class Batches:
                 start += count
         return places[is_next].tolist(), found.labels[is_next].tolist(), shares
 
+    def by_group(self, found: Pairs) -> dict[int, tuple[list[int], list[int]]]:
+        """By group its events (places in the batch, in order), and a label of each."""
+        narrow = np.uint16 if len(self._marks) <= 1 << 16 else np.uint32
+        order = found.groups.astype(narrow).argsort(kind="stable")
+        places, labels = found.places[order].tolist(), found.labels[order].tolist()
+        groups, start = dict[int, tuple[list[int], list[int]]](), 0
+        for group, count in enumerate(np.bincount(found.groups).tolist()):
+            if count:
+                end = start + count
+                groups[group] = places[start:end], labels[start:end]
+                start = end
+        return groups
+
     def hits(self, labels: Sequence[int]) -> int:
         """How often these labels were shared for, since they were noted."""
         return int(sum(self._hits[label] for label in labels if label < len(self._hits)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from matching import check_value
 from matching.values import INT_MAX, INT_MIN
@@ -25,9 +25,18 @@ MAX_NAME = 256
 FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
 
 
-def glance(drafts: Sequence[Draft]) -> tuple[str, ...] | None:
-    """The attributes of events that all have the same ones, each with a value, and are all
-    admissible; None: that cannot be said at a glance."""
+class Alike(NamedTuple):
+    """What is said at a glance of admissible events."""
+
+    names: tuple[str, ...]
+    """All have these attributes, each with a value."""
+    largest: int
+    """None is over so many bytes."""
+
+
+def glance(drafts: Sequence[Draft]) -> Alike | None:
+    """Of events that have the same attributes, each with a value, and are all admissible; None:
+    that cannot be said at a glance."""
     if not drafts:
         return None
     names = tuple(drafts[0].attributes)
@@ -53,7 +62,7 @@ def glance(drafts: Sequence[Draft]) -> tuple[str, ...] | None:
                 return None
         elif kinds != TRUTHS:
             return None
-    return names if size <= ITEM_MOST else None
+    return Alike(names, size) if size <= ITEM_MOST else None
 
 
 def refusal(draft: Draft) -> str | None:

@@ -244,12 +244,12 @@ class Clients(Machine):
     def _admit(self, together: list[tuple[int, Publish]]) -> None:
         """Publications whose events look alike set out as one batch."""
         drafts = [draft for _, command in together for draft in command.events]
-        names = glance(drafts)
-        if names is None:
+        alike = glance(drafts)
+        if alike is None:
             for client, command in together:
                 self._admit_closely(client, command)
             return
-        events = self.publisher.publish(drafts, names)
+        events = self.publisher.publish(drafts, alike)
         start = 0
         for client, command in together:
             end = start + len(command.events)

@@ -10,7 +10,7 @@ Where it ended the waiting, too, messages were half as large: hosts accept withi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from overlay.client import Event
 from overlay.machine import Alarm, Handlers, Machine, Port, Timer
@@ -26,6 +26,19 @@ MOMENT = 0.01
 worth comes in that time, and who publishes so many sees no event sooner otherwise."""
 
 
+ByNames = dict[tuple[str, ...], list[Event]]
+"""Events by the names of their attributes, or of the trees that they visit."""
+
+
+def by_attributes(events: Iterable[Event]) -> ByNames:
+    """Events by the attributes that have a value."""
+    found: ByNames = {}
+    for event in events:
+        has = [name for name, value in event.attributes.items() if value is not None]
+        found.setdefault(tuple(has), []).append(event)
+    return found
+
+
 class CompanyDue(Timer, frozen=True):
     """Events have waited for company long enough."""
 
@@ -37,15 +50,16 @@ class Company(Machine):
         self,
         port: Port,
         under_way: Callable[[], int],
-        set_out: Callable[[dict[tuple[str, ...], list[Event]]], None],
+        set_out: Callable[[ByNames, int], None],
     ) -> None:
         """`under_way`: how many events are not accepted yet; `set_out` takes events by the names of
-        their attributes."""
+        their attributes, and the size that none is over."""
         super().__init__(port)
         self._under_way = under_way
         self._set_out = set_out
-        self._held: dict[tuple[str, ...], list[Event]] = {}
+        self._held: ByNames = {}
         self._count = 0
+        self._largest = 0  # bytes that none of them is over
         self._alarm = Alarm(port, CompanyDue())
 
     def handlers(self) -> Handlers:
@@ -61,10 +75,11 @@ class Company(Machine):
         """The numbers of the events that wait."""
         return {event.sequence for events in self._held.values() for event in events}
 
-    def take(self, names: tuple[str, ...], events: Sequence[Event]) -> None:
-        """These are to set out, now or in company."""
+    def take(self, names: tuple[str, ...], events: Sequence[Event], largest: int) -> None:
+        """These are to set out, now or in company. `largest`: bytes that none is over."""
         self._held.setdefault(names, []).extend(events)
         self._count += len(events)
+        self._largest = max(self._largest, largest)
 
     def look(self) -> None:
         """Let them go if there is no reason to wait."""
@@ -82,6 +97,6 @@ class Company(Machine):
             self._go()
 
     def _go(self) -> None:
-        held, self._held = self._held, {}
-        self._count = 0
-        self._set_out(held)
+        held, largest = self._held, self._largest
+        self._held, self._count, self._largest = {}, 0, 0
+        self._set_out(held, largest)

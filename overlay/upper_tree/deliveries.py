@@ -50,16 +50,16 @@ class Wanted:
 
     __slots__ = ("peer", "places", "trees")
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, places: list[int], trees: list[str]) -> None:
         self.peer = peer
-        self.places: list[int] = []
+        self.places = places
         """Which events, by their places in the batch."""
-        self.trees: list[str] = []
+        self.trees = trees
         """Of each, the tree in which that was found."""
 
     def without(self, places: Mapping[int, None]) -> Wanted:
         """The same, but not these events."""
-        rest = Wanted(self.peer)
+        rest = Wanted(self.peer, [], [])
         for place, tree in zip(self.places, self.trees, strict=True):
             if place not in places:
                 rest.places.append(place)

@@ -74,8 +74,8 @@ class Arrival(NamedTuple):
 class Shown(NamedTuple):
     """Events came to this node, each its own way, and were shown."""
 
-    arrivals: Sequence[Arrival]
-    """Of each event."""
+    arrivals: Callable[[int], Arrival]
+    """Of an event, by its place among them."""
     to: Callable[[Event], tuple[str | int, ...]]
     """Subscriptions of this node that an event was shown to, and clients that gather."""
     latest: int
@@ -182,7 +182,7 @@ class History:
         for events, fact in self._notes:
             for place in places(events, event):
                 if isinstance(fact, Shown):
-                    remembered.arrival = fact.arrivals[place]
+                    remembered.arrival = fact.arrivals(place)
                     remembered.shown, remembered.latest = fact.to(events[place]), fact.latest
                     remembered.steps.append(remembered.arrival)
                 else:

@@ -19,9 +19,10 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches
+from overlay.upper_tree.admission import Alike
+from overlay.upper_tree.batches import cut_evenly, in_batches
 from overlay.upper_tree.bundles import Bundles, Ended
-from overlay.upper_tree.company import Company
+from overlay.upper_tree.company import ByNames, Company, by_attributes
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -117,22 +118,17 @@ class Publisher(Machine):
 
     # --- publishing ---
 
-    def publish(self, drafts: Sequence[Draft], names: tuple[str, ...] | None = None) -> list[Event]:
-        """Give the events their identities and send them off. They have been checked; `names`: the
-        attributes of all, if they all have the same ones, and values for them."""
+    def publish(self, drafts: Sequence[Draft], alike: Alike | None = None) -> list[Event]:
+        """Give the events their identities and send them off. They have been checked; `alike`:
+        what all have in common, if they have the same attributes, and values for them."""
         publisher, incarnation = self.port.me.id, self.incarnation
         events = [
             Event(publisher, incarnation, number, d.time, d.attributes, d.payload, d.payload_type)
             for number, d in enumerate(drafts, self._sequence + 1)
         ]
         self._sequence += len(events)
-        by_names: dict[tuple[str, ...], list[Event]] = {}
-        if names is not None:
-            by_names[names] = events
-        else:
-            for event in events:
-                has = [name for name, value in event.attributes.items() if value is not None]
-                by_names.setdefault(tuple(has), []).append(event)
+        by_names = by_attributes(events) if alike is None else {alike.names: events}
+        largest = max(map(weigh, events), default=0) if alike is None else alike.largest
         if events:
             self.history.published(events)
         for names in by_names:
@@ -146,21 +142,23 @@ class Publisher(Machine):
                 size=len(event.payload),
             )
         self.port.count("published", len(events))
-        for names, alike in by_names.items():
-            self.company.take(names, alike)
+        for names, some in by_names.items():
+            self.company.take(names, some, largest)
         self.company.look()
         return events
 
-    def _set_out_all(self, by_names: dict[tuple[str, ...], list[Event]]) -> None:
-        """Send off events by the names of their attributes."""
+    def _set_out_all(self, by_names: ByNames, largest: int) -> None:
+        """Send off events by the names of their attributes, none over so many bytes."""
         self.replicas.expire(self.port.now)
         routes: list[tuple[Outgoing, str]] = []
         for names, alike in by_names.items():
-            routes += self._set_out([EVENT_TREE, *names], alike)
+            routes += self._set_out([EVENT_TREE, *names], alike, largest)
         self._route(routes)
         self._retry.within(self.replicas.patience)
 
-    def _set_out(self, names: list[str], events: list[Event]) -> list[tuple[Outgoing, str]]:
+    def _set_out(
+        self, names: list[str], events: list[Event], largest: int
+    ) -> list[tuple[Outgoing, str]]:
         """Send off events with the same attributes: together, if what is known of the trees says
         the same of all. The pairs to be routed one by one, if not."""
         now = self.port.now
@@ -175,7 +173,7 @@ class Publisher(Machine):
         if found.unknown:
             self._ask_summaries([name for name in found.unknown if self._is_due(name)])
         ways = found.ways(events) if not found.is_fixed else [Together(found.fixed, (), events)]
-        visits: dict[NodeId, tuple[Peer, dict[tuple[str, ...], list[Event]]]] = {}
+        visits: dict[NodeId, tuple[Peer, ByNames]] = {}
         for way, skipped, alike in ways:
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
@@ -190,7 +188,7 @@ class Publisher(Machine):
                 groups = visits.setdefault(host.id, (host, {}))[1]
                 groups.setdefault(trees, []).extend(alike)
         for host, groups in visits.values():
-            self._send(host, groups)
+            self._send(host, groups, largest)
         return []
 
     def _route(self, routes: Iterable[tuple[Outgoing, str]], stale: bool = False) -> None:
@@ -218,7 +216,7 @@ class Publisher(Machine):
                 per_host = visits.setdefault(host.id, (host, {}))[1]
                 per_host.setdefault(event.sequence, []).append(attribute)
         for host, attributes_of in visits.values():
-            groups: dict[tuple[str, ...], list[Event]] = {}
+            groups: ByNames = {}
             for sequence, names in attributes_of.items():
                 event = self.outgoing[sequence].event
                 for key in [(name,) for name in names] if self.counting else [tuple(names)]:
@@ -252,8 +250,8 @@ class Publisher(Machine):
         self.history.accepted((outgoing.event,), Skipped((attribute,)))
         return True
 
-    def _send(self, host: Peer, groups: dict[tuple[str, ...], list[Event]]) -> None:
-        """One message per set of trees (pivot) or per tree (counting)."""
+    def _send(self, host: Peer, groups: ByNames, largest: int = 0) -> None:
+        """One message per set of trees (pivot) or per tree (counting). `largest`: 0 if unknown."""
         remote = host.id != self.port.me.id
         self._retry.within(self.replicas.sent(host.id, groups.values(), self.port.now))
         for names, events in groups.items():
@@ -265,7 +263,7 @@ class Publisher(Machine):
                 self.port.trace(
                     "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
                 )
-            for batch in in_batches(events, weigh):
+            for batch in cut_evenly(events, largest) if largest else in_batches(events, weigh):
                 self.port.send(host, Visit(self.port.me, 1, names, batch))
 
     # --- answers ---

@@ -10,7 +10,7 @@ anything is shown.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from matching import EVERYTHING, Groups, Index, Interval, Predicate, place
@@ -23,6 +23,10 @@ from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.tally import Tally, by_source
 from overlay.upper_tree.visiting import Visited, value_in
+
+LOOKED_AT = 8
+"""Events of a message whose attributes are remembered for completion, or up to twice as many: what
+comes together is mostly of one kind. Wild guess."""
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
@@ -60,30 +64,34 @@ class Way(Protocol):
         """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
         registered in."""
 
-    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
-        """`of` for each of several events."""
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """`of` for each of several events, by its place, when somebody asks."""
 
 
 class Came:
     """Through one virtual node of one tree, all of them, but for those that came through others."""
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
-        own = Arrival(message.attribute, message.interval, message.hop, sender)
-        self._own = own
-        self._apart: dict[int, Arrival] = {}  # by the object's id
-        for attribute, places in message.apart:
-            arrival = own._replace(attribute=attribute)
-            self._apart.update((id(message.events[place]), arrival) for place in places)
+        self._own = Arrival(message.attribute, message.interval, message.hop, sender)
+        self._message = message
+        self._apart: dict[int, Arrival] | None = None  # by the object's id
 
     def of(self, pivots: Sequence[str], event: Event) -> Arrival:
-        """The same for nearly all."""
+        """Looked up when somebody asks for one of them."""
+        if self._apart is None:
+            self._apart = {}
+            for attribute, places in self._message.apart:
+                arrival = self._own._replace(attribute=attribute)
+                self._apart.update((id(self._message.events[p]), arrival) for p in places)
         return self._apart.get(id(event), self._own)
 
-    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
-        """The same for nearly all."""
-        if not self._apart:
-            return [self._own] * len(events)
-        return [self._apart.get(id(event), self._own) for event in events]
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """Nothing is looked up yet."""
+        return lambda place: self.of((), events[place])
 
 
 class WasHere:
@@ -116,10 +124,12 @@ class WasHere:
             return known
         return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
 
-    def of_each(self, pivots: Sequence[Sequence[str]], events: Sequence[Event]) -> list[Arrival]:
-        """Mostly looked up, since subscriptions have few pivots."""
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """Looked up now, since trees change; mostly known, since subscriptions have few pivots."""
         only, pairs = self._only, zip(pivots, events, strict=True)
-        return [only.get(mine) or self.of(mine, event) for mine, event in pairs]
+        return [only.get(mine) or self.of(mine, event) for mine, event in pairs].__getitem__
 
 
 class ShownTo:
@@ -206,7 +216,9 @@ class Receiver(Machine):
                 raise ProtocolError("recipients do not fit the events")
             self.port.emit(Delegated(sender, message))
         count = len(message.events)
-        if any(not 0 <= place < count for _, places in message.apart for place in places):
+        if any(
+            places and not 0 <= min(places) <= max(places) < count for _, places in message.apart
+        ):
             raise ProtocolError("an event that is not there came through another tree")
         way = Came(message, sender.id)
         if sender.id != self.port.me.id:
@@ -223,9 +235,9 @@ class Receiver(Machine):
             if len(fresh) < len(message.events):
                 self._count_duplicates(sender, message.events, fresh)
             self.seen.add(fresh, 1)
-        others = [event for event in fresh if event.publisher != self.port.me.id]
-        for names in dict.fromkeys([tuple(event.attributes) for event in others]):
-            self.history.saw(names)  # of our own they were seen when they set out
+        for event in fresh[:: len(fresh) // LOOKED_AT or 1]:
+            if event.publisher != self.port.me.id:  # of our own they were seen when they set out
+                self.history.saw(tuple(event.attributes))
         wanted = self._show(fresh, way)
         if len(wanted) < len(fresh):
             self.port.count("recheck_failed", len(fresh) - len(wanted))
@@ -272,7 +284,7 @@ class Receiver(Machine):
         self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
         arrived = Arrived(tuple(deliveries), gathered, shares.places)
         pivots = list(map(self.pivots.__getitem__, witnesses.values()))
-        arrivals = way.of_each(pivots, wanted)
+        arrivals = way.noted(pivots, wanted)
         self.history.shown(wanted, Shown(arrivals, ShownTo(arrived), self.latest))
         for event in self.port.sampled(events):
             self._trace(event, way)

@@ -161,24 +161,28 @@ class VisitInHand:
     def _match_pivot(self, joint: Joint) -> None:
         """Each event once to each node, however many of its registrations match."""
         events, whole, parts = self.visit.events, self.whole, self.parts
-        everywhere: dict[NodeId, Wanted] = {}
-        by_span = {EVERYTHING: everywhere}
+        batch: list[tuple[Interval, Wanted]] = []
         closely: dict[int, None] = {}  # the witness's tree is not visited here
-        found = joint.find_many([event.attributes for event in events])
-        for place_, node, (attribute, id_) in found:
-            wanted = everywhere
-            if attribute not in whole:
-                span = parts.get(attribute, {}).get(events[place_].sequence)
+        found = joint.find_by_group([event.attributes for event in events])
+        for places, keys in found.values():
+            first, id_ = keys[0]
+            peer = self.trees[first].subscriber(id_)
+            trees = [attribute for attribute, _ in keys]
+            if whole.keys() >= dict.fromkeys(trees).keys():
+                batch.append((EVERYTHING, Wanted(peer, places, trees)))
+                continue
+            by_span: dict[Interval, Wanted] = {}
+            for place_, attribute in zip(places, trees, strict=True):
+                span: Interval | None = EVERYTHING
+                if attribute not in whole:
+                    span = parts.get(attribute, {}).get(events[place_].sequence)
                 if span is None:
                     closely[place_] = None
                     continue
-                wanted = by_span.setdefault(span, {})
-            mine = wanted.get(node)
-            if mine is None:
-                mine = wanted[node] = Wanted(self.trees[attribute].subscriber(id_))
-            mine.places.append(place_)
-            mine.trees.append(attribute)
-        batch = [(span, mine) for span, some in by_span.items() for mine in some.values()]
+                mine = by_span.setdefault(span, Wanted(peer, [], []))
+                mine.places.append(place_)
+                mine.trees.append(attribute)
+            batch += by_span.items()
         for place_ in closely:
             event = events[place_]
             recipients = self._recipients(joint.match(event.attributes), event)

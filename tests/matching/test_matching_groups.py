@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,20 @@ def test_a_batch_finds_what_each_event_finds(
         for position, group, key in found:
             assert key % 4 == group
             assert predicates[key].matches(some[position])
+        with mock.patch("matching.groups.MANY", 0):
+            assert _by_group(groups.find_by_group(some)) == sorted(found)
+        assert _by_group(groups.find_by_group(some)) == sorted(found)
+
+
+def _by_group(found: dict[int, tuple[list[int], list[int]]]) -> list[tuple[int, int, int]]:
+    """As pairs, in the order of the events; of one event by group."""
+    assert all(places == sorted(places) for places, _ in found.values())
+    pairs = [
+        (position, group, key)
+        for group, (places, keys) in found.items()
+        for position, key in zip(places, keys, strict=True)
+    ]
+    return sorted(pairs)
 
 
 @settings(PATIENT, max_examples=60)

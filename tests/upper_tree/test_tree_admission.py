@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from matching import check_value
@@ -56,14 +57,17 @@ def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
 ) -> None:
     draft = Draft(attributes, payload)
     good = Draft(dict.fromkeys(attributes, 1.5))
-    names = glance([good, draft, good])
-    if names is not None:
+    alike = glance([good, draft, good])
+    if alike is not None:
         assert refusal(draft) is None
-        assert names == tuple(attributes)
+        assert alike.names == tuple(attributes)
+        assert alike.largest >= len(msgspec.msgpack.encode(draft))
         assert None not in attributes.values()
     assert glance([draft, Draft({"other": 1})]) is None, "not the same names"
 
 
 @pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
 def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
-    assert glance([Draft({"x": value, "y": 1.0}) for value in values]) == ("x", "y")
+    alike = glance([Draft({"x": value, "y": 1.0}) for value in values])
+    assert alike is not None
+    assert alike.names == ("x", "y")

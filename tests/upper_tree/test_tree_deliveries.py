@@ -34,9 +34,8 @@ def send(found: list[list[str]], copies: Copies) -> list[tuple[str, Deliver]]:
     port = TreePort("h")
     batch = []
     for number, trees in enumerate(found):
-        mine = Wanted(peer(f"n{number}"))
-        mine.places = [place for place, tree in enumerate(trees) if tree]
-        mine.trees = [tree for tree in trees if tree]
+        places = [place for place, tree in enumerate(trees) if tree]
+        mine = Wanted(peer(f"n{number}"), places, [tree for tree in trees if tree])
         if mine.places:
             batch.append((EVERYTHING, mine))
     deliveries = Deliveries(port, copies, 1)

@@ -193,11 +193,11 @@ class WhyRig:
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
         arrival = Arrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], Shown([arrival], lambda event: (client,), latest))
+        self.history.shown([made], Shown([arrival].__getitem__, lambda event: (client,), latest))
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
         arrival = Arrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], Shown([arrival], lambda event: subscriptions, 0))
+        self.history.shown([made], Shown([arrival].__getitem__, lambda event: subscriptions, 0))
 
     def why(self, name: str, subscription: str = "") -> None:
         self.explaining.why(4, Why(9, name, subscription))
