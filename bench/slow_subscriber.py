@@ -3,15 +3,16 @@
 `python -m bench.slow_subscriber --json` starts a few nodes on loopback, publishes at a steady rate,
 and measures how long deliveries to the other subscribers take while one subscriber
 
-* `client`: does not read from its node's control socket, or
+* `client`: asks for no deliveries (and asks its node other things), or
 * `node`: is a client of a node that stands still (SIGSTOP).
 
 Phases with and without that are interleaved; in those without, the same subscription is read like
 any other, so a pair differs in nothing else. For each kind it tells the median over the pairs of
-p99 with / p99 without (`p99_ratio`; the target is 1.2), the p99 of each phase in milliseconds, and
-the most memory that any node took before and during (`rss_mb`; the slow one's node first), and what
-the slow one was told of its losses. All others get everything (`missing` must be 0, else the exit
-code is 1). Progress goes to standard error.
+p99 with / p99 without (`p99_ratio`; the target is 1.2), the p99 of each phase in milliseconds, the
+most memory that any node took in the phases without and with (`rss_mb`; the slow one's node first)
+and the slow program itself (`program_mb`), and what became of its deliveries (`slow`;
+bench/slow_reader.py). All others get everything, and what the slow one has not got it was told of
+(`missing` and its `untold` must be 0, else the exit code is 1). Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from bench.endurance_nodes import SpoiltNodes
 from bench.fault_proxy import FaultProxy
 from bench.recovery import Progress
+from bench.slow_reader import Apart
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 from wire.client import ControlClient, ControlError
 
@@ -52,22 +56,21 @@ REST: Final = 3.0
 
 SELECTOR: Final = "flow >= 0"
 
+PROGRAM: Final = "program"
+"""The slow one, among the names of nodes."""
+
 
 class Reader(threading.Thread):
-    """Subscribes, and notes how long deliveries take; stops reading while `stalled` is set."""
+    """Subscribes, and notes how long deliveries take."""
 
     def __init__(self, client: ControlClient) -> None:
         super().__init__(daemon=True)
         self.client = client
-        self.stalled = threading.Event()
         self.delays: list[tuple[float, float]] = []  # when it was published, how long it took
         client.ask(Subscribe(0, SELECTOR), Subscribed, 60.0)
 
     def run(self) -> None:
         while True:
-            if self.stalled.is_set():
-                time.sleep(TICK)
-                continue
             try:
                 found = self.client.deliveries(0.2)
             except ControlError:
@@ -127,10 +130,12 @@ class Slow:
             self.nodes.grow()
             idle = [n for n in self.nodes.nodes if self._role(n) == "none"]
             self.slow, source, *rest = idle
-            self.reader = Reader(self._client(self.slow))
+            self.program = self.stack.enter_context(
+                Apart(self.nodes.nodes[self.slow].data, SELECTOR)
+            )
             others = [Reader(self._client(name)) for name in (*rest, source)]
             publisher = Source(self._client(source), self.options.rate, self.options.size)
-            for thread in (self.reader, *others, publisher):
+            for thread in (*others, publisher):
                 thread.start()
             time.sleep(REST)
             for _ in range(self.options.pairs):
@@ -140,7 +145,7 @@ class Slow:
             publisher.stopping.set()
             publisher.join(60.0)
             time.sleep(REST)
-            return self._report(others, publisher)
+            return self._report(others, publisher, self.program.end())
 
     def _role(self, name: str) -> str:
         status = self.nodes.status(name)
@@ -152,10 +157,8 @@ class Slow:
     def _stall(self, is_slow: bool) -> None:
         if self.kind == "node":
             (self.nodes.pause if is_slow else self.nodes.resume)(self.slow)
-        elif is_slow:
-            self.reader.stalled.set()
         else:
-            self.reader.stalled.clear()
+            self.program.say("stall" if is_slow else "go")
 
     def _phase(self, is_slow: bool) -> None:
         self.progress.say(f"{self.kind}: phase {len(self.phases) + 1} of {2 * self.options.pairs}")
@@ -165,31 +168,36 @@ class Slow:
         memory: dict[str, int] = {}
         while time.monotonic() - began < self.options.seconds:
             time.sleep(0.5)
-            for name, node in self.nodes.nodes.items():
-                memory[name] = max(memory.get(name, 0), node.memory())
+            now = {name: node.memory() for name, node in self.nodes.nodes.items()}
+            now[PROGRAM] = psutil.Process(self.program.process.pid).memory_info().rss
+            for name, size in now.items():
+                memory[name] = max(memory.get(name, 0), size)
         self.phases.append((is_slow, began, time.monotonic()))
         self.memory.append(memory)
 
-    def _report(self, others: list[Reader], publisher: Source) -> dict[str, Any]:
+    def _report(
+        self, others: list[Reader], publisher: Source, slow: dict[str, Any]
+    ) -> dict[str, Any]:
         tails = [
             quantile([d for one in others for at, d in one.delays if since <= at < until], 0.99)
             for _, since, until in self.phases
         ]
         pairs = list(zip(tails[::2], tails[1::2], strict=True))
-        names = [self.slow, *(n for n in self.nodes.nodes if n != self.slow)]
+        names = [PROGRAM, self.slow, *(n for n in self.nodes.nodes if n != self.slow)]
         before, during = ([max(m[n] for m in self.memory[k::2]) for n in names] for k in (0, 1))
+        program, *nodes = [[round(b / 1e6, 1), round(d / 1e6, 1)]
+                           for b, d in zip(before, during, strict=True)]  # fmt: skip
         return {
             "kind": self.kind,
             "rate": round(len(publisher.sent) / (publisher.sent[-1] - publisher.sent[0])),
             "p99_ratio": round(statistics.median(w / wo for wo, w in pairs), 3),
             "p99_ms": [[round(wo * 1e3, 1), round(w * 1e3, 1)] for wo, w in pairs],
-            "rss_mb": [[round(b / 1e6, 1), round(d / 1e6, 1)]
-                       for b, d in zip(before, during, strict=True)],
+            "rss_mb": nodes,
+            "program_mb": program,
             "published": len(publisher.sent),
             "missing": sum(len(publisher.sent) - len(one.delays) for one in others),
-            "slow_got": len(self.reader.delays),
-            "slow_was_told": [notice.reason for notice in self.reader.client.notices][-3:],
-        }  # fmt: skip
+            "slow": {**slow, "untold": len(publisher.sent) - slow["got"] - slow["told"]},
+        }
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -222,7 +230,7 @@ def main(args: Sequence[str] | None = None) -> int:
         progress.tell(f"{kind}: {rows[-1]}")
     if options.json:
         print(json.dumps(rows, indent=2))
-    return 0 if not any(row["missing"] for row in rows) else 1
+    return 1 if any(row["missing"] or row["slow"]["untold"] for row in rows) else 0
 
 
 if __name__ == "__main__":

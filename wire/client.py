@@ -77,8 +77,11 @@ class ControlClient:
         self._gone: str | None = None
 
     @classmethod
-    def connect(cls, where: str | Path | None = None, timeout: float = 5.0) -> ControlClient:
+    def connect(
+        cls, where: str | Path | None = None, timeout: float = 5.0, credit: int = CREDIT
+    ) -> ControlClient:
         """Connect to the node of a data folder (None: the default one) or to a socket's path.
+        `credit` as for `ControlClient`.
 
         Raises UnreachableError, DeniedError or CommandTimeoutError.
         """
@@ -90,7 +93,7 @@ class ControlClient:
         except OSError as error:
             sock.close()
             raise explain(error, path) from None
-        return cls(sock, str(path))
+        return cls(sock, str(path), credit)
 
     def __enter__(self) -> ControlClient:
         return self

@@ -154,6 +154,23 @@ async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_res
 
 
 @pytest.mark.trio
+async def test_a_program_may_take_less_than_the_usual_credit(tmp_path: Path) -> None:
+    async with rig(socket=tmp_path / "control.sock") as one:
+
+        def work() -> None:
+            with ControlClient.connect(tmp_path, credit=50_000) as small, ControlClient.connect(
+                tmp_path
+            ) as writer:  # fmt: skip
+                small.ask(Subscribe(0, "a = 1"), Subscribed)
+                small.ask(GetStatus(0), Status)
+                flood(writer, 40)
+                assert 30_000 < waits(one)[0][0] <= 50_000
+                assert whole(consume(small, 40)) == 0
+
+        await outside(work)
+
+
+@pytest.mark.trio
 async def test_unsubscribing_needs_no_credit(tmp_path: Path) -> None:
     async with rig(socket=tmp_path / "control.sock", queue=100_000) as one:
 
