@@ -160,8 +160,8 @@ class ControlServer:
             if client is None:
                 continue
             self._touched[number] = client
+            mine = encoded
             if len(where) == len(encoded):
-                mine = encoded
                 frames = whole = whole or self._frames(GATHERED, encoded)
             else:
                 mine = list(map(encoded.__getitem__, where))
@@ -244,14 +244,21 @@ class ControlServer:
 
     def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[bytes]:
         """Encoded events or deliveries in as few frames as their sizes allow."""
+        size = sum(map(len, encoded))
+        if size <= PIECE:
+            return [self._frame(kind, encoded, size)]
         ends = list(accumulate(map(len, encoded)))
         frames, start, done = [], 0, 0
         while start < len(encoded):
             end = min(bisect_left(ends, done + PIECE) + 1, len(encoded))
-            parts = [self._heads[kind], array_header(end - start), *encoded[start:end]]
-            frames.append(REPLY_FRAMES.join(parts))
+            frames.append(self._frame(kind, encoded[start:end], ends[end - 1] - done))
             start, done = end, ends[end - 1]
         return frames
+
+    def _frame(self, kind: int, encoded: Sequence[bytes], size: int) -> bytes:
+        """The frame of some, which have so many bytes."""
+        head = self._heads[kind] + array_header(len(encoded))
+        return REPLY_FRAMES.join([head, *encoded], len(head) + size)
 
     # From the clients.
 

@@ -60,10 +60,10 @@ class FrameFormat(Generic[T]):
         self._encoder.encode_into(frame, buffer, PREFIX)
         return self._seal(buffer)
 
-    def join(self, parts: Sequence[bytes]) -> bytes:
-        """An already encoded frame, in parts, with its length before it; ValueError as `encode`."""
-        length = self._checked(sum(map(len, parts)))
-        return b"".join([LENGTH.pack(length), *parts])
+    def join(self, parts: Sequence[bytes], size: int) -> bytes:
+        """An already encoded frame, in parts that have so many bytes, with its length before it;
+        ValueError as `encode`."""
+        return b"".join([LENGTH.pack(self._checked(size)), *parts])
 
     def decode(self, payload: bytes | memoryview) -> T:
         """The frame in `payload`; one of `MALFORMED` if it is none."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from matching.alike import columns_of
 from matching.engine.codes import FALSE, HIGHEST
 from matching.engine.columns import Columns
 from matching.engine.engine import Engine
@@ -181,15 +182,13 @@ class _Events:
     def load(self, batch: Sequence[Attributes]) -> None:
         """Write down so many events at most."""
         columns, numbers, raw = self._columns, self._numbers, self._raw
-        names = tuple(batch[0])
-        if len(batch) == 1 or any(tuple(attributes) != names for attributes in batch):
+        alike = columns_of(batch) if len(batch) > 1 else None
+        if alike is None:
             for position, attributes in enumerate(batch):
                 columns.load_at(attributes, numbers, raw, position * EVENT + E_VALUES)
             return
         end = len(batch) * EVENT
-        values: tuple[Any, ...]
-        rows = [attributes.values() for attributes in batch]
-        for name, values in zip(names, zip(*rows, strict=True), strict=True):
+        for name, values in alike.items():
             column = columns.column_of(name)
             if column is None:
                 continue

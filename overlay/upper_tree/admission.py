@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matching import check_value
+from matching.alike import columns_of
 from matching.values import INT_MAX, INT_MIN
 from overlay.client import Draft
 from overlay.upper_tree.batches import ITEM_MOST, weigh_event
@@ -37,18 +38,14 @@ class Alike(NamedTuple):
 def glance(drafts: Sequence[Draft]) -> Alike | None:
     """Of events that have the same attributes, each with a value, and are all admissible; None:
     that cannot be said at a glance."""
-    if not drafts:
+    columns = columns_of([draft.attributes for draft in drafts])
+    if columns is None:
         return None
-    names = tuple(drafts[0].attributes)
-    maps = [draft.attributes for draft in drafts]
-    if any(tuple(each) != names for each in maps):
-        return None
-    bare = dict.fromkeys(names)
+    bare = dict.fromkeys(columns)
     if refusal(Draft(bare)) is not None:
         return None
     size = weigh_event(bare, b"") + max([len(draft.payload) for draft in drafts])
-    column: tuple[Any, ...]
-    for column in zip(*[each.values() for each in maps], strict=True):
+    for column in columns.values():
         kinds = set(map(type, column))
         if kinds == FLOATS:
             if not isfinite(sum(column)):  # a NaN or an infinity stays one; or it is too large
@@ -62,7 +59,7 @@ def glance(drafts: Sequence[Draft]) -> Alike | None:
                 return None
         elif kinds != TRUTHS:
             return None
-    return Alike(names, size) if size <= ITEM_MOST else None
+    return Alike(tuple(columns), size) if size <= ITEM_MOST else None
 
 
 def refusal(draft: Draft) -> str | None:

@@ -130,9 +130,11 @@ def test_commands_and_replies_do_not_mix() -> None:
 
 def test_wrapping_what_is_encoded_gives_the_same_frame() -> None:
     encoded = msgspec.msgpack.encode(GetStatus(3))
-    assert COMMAND_FRAMES.join([encoded[:1], encoded[1:]]) == COMMAND_FRAMES.encode(GetStatus(3))
+    assert COMMAND_FRAMES.join([encoded[:1], encoded[1:]], len(encoded)) == COMMAND_FRAMES.encode(
+        GetStatus(3)
+    )
     with pytest.raises(ValueError, match="more than"):
-        COMMAND_FRAMES.join([bytes(COMMAND_FRAMES.limit), b"."])
+        COMMAND_FRAMES.join([bytes(COMMAND_FRAMES.limit), b"."], COMMAND_FRAMES.limit + 1)
 
 
 VALUES = st.none() | st.booleans() | st.text(max_size=9) | st.floats(allow_nan=False) | st.integers(
