@@ -21,6 +21,7 @@ from matching.engine.layout import (
     NODE,
     SEGMENT,
     TRUTHS,
+    WORD,
     aligned,
 )
 from matching.values import Attributes
@@ -60,7 +61,7 @@ class Engine:
         self._fine[NO_COLUMN] = 1  # strictly inside what has no ends
         self._offsets = aligned(3 * INDEXED, np.int64)
         self._line = aligned(8, np.int64)
-        self._alive = aligned(0, np.int64)
+        self._alive = self._candidates = aligned(0, np.int64)
         self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
         self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
         self._nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
@@ -123,6 +124,7 @@ class Engine:
             (layout.H_DEAD, self._dead),
             (layout.H_LINE, self._line),
             (layout.H_ALIVE, self._alive),
+            (layout.H_CANDIDATES, self._candidates),
             (layout.H_EDGES, self._edges),
             (layout.H_FOUND, self._found),
             (layout.H_ASK, self._ask),
@@ -236,6 +238,7 @@ class Engine:
             self._table[:] = [a for s in self._segments for a in s.addresses]
             self._found, self._ask = aligned(places, np.uint32), aligned(places, np.uint32)
             self._alive = aligned(places // BLOCK, np.int64)
+            self._candidates = aligned(places // WORD, np.int64)
             if len(self._segments) > self._pitch:
                 self._widen_summary()
             self._point()

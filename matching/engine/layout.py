@@ -64,6 +64,7 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_PITCH,  # bytes from one row of these to the next
     H_LINE,  # address: scratch, one line
     H_ALIVE,  # address: scratch, the blocks to look at, int64[blocks]
+    H_CANDIDATES,  # address: scratch, the candidates of dense ones, a line each
     H_EDGES,  # address: scratch, (record, whole codes), int64[EDGES + BLOCK + RECORDS_AHEAD, 2]
     H_FOUND,  # address: labels found, uint32[…]
     H_ASK,  # address: labels found that Python has to check, uint32[…]
@@ -74,7 +75,7 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_JOB,  # address: what to put: label, flags, how many parts, and (column, low, high) of each
     H_SPANS,  # address: scratch, int64[2 + SPAN, INDEXED]
     HEADER,
-) = range(28)
+) = range(29)
 
 # A job's head, and its flags: an edge always, and Python has to check it.
 J_LABEL, J_FLAGS, J_COUNT, J_PARTS = range(4)
@@ -91,7 +92,7 @@ N_BLOCK = N_WITHOUT
     T_FAILS,
     T_LIVE,
     T_ALWAYS,
-    T_USED,  # of each block, a bit for each column that somebody in it uses; see `search.USED`
+    T_USED,  # of each block, a bit for each column that somebody in it uses
     T_LABELS,
     T_RECORDS,
     T_EXACT,

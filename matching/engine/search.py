@@ -2,13 +2,15 @@
 
 `rows` has turned the event into codes and each column's code into a row. `_summaries` ORs the
 summary lines of these rows (which words of 64 are dead) and writes down the blocks where a word is
-not; `_block` ORs the rows of one of them (who surely fails), of the columns that somebody in it
-uses. Of those left, the row before and the row behind tell the sure ones from those with an end of
-an interval in the event's bucket. These *edges* are compared with their records by `_compare`.
+not; `_candidates` ORs the rows of one of them (who surely fails), of the columns that somebody in
+it uses. Those left in a block with few of them are *edges*: `_compare` compares their records with
+the event. A block with many is *dense*, and put off until all have been searched: the rows before
+and behind tell its sure candidates from those with an end of an interval in the event's bucket, and
+only these are edges.
 
 Most of the time goes into waiting for memory. So each step asks for what the next ones will read,
-and a step is done for many before the next one is: summaries of all segments, then all blocks, and
-edges a thousand at a time.
+and a step is done for many before the next one is: summaries of all segments, then all blocks, then
+the dense ones, and edges a thousand at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from matching.engine.layout import (
     H_ASK_COUNT,
     H_BEFORE,
     H_BEHIND,
+    H_CANDIDATES,
     H_CODES,
     H_DEAD,
     H_EDGES,
@@ -38,7 +41,6 @@ from matching.engine.layout import (
     H_SEGMENTS,
     H_STRIDE,
     H_TABLE,
-    INDEXED,
     LABELS,
     LINE,
     NARROW,
@@ -87,7 +89,9 @@ DENSE = 32
 # Blocks whose lines are asked for ahead of the one being searched. Measured (100,000, *base*): 23
 # microseconds with 1, 18 with 4, 16 with 8, 19 with 16.
 AHEAD = 8
-USED = 2**INDEXED - 1  # the bits of columns; the one behind: the block was dense when last searched
+# And dense blocks. Measured (400,000): *mixed* is five in a hundred slower with 2, *w07* three with
+# 2 or 8.
+DENSE_AHEAD = 4
 ADDRESS_BITS = 48  # of an address that a program has, on the processors of today
 
 
@@ -195,8 +199,9 @@ def _compare(h: int, count: int) -> None:
 
 
 @kernel
-def _edges(h: int, table: int, block: int, used: int) -> Any:
+def _edges(h: int, table: int, block: int) -> Any:
     """Who of a block may have an end in the event's rows."""
+    used = read64(read64(table + T_USED * 8) + block * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
     edge = line_load(read64(table + T_ALWAYS * 8) + block * LINE)
@@ -243,81 +248,103 @@ def _note(h: int, table: int, block: int, candidates: Any, edge_count: int) -> i
 
 
 @kernel
-def _fetch(h: int, tables: int, place: int) -> None:
-    """Ask for the lines of one block in all of its columns; for those beside, too, if it was dense
-    when it was searched last."""
-    table = tables + (place // BLOCKS) * TABLE * 8
+def _fetch(h: int, place: int) -> None:
+    """Ask for the lines of one block in all of its columns."""
+    table = read64(h + H_TABLE * 8) + (place // BLOCKS) * TABLE * 8
     block, offsets = place % BLOCKS, read64(h + H_OFFSETS * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     used = read64(read64(table + T_USED * 8) + block * 8)
-    dense, used = used >> INDEXED, used & USED
-    left = used
-    while left:
-        prefetch(fails + read64(offsets + lowest_bit(left) * 8))
-        left &= left - 1
-    if dense:
-        prefetch(read64(table + T_ALWAYS * 8) + block * LINE)
-        befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
-        while used:
-            column = lowest_bit(used)
-            prefetch(fails + read64(befores + column * 8))
-            prefetch(fails + read64(behinds + column * 8))
-            used &= used - 1
+    while used:
+        prefetch(fails + read64(offsets + lowest_bit(used) * 8))
+        used &= used - 1
 
 
 @kernel
-def _block(h: int, table: int, block: int, edge_count: int) -> int:
-    """Search one block; how many edges are written down then."""
+def _fetch_beside(h: int, place: int) -> None:
+    """Ask for the lines of one block before and behind those."""
+    table = read64(h + H_TABLE * 8) + (place // BLOCKS) * TABLE * 8
+    block = place % BLOCKS
+    fails = read64(table + T_FAILS * 8) + block * LINE
+    used = read64(read64(table + T_USED * 8) + block * 8)
+    befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
+    prefetch(read64(table + T_ALWAYS * 8) + block * LINE)
+    while used:
+        column = lowest_bit(used)
+        prefetch(fails + read64(befores + column * 8))
+        prefetch(fails + read64(behinds + column * 8))
+        used &= used - 1
+
+
+@kernel
+def _candidates(h: int, table: int, block: int) -> Any:
+    """Who of a block does not surely fail."""
     offsets = read64(h + H_OFFSETS * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     out = line_not(line_load(read64(table + T_LIVE * 8) + block * LINE))
-    seen = read64(read64(table + T_USED * 8) + block * 8)
-    used = seen & USED
-    left = used
-    while left:
-        out = line_or(out, line_load(fails + read64(offsets + lowest_bit(left) * 8)))
-        left &= left - 1
-    candidates = line_not(out)
-    count = line_count(candidates)
-    dense = used | (1 if count >= DENSE else 0) << INDEXED
-    if dense != seen:
-        write64(read64(table + T_USED * 8) + block * 8, dense)
-    if count >= DENSE:
-        edge = _edges(h, table, block, used)
-        _emit(h, table, block, line_and(candidates, line_not(edge)))
-        candidates = line_and(candidates, edge)
-    if count:
-        edge_count = _note(h, table, block, candidates, edge_count)
-    return edge_count
+    used = read64(read64(table + T_USED * 8) + block * 8)
+    while used:
+        out = line_or(out, line_load(fails + read64(offsets + lowest_bit(used) * 8)))
+        used &= used - 1
+    return line_not(out)
 
 
 @kernel
 def alive_blocks(h: int) -> int:
     """Write down the blocks where somebody may match the event whose rows are known; how many. Asks
     for the first ones."""
-    alive = _summaries(h)
-    tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
+    alive, blocks = _summaries(h), read64(h + H_ALIVE * 8)
     for number in range(min(AHEAD, alive)):
-        _fetch(h, tables, read64(blocks + number * 8))
+        _fetch(h, read64(blocks + number * 8))
     return alive
 
 
 @kernel
-def search_blocks(h: int, first: int, last: int, alive: int) -> None:
-    """Add the matches in some of the blocks that were written down, from one up to another one."""
-    tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8)
-    edge_count = 0
-    for number in range(first, last):
-        if number + AHEAD < alive:
-            # Blocks that lie together are alike.
-            _fetch(h, tables, read64(blocks + (number + AHEAD) * 8))
+def _search_dense(h: int, blocks: int, count: int, edge_count: int) -> int:
+    """Find the sure ones among the candidates of dense blocks; how many edges are written down
+    then."""
+    tables, kept = read64(h + H_TABLE * 8), read64(h + H_CANDIDATES * 8)
+    for number in range(min(DENSE_AHEAD, count)):
+        _fetch_beside(h, read64(blocks + number * 8))
+    for number in range(count):
+        if number + DENSE_AHEAD < count:
+            _fetch_beside(h, read64(blocks + (number + DENSE_AHEAD) * 8))
         place = read64(blocks + number * 8)
-        table = tables + (place // BLOCKS) * TABLE * 8
-        edge_count = _block(h, table, place % BLOCKS, edge_count)
+        table, block = tables + (place // BLOCKS) * TABLE * 8, place % BLOCKS
+        candidates, edge = line_load(kept + number * LINE), _edges(h, table, block)
+        _emit(h, table, block, line_and(candidates, line_not(edge)))
+        edge_count = _note(h, table, block, line_and(candidates, edge), edge_count)
         if edge_count >= EDGES:
             _compare(h, edge_count)
             edge_count = 0
-    _compare(h, edge_count)
+    return edge_count
+
+
+@kernel
+def search_blocks(h: int, first: int, last: int, alive: int) -> None:
+    """Add the matches in some of the blocks that were written down, from one up to another one.
+
+    Dense ones are written down anew, in the place of blocks that have been searched.
+    """
+    tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8) + first * 8
+    kept = read64(h + H_CANDIDATES * 8)
+    edge_count, dense = 0, 0
+    for number in range(last - first):
+        if first + number + AHEAD < alive:
+            _fetch(h, read64(blocks + (number + AHEAD) * 8))
+        place = read64(blocks + number * 8)
+        table = tables + (place // BLOCKS) * TABLE * 8
+        candidates = _candidates(h, table, place % BLOCKS)
+        count = line_count(candidates)
+        if count >= DENSE:
+            write64(blocks + dense * 8, place)
+            line_store(kept + dense * LINE, candidates)
+            dense += 1
+        elif count:
+            edge_count = _note(h, table, place % BLOCKS, candidates, edge_count)
+        if edge_count >= EDGES:
+            _compare(h, edge_count)
+            edge_count = 0
+    _compare(h, _search_dense(h, blocks, dense, edge_count))
 
 
 @kernel
