@@ -27,6 +27,7 @@ from overlay.lower_random.crawl import OPEN_MOST
 from overlay.machine import Key
 from overlay.upper_tree.admission import MAX_ATTRIBUTES
 from overlay.upper_tree.history import NOTES
+from overlay.upper_tree.installing import WAITING_MOST
 from overlay.upper_tree.owned import MAX_STRAYS
 from overlay.upper_tree.owner import MAX_DEAD
 from overlay.upper_tree.visit_queue import EVENTS_MOST
@@ -268,6 +269,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("sessions", len(node.links._sessions) - len(node.links._resting), SESSIONS_MOST),
         ("sessions at rest", len(node.links._resting), RESTING_MOST),
         ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),
+        ("registrations to be installed", len(node.hosting.installing), WAITING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

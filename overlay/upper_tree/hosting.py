@@ -15,12 +15,13 @@ from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Alarm, Handlers, Key, Machine, Peer, Port, Timer
+from overlay.machine import Alarm, Handler, Handlers, Key, Machine, Message, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled import compiled
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.directions import Directions
 from overlay.upper_tree.hosted import HostedTree, Joint
+from overlay.upper_tree.installing import Installing
 from overlay.upper_tree.intake import Intake, MatchDue
 from overlay.upper_tree.messages import (
     Assign,
@@ -66,6 +67,11 @@ class Hosting(Machine):
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else Groups()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
+        owners_words: dict[type[Message], Handler] = {
+            Assign: self.on_assign, TreesHosted: self.on_trees_hosted,
+            Install: self.on_install, Uninstall: self.on_uninstall,
+        }  # fmt: skip
+        self.installing = Installing(port, owners_words)
         self.directions = Directions()
         self.leases = LeasesHeld()
         self._ring = ""  # that this node belongs to
@@ -80,14 +86,11 @@ class Hosting(Machine):
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
-            Assign: self.on_assign,
-            TreesHosted: self.on_trees_hosted,
+            **self.installing.handlers(),
             ClusterForked: self.on_cluster_forked,
             RingKnown: self.on_ring_known,
             RingLeft: self.on_ring_left,
             LeaseLook: self.on_lease_look,
-            Install: self.on_install,
-            Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
             Visit: self.on_visit,
             MatchDue: self.intake.on_match_due,
@@ -224,6 +227,7 @@ class Hosting(Machine):
 
     def on_ring_left(self, event: RingLeft) -> None:
         """Owners of another ring count their epochs anew, and know of no tree here."""
+        self.installing.clear()
         for tree in self.trees.values():
             tree.assign(Assign(tree.attribute, tree.version, (), 0, ()))
             tree.forget_foreign()

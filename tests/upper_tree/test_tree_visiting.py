@@ -97,6 +97,7 @@ def test_a_batch_finds_whom_brute_force_finds(count: int) -> None:
         wanted.append((who, low, low + width, most))
         selector = f"x BETWEEN {low} AND {low + width} AND y <= {most}"
         install(node, f"{who}/{number}", rng.choice("xy"), selector, who)
+    node.port.advance(0.0)  # many are installed in several turns
     events = [event(n, x=rng.randrange(30), y=rng.randrange(30)) for n in range(60)]
     node.port.hear(Visit(PUB, 1, ("x", "y"), tuple(events)), PUB)
 
