@@ -141,7 +141,7 @@ class Groups(Generic[Key, Group]):
         found = self._find_fast(batch)
         if found is None:
             return self._share(self._find_each(batch))
-        if found.unsure or self.index.has_plain:
+        if found.unsure or self.index.has_plain or len(found.places) < MANY:
             return self._share(self._pairs(found, batch))
         assert self._batches is not None, "it has found this"
         wanted, labels, places = self._batches.share(found)

@@ -54,6 +54,7 @@ from wire.codec import array_header
 from wire.control_client import PIECE, Client, process_of
 from wire.driver import TrioDriver
 from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
+from wire.inlet import Inlet
 from wire.log import Log
 from wire.outlet import Counters
 
@@ -288,9 +289,10 @@ class ControlServer:
         self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         reader = FrameReader(COMMAND_FRAMES)
+        inlet = Inlet(stream)
         while reader.error is None:
             try:
-                data = await stream.receive_some(READ_SIZE)
+                data = await inlet.read(READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
             if not data:

@@ -182,7 +182,7 @@ class _Events:
     def load(self, batch: Sequence[Attributes]) -> None:
         """Write down so many events at most."""
         columns, numbers, raw = self._columns, self._numbers, self._raw
-        alike = columns_of(batch) if len(batch) > 1 else None
+        alike = columns_of(batch)
         if alike is None:
             for position, attributes in enumerate(batch):
                 columns.load_at(attributes, numbers, raw, position * EVENT + E_VALUES)

@@ -37,7 +37,7 @@ class Alike(NamedTuple):
 
 def glance(drafts: Sequence[Draft]) -> Alike | None:
     """Of events that have the same attributes, each with a value, and are all admissible; None:
-    that cannot be said at a glance."""
+    that cannot be said at a glance, or they are few."""
     columns = columns_of([draft.attributes for draft in drafts])
     if columns is None:
         return None

@@ -185,8 +185,11 @@ class Hosting(Machine):
 
     def _reign(self, key: Key) -> int:
         """The epoch of the last owner who told what of its arc is here."""
-        reigns = (e for end, (start, e) in self._reigns.items() if in_arc(key, start, end))
-        return max(reigns, default=0)
+        reign = 0
+        for end, (start, epoch) in self._reigns.items():
+            if epoch > reign and in_arc(key, start, end):
+                reign = epoch
+        return reign
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
         """Whoever leads in the place of a lost owner may not know that we serve trees of it."""

@@ -245,7 +245,7 @@ class LeasesHeld:
 
     def covers(self, key: Key, epoch: int, now: float) -> bool:
         """Whether a tree with this key may be served, whose owner had at least this epoch."""
-        return any(
-            lease.until > now and lease.epoch >= epoch and in_arc(key, lease.start, lease.key)
-            for lease in self._leases.values()
-        )
+        for lease in self._leases.values():  # a loop: each visit asks for each of its trees
+            if lease.until > now and lease.epoch >= epoch and in_arc(key, lease.start, lease.key):
+                return True
+        return False
