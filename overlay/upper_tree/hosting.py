@@ -70,6 +70,7 @@ class Hosting(Machine):
         owners_words: dict[type[Message], Handler] = {
             Assign: self.on_assign, TreesHosted: self.on_trees_hosted,
             Install: self.on_install, Uninstall: self.on_uninstall,
+            ServingBeat: self.on_serving_beat,
         }  # fmt: skip
         self.installing = Installing(port, owners_words)
         self.directions = Directions()
@@ -91,7 +92,6 @@ class Hosting(Machine):
             RingKnown: self.on_ring_known,
             RingLeft: self.on_ring_left,
             LeaseLook: self.on_lease_look,
-            ServingBeat: self.on_serving_beat,
             Visit: self.on_visit,
             MatchDue: self.intake.on_match_due,
         }

@@ -6,7 +6,8 @@ took a turn of a third of a second, in which the node did nothing else. So a tur
 what is beyond waits: a timer that is due at once goes on with the next few.
 
 What owners say is handled in the order in which they said it, so all of it that comes meanwhile
-waits behind. An `Assign` is so answered when all is there that came before it, as ever.
+waits behind. An `Assign` is so answered when all is there that came before it, as ever, and nobody
+is let serve by a `ServingBeat` before the host has forgotten what it was told to forget.
 """
 
 from __future__ import annotations

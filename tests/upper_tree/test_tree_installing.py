@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from matching import EVERYTHING
 from overlay.machine import Message, Peer, ProtocolError
+from overlay.settings import Settings
 from overlay.upper_tree import installing
 from overlay.upper_tree.installing import AT_ONCE, InstallDue, Installing
-from overlay.upper_tree.messages import Assign, Install, Uninstall
+from overlay.upper_tree.messages import Assign, Entry, Install, ServingBeat, ServingReply, Uninstall
+from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.serving import LeasesHeld
 from tests.support.fake_port import FakePort
-from tests.support.tree_net import peer, registration
+from tests.support.tree_net import HostNode, TreePort, peer, registration
 
 OWNER, OTHER, S = peer("o"), peer("p"), peer("s")
 
@@ -47,6 +51,7 @@ def install(count: int, tree: str = "x") -> Install:
     return Install(tree, 1, tuple(made))
 
 
+KEY = "f" * 40
 ASSIGN = Assign("x", (1, 1), (), 0, ())
 
 
@@ -100,3 +105,22 @@ def test_what_a_lost_ring_said_is_forgotten() -> None:
     host.machine.clear()
     assert host.turn() == 0
     assert len(host.machine) == 0
+
+
+def test_a_host_serves_by_no_lease_before_it_has_done_what_was_said_before() -> None:
+    node = HostNode(TreePort("h"), Settings()).lease()
+    entry = Entry(EVERYTHING, (node.port.me,))
+    served = Assign("x", (1, 1), (EVERYTHING,), 1, PartitionMap((1, 1), (entry,)).slice_for("h"))
+    node.port.hear(served, OWNER)
+    node.hosting.leases = LeasesHeld()  # its term is over, and meanwhile much was registered
+    words = [Assign("x", (1, 2), (), 0, ()), *(install(AT_ONCE, "y") for _ in range(3))]
+    for word in [install(AT_ONCE + 1, "y"), *words]:
+        node.port.hear(word, OWNER)
+    for number in range(1, 4):
+        node.port.hear(ServingBeat(KEY, KEY, 1, number, number - 1, 4.0), OWNER)
+    assert "x" in node.hosting.trees, "what was said of it waits"
+    assert not node.hosting._has_lease(node.hosting.trees["x"])
+    assert node.port.take(ServingReply) == []
+    node.port.advance(0.0)
+    assert "x" not in node.hosting.trees
+    assert len(node.port.take(ServingReply)) == 3
