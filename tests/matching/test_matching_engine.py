@@ -136,7 +136,7 @@ def test_alike_subscriptions_fill_block_after_block() -> None:
         for number in range(3 * layout.BLOCK):
             index.remove(number)
     assert index._fast is not None
-    assert len(index._fast._filled) <= 6
+    assert len(index._fast._blocks) <= 6
 
 
 def test_integers_beyond_the_floats_are_exact() -> None:
@@ -322,7 +322,7 @@ def test_an_event_looks_at_a_part_of_the_blocks() -> None:
     engine.add_many(items)
     alive = 0
     for _ in range(20):
-        engine._alive[:] = -1
+        engine._memory.alive[:] = -1
         engine.match({name: rng.random() for name in "abcdef"})
-        alive += int((engine._alive >= 0).sum())
-    assert alive / 20 < 0.7 * len(engine._filled)
+        alive += int((engine._memory.alive >= 0).sum())
+    assert alive / 20 < 0.7 * len(engine._blocks)

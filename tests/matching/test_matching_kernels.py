@@ -88,7 +88,7 @@ def test_a_kernel_is_compiled_linked_kept_and_loaded(
     conjunctions = [compile_selector(f"x >= {n}").conjunctions[0] for n in range(3)]
     engine = Engine(conjunctions)
     engine.add_many(list(enumerate(conjunctions)))
-    remove(engine.address, int(engine._where[1]))
+    remove(engine.address, int(engine._memory.where[1]))
     assert sorted(engine.match({"x": 5})[0].tolist()) == [0, 2]
 
 

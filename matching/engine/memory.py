@@ -1,0 +1,155 @@
+"""The memory that the kernels work on, and the header that tells them where it is.
+
+One `Memory` belongs to one engine: the segments, the summary over all of them, the place of each
+label, the nodes of the tree, and scratch. All of it is made here and grows here, and whatever has
+been made anew is pointed to again.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import numpy.typing as npt
+
+from matching.engine import layout
+from matching.engine.columns import Columns, Job
+from matching.engine.layout import (
+    BLOCK,
+    BLOCKS,
+    COLUMNS,
+    INDEXED,
+    NO_COLUMN,
+    NODE,
+    SEGMENT,
+    WORD,
+    Segment,
+    aligned,
+)
+
+
+class Memory:
+    """The arrays of one engine, by what they hold (`layout` says how)."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._segments: list[Segment] = []
+        self._table = aligned(layout.TABLE, np.int64)
+        self._dead = aligned(0, np.int64)
+        self._pitch = 0  # lines of a row of it
+        self.where = aligned(1024, np.int64)
+        """The place of each label; -1: none."""
+        self.where[:] = -1
+        self.nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
+        """The tree."""
+        self.found = self.ask = aligned(0, np.uint32)
+        """The labels that were found, and those that Python has to check."""
+        self.alive = self._candidates = aligned(0, np.int64)
+        self._codes = aligned(COLUMNS + 1, np.int64)
+        self._fine = aligned(COLUMNS + 1, np.int32)
+        self._fine[NO_COLUMN] = 1  # strictly inside what has no ends
+        self._offsets = aligned(3 * INDEXED, np.int64)
+        self._line = aligned(8, np.int64)
+        self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
+        self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
+        self._job = array("q", bytes(8 * 64))
+        self._header = aligned(layout.HEADER, np.int64)
+        self.header = self._header.ctypes.data
+        """The address of the header: where the kernels find everything."""
+        self._point()
+
+    def _point(self) -> None:
+        """Tell the kernels where everything is now."""
+        header = self._header
+        header[layout.H_COLUMNS] = len(self._columns)
+        header[layout.H_INDEXED] = self._columns.indexed
+        header[layout.H_SEGMENTS] = len(self._segments)
+        header[layout.H_STRIDE] = self._columns.stride
+        header[layout.H_PITCH] = self._pitch * layout.LINE
+        header[layout.H_EVENT] = self._columns.event.buffer_info()[0]
+        header[layout.H_JOB] = self._job.buffer_info()[0]
+        for field, block in (
+            (layout.H_CODES, self._codes),
+            (layout.H_FINE, self._fine),
+            (layout.H_OFFSETS, self._offsets),
+            (layout.H_BEFORE, self._offsets[INDEXED:]),
+            (layout.H_BEHIND, self._offsets[2 * INDEXED :]),
+            (layout.H_LINES, self._columns.lines),
+            (layout.H_BOUNDS, self._columns.bounds),
+            (layout.H_SHIFTS, self._columns.shifts),
+            (layout.H_TABLE, self._table),
+            (layout.H_DEAD, self._dead),
+            (layout.H_LINE, self._line),
+            (layout.H_ALIVE, self.alive),
+            (layout.H_CANDIDATES, self._candidates),
+            (layout.H_EDGES, self._edges),
+            (layout.H_FOUND, self.found),
+            (layout.H_ASK, self.ask),
+            (layout.H_NODES, self.nodes),
+            (layout.H_WHERE, self.where),
+            (layout.H_SPANS, self._spans),
+        ):
+            header[field] = block.ctypes.data
+
+    def see_columns(self) -> None:
+        """There may be more columns than before."""
+        self._header[layout.H_COLUMNS] = len(self._columns)
+
+    def write_job(self, job: Job) -> None:
+        """Write a job where `insert` reads it."""
+        if len(job) > len(self._job):
+            self._job = array("q", bytes(16 * len(job)))
+            self._point()
+        self._job[: len(job)] = array("q", job)
+
+    def reserve_label(self, label: int) -> None:
+        """Make room for the place of a label."""
+        if label >= len(self.where):
+            wider = aligned(2 * label + 1, np.int64)
+            wider[: len(self.where)] = self.where
+            wider[len(self.where) :] = -1
+            self.where = wider
+            self._point()
+
+    def reserve_nodes(self, count: int) -> None:
+        """Make room for so many nodes of the tree."""
+        if count > len(self.nodes):
+            wider = aligned(2 * count * NODE, np.int64).reshape(-1, NODE)
+            wider[: len(self.nodes)] = self.nodes
+            self.nodes = wider
+            self._point()
+
+    def reserve_block(self, block: int) -> None:
+        """Make room for the next block: another segment, if it is the first one of it."""
+        if block < len(self._segments) * BLOCKS:
+            return
+        self._segments.append(Segment(self._columns.rows, self._columns.stride))
+        places = len(self._segments) * SEGMENT
+        self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
+        self._table[:] = [a for s in self._segments for a in s.addresses]
+        self.found, self.ask = aligned(places, np.uint32), aligned(places, np.uint32)
+        self.alive = aligned(places // BLOCK, np.int64)
+        self._candidates = aligned(places // WORD, np.int64)
+        if len(self._segments) > self._pitch:
+            self._widen_summary()
+        self._point()
+
+    def _widen_summary(self) -> None:
+        """Make room in the summary for twice as many segments."""
+        # Odd, so that rows spread over all sets of a cache.
+        pitch = 2 * self._pitch + 1
+        wider = aligned(self._columns.rows * pitch * 8, np.int64)
+        rows = wider.reshape(self._columns.rows, pitch * 8)
+        rows[:] = -1  # empty words are dead
+        rows[:, : self._pitch * 8] = self._dead.reshape(len(rows), self._pitch * 8)
+        self._dead, self._pitch = wider, pitch
+
+    def leaves(self, block: int) -> npt.NDArray[np.int32]:
+        """Of each place of a block, the leaf of who is there."""
+        start = block % BLOCKS * BLOCK
+        return self._segments[block // BLOCKS].leaves[start : start + BLOCK]
+
+    def nbytes(self) -> int:
+        """The bytes of all arrays that grow with the subscriptions."""
+        arrays = (self.where, self.nodes, self.found, self.ask)
+        return sum(s.memory.nbytes for s in self._segments) + sum(a.nbytes for a in arrays)
