@@ -276,6 +276,16 @@ def _fetch_beside(h: int, place: int) -> None:
 
 
 @kernel
+def _fetch_records(h: int, first: int, last: int) -> int:
+    """Ask for the next few records that will be compared: up to which that is done. Where no block
+    is left to ask for: the first of them would be waited for (100,000, *base*: 8.1 to 7.5)."""
+    edges = read64(h + H_EDGES * 8)
+    for number in range(first, min(first + RECORDS_AHEAD // AHEAD, last)):
+        prefetch(read64(edges + number * 16))
+    return min(first + RECORDS_AHEAD // AHEAD, last)
+
+
+@kernel
 def _candidates(h: int, table: int, block: int) -> Any:
     """Who of a block does not surely fail."""
     offsets = read64(h + H_OFFSETS * 8)
@@ -327,10 +337,12 @@ def search_blocks(h: int, first: int, last: int, alive: int) -> None:
     """
     tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8) + first * 8
     kept = read64(h + H_CANDIDATES * 8)
-    edge_count, dense = 0, 0
+    edge_count, dense, asked = 0, 0, 0
     for number in range(last - first):
         if first + number + AHEAD < alive:
             _fetch(h, read64(blocks + (number + AHEAD) * 8))
+        elif alive > AHEAD:  # a few blocks are in the caches
+            asked = _fetch_records(h, asked, edge_count)
         place = read64(blocks + number * 8)
         table = tables + (place // BLOCKS) * TABLE * 8
         candidates = _candidates(h, table, place % BLOCKS)
