@@ -54,9 +54,12 @@ NONE = [np.zeros(0, np.uint32)] * 3
 CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
 """What `Columns.load` writes for FALSE and TRUE."""
 
+Found = npt.NDArray[np.uint32]
+
 
 class Pairs(NamedTuple):
-    """(event, group) for several events, in the order of the events; each pair once."""
+    """(event, group) for several events, in the order of the events; each pair once. Arrays may lie
+    in memory that the next call writes anew."""
 
     places: npt.NDArray[np.uint32]
     """Where the event is in the batch."""
@@ -113,22 +116,25 @@ class Batches:
         """The groups that are found for each of several events; `existing`: how many there
         are."""
         self._header[G_EXIST] = existing
-        found: list[list[npt.NDArray[np.uint32]]] = []
+        found: list[list[Found]] = []
         unsure: list[int] = []
         at_once = self._at_once
+        if batch and len(batch) <= at_once:
+            return Pairs(*self._find(batch), self._unsure[: self._header[G_UNSURE_COUNT]].tolist())
         for start in range(0, len(batch), at_once):
-            part = batch if len(batch) <= at_once else batch[start : start + at_once]
-            self._events.load(part)
-            values = self._events.address
-            count = self._search(self._engine.address, values, len(part), self._address)
-            places, groups, labels = (part[:count] for part in self._pairs)
+            places, groups, labels = self._find(batch[start : start + at_once])
             found.append([places + np.uint32(start), groups.copy(), labels.copy()])
             unsure += (self._unsure[: self._header[G_UNSURE_COUNT]] + start).tolist()
-        if len(found) == 1:
-            places, groups, labels = found[0]
-        else:
-            places, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
+        places, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
         return Pairs(places, groups, labels, unsure)
+
+    def _find(self, part: Sequence[Attributes]) -> tuple[Found, Found, Found]:
+        """Of as many as one call takes."""
+        self._events.load(part)
+        values = self._events.address
+        count = self._search(self._engine.address, values, len(part), self._address)
+        places, groups, labels = self._pairs
+        return places[:count], groups[:count], labels[:count]
 
     def share(self, found: Pairs) -> tuple[list[int], list[int], dict[int, list[int]]]:
         """The events for which some group was found (places in the batch), a label of each, and by
