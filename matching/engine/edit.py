@@ -62,8 +62,8 @@ from matching.engine.lines import (
     write32,
     write64,
 )
+from matching.engine.records import record_bytes
 from matching.engine.rows import TURN, fine, row_of
-from matching.engine.search import record_bytes
 from matching.engine.summaries import ALL, column_rows, first_row, revive, set_bit
 
 

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any, Final
 
 SOURCES: Final = (
-    *("layout", "lines", "rows", "search", "grouping", "summaries", "edit", "rebound", "tree"),
-    *("kernels", "compiling"),
+    *("layout", "lines", "rows", "records", "search", "grouping", "summaries", "edit", "rebound"),
+    *("tree", "kernels", "compiling"),
 )
 """The modules of this package that the machine code is made from."""
 

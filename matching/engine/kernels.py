@@ -1,10 +1,10 @@
 """The door to the kernels: what Python calls, however their machine code came into this process.
 
-A kernel's text is Python (`rows`, `search`, `grouping`, `edit`, `summaries`, `rebound`, `tree`),
-its code is numba's; but numba and LLVM are 60 MB and a second to import, which a process that only
-matches need not have. So the code is compiled once per machine and version and kept on disk
-(`compiling`, `kept`), and from then on loaded as any shared library is, in a millisecond. All
-arguments are integers: counts and addresses.
+A kernel's text is Python (the modules from `rows` to `tree` in `kept.SOURCES`), its code is
+numba's; but numba and LLVM are 60 MB and a second to import, which a process that only matches need
+not have. So the code is compiled once per machine and version and kept on disk (`compiling`,
+`kept`), and from then on loaded as any shared library is, in a millisecond. All arguments are
+integers: counts and addresses.
 """
 
 from __future__ import annotations

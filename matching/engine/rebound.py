@@ -26,8 +26,8 @@ from matching.engine.layout import (
     TABLE,
 )
 from matching.engine.lines import kernel, read64, write16, write64
+from matching.engine.records import record_bytes
 from matching.engine.rows import fine, row_of
-from matching.engine.search import record_bytes
 from matching.engine.summaries import column_rows, first_row, tighten_rows
 
 

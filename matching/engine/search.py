@@ -1,11 +1,11 @@
-"""The kernel that finds an event's matches: summary, rows, edges, records.
+"""The kernel that finds an event's matches: summary, blocks, dense blocks, edges.
 
 `rows` has turned the event into codes and each column's code into a row. `_summaries` ORs the
 summary lines of these rows (which words of 64 are dead) and writes down the blocks where a word is
 not; `_candidates` ORs the rows of one of them (who surely fails), of the columns that somebody in
-it uses. Those left in a block with few of them are *edges*: `_compare` compares their records with
-the event. A block with many is *dense*, and put off until all have been searched: the rows before
-and behind tell its sure candidates from those with an end of an interval in the event's bucket, and
+it uses. Those left in a block with few of them are *edges*, which `records` compares with the
+event. A block with many is *dense*, and put off until all have been searched: the rows before and
+behind tell its sure candidates from those with an end of an interval in the event's bucket, and
 only these are edges.
 
 Most of the time goes into waiting for memory. So each step asks for what the next ones will read,
@@ -23,15 +23,11 @@ from matching.engine.layout import (
     BLOCKS,
     EDGES,
     H_ALIVE,
-    H_ASK,
     H_ASK_COUNT,
     H_BEFORE,
     H_BEHIND,
     H_CANDIDATES,
-    H_CODES,
     H_DEAD,
-    H_EDGES,
-    H_FINE,
     H_FOUND,
     H_FOUND_COUNT,
     H_INDEXED,
@@ -39,29 +35,18 @@ from matching.engine.layout import (
     H_OFFSETS,
     H_PITCH,
     H_SEGMENTS,
-    H_STRIDE,
     H_TABLE,
-    LABELS,
     LINE,
-    NARROW,
-    R_COLUMNS,
-    R_LABEL,
-    R_LOWS,
-    R_PYTHON,
-    RECORDS_AHEAD,
     ROW,
     T_ALWAYS,
-    T_EXACT,
     T_FAILS,
     T_LABELS,
     T_LIVE,
-    T_RECORDS,
     T_USED,
     TABLE,
     TRUTHS,
 )
 from matching.engine.lines import (
-    inside,
     kernel,
     line_and,
     line_any,
@@ -72,14 +57,12 @@ from matching.engine.lines import (
     line_not,
     line_or,
     line_store,
-    line_words,
     lowest_bit,
     prefetch,
-    read32,
     read64,
-    write32,
     write64,
 )
+from matching.engine.records import compare_edges, fetch_records, note_edges
 from matching.engine.rows import rows
 
 # With fewer candidates in a block than this, comparing them all should cost less than two more
@@ -92,7 +75,6 @@ AHEAD = 8
 # And dense blocks. Measured (400,000): *mixed* is five in a hundred slower with 2, *w07* three with
 # 2 or 8.
 DENSE_AHEAD = 4
-ADDRESS_BITS = 48  # of an address that a program has, on the processors of today
 
 
 @kernel
@@ -131,74 +113,6 @@ def _summaries(h: int) -> int:
 
 
 @kernel
-def record_bytes(stride: int) -> int:
-    """`layout.record_size`, for kernels."""
-    return LINE // 2 if stride <= NARROW else LINE
-
-
-@kernel
-def _compare_exactly(h: int, exact: int, columns: int, parts: int) -> bool:
-    """Compare the whole codes of some parts: a bit for each."""
-    codes = read64(h + H_CODES * 8)
-    passes = True
-    while parts:
-        part = lowest_bit(parts)
-        parts &= parts - 1
-        code = read64(codes + ((columns >> (8 * part)) & 255) * 8)
-        passes &= (read64(exact + part * 16) <= code) & (code <= read64(exact + part * 16 + 8))
-    return passes
-
-
-@kernel
-def _keep(h: int, label: int, passes: int) -> None:
-    """Put a record's label where it belongs: written always, kept if it passes."""
-    count = read64(h + H_FOUND_COUNT * 8)
-    ask_count = read64(h + H_ASK_COUNT * 8)
-    write32(read64(h + H_FOUND * 8) + count * 4, label)
-    write32(read64(h + H_ASK * 8) + ask_count * 4, label & (LABELS - 1))
-    asked = label >> R_PYTHON
-    write64(h + H_FOUND_COUNT * 8, count + (passes & (1 - asked)))
-    write64(h + H_ASK_COUNT * 8, ask_count + (passes & asked))
-
-
-@kernel
-def _compare(h: int, count: int) -> None:
-    """Compare the edges' records with the event's codes; put those that pass where they go.
-
-    Without a branch that depends on a record: half of these would be guessed wrong, and what a
-    wrong guess asks of memory is thrown away.
-    """
-    fines, edges = read64(h + H_FINE * 8), read64(h + H_EDGES * 8)
-    stride = read64(h + H_STRIDE * 8)
-    parts, size = (1 << stride) - 1, record_bytes(stride)
-    ties = 0
-    for number in range(min(RECORDS_AHEAD, count)):
-        prefetch(read64(edges + number * 16))
-    for number in range(count):
-        # Behind the last one are old ones, whose memory is still there.
-        prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
-        record, exact = read64(edges + number * 16), read64(edges + number * 16 + 8)
-        columns, label = read64(record + size + R_COLUMNS), read32(record + size + R_LABEL)
-        held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
-        at_ends = parts & ~(held >> 8)
-        sure = 1 if at_ends == 0 else 0
-        _keep(h, label, sure)
-        write64(edges + ties * 16, record)
-        write64(edges + ties * 16 + 8, exact | (at_ends << ADDRESS_BITS))
-        ties += (1 if held & parts == parts else 0) & (1 - sure)
-    for number in range(ties):
-        exact = read64(edges + number * 16 + 8)
-        part = lowest_bit(exact >> ADDRESS_BITS)
-        prefetch((exact & (1 << ADDRESS_BITS) - 1) + part * 16)
-    for number in range(ties):
-        end = read64(edges + number * 16) + size
-        exact = read64(edges + number * 16 + 8)
-        at_ends, exact = exact >> ADDRESS_BITS, exact & ((1 << ADDRESS_BITS) - 1)
-        passes = _compare_exactly(h, exact, read64(end + R_COLUMNS), at_ends)
-        _keep(h, read32(end + R_LABEL), 1 if passes else 0)
-
-
-@kernel
 def _edges(h: int, table: int, block: int) -> Any:
     """Who of a block may have an end in the event's rows."""
     used = read64(read64(table + T_USED * 8) + block * 8)
@@ -221,30 +135,6 @@ def _emit(h: int, table: int, block: int, sure: Any) -> None:
     labels = read64(table + T_LABELS * 8) + block * BLOCK * 4
     emitted = line_emit(sure, labels, read64(h + H_FOUND * 8) + count * 4)
     write64(h + H_FOUND_COUNT * 8, count + emitted)
-
-
-@kernel
-def _note(h: int, table: int, block: int, candidates: Any, edge_count: int) -> int:
-    """Write a block's candidates down to be compared; how many are written down then."""
-    scratch = read64(h + H_LINE * 8)
-    line_store(scratch, candidates)
-    edges, stride = read64(h + H_EDGES * 8), read64(h + H_STRIDE * 8)
-    size = record_bytes(stride)
-    records = read64(table + T_RECORDS * 8) + block * BLOCK * size
-    exact = read64(table + T_EXACT * 8) + block * BLOCK * stride * 16
-    # One loop over all words: it is left once, so only once on a wrong guess.
-    words = line_words(candidates)
-    while words:
-        word = lowest_bit(words)
-        bits = read64(scratch + word * 8)
-        at = word * 64 + lowest_bit(bits)
-        bits &= bits - 1
-        write64(scratch + word * 8, bits)
-        words &= ~((1 if bits == 0 else 0) << word)
-        write64(edges + edge_count * 16, records + at * size)
-        write64(edges + edge_count * 16 + 8, exact + at * stride * 16)
-        edge_count += 1
-    return edge_count
 
 
 @kernel
@@ -273,16 +163,6 @@ def _fetch_beside(h: int, place: int) -> None:
         prefetch(fails + read64(befores + column * 8))
         prefetch(fails + read64(behinds + column * 8))
         used &= used - 1
-
-
-@kernel
-def _fetch_records(h: int, first: int, last: int) -> int:
-    """Ask for the next few records that will be compared: up to which that is done. Where no block
-    is left to ask for: the first of them would be waited for (100,000, *base*: 8.1 to 7.5)."""
-    edges = read64(h + H_EDGES * 8)
-    for number in range(first, min(first + RECORDS_AHEAD // AHEAD, last)):
-        prefetch(read64(edges + number * 16))
-    return min(first + RECORDS_AHEAD // AHEAD, last)
 
 
 @kernel
@@ -322,9 +202,9 @@ def _search_dense(h: int, blocks: int, count: int, edge_count: int) -> int:
         table, block = tables + (place // BLOCKS) * TABLE * 8, place % BLOCKS
         candidates, edge = line_load(kept + number * LINE), _edges(h, table, block)
         _emit(h, table, block, line_and(candidates, line_not(edge)))
-        edge_count = _note(h, table, block, line_and(candidates, edge), edge_count)
+        edge_count = note_edges(h, table, block, line_and(candidates, edge), edge_count)
         if edge_count >= EDGES:
-            _compare(h, edge_count)
+            compare_edges(h, edge_count)
             edge_count = 0
     return edge_count
 
@@ -342,7 +222,7 @@ def search_blocks(h: int, first: int, last: int, alive: int) -> None:
         if first + number + AHEAD < alive:
             _fetch(h, read64(blocks + (number + AHEAD) * 8))
         elif alive > AHEAD:  # a few blocks are in the caches
-            asked = _fetch_records(h, asked, edge_count)
+            asked = fetch_records(h, asked, edge_count)
         place = read64(blocks + number * 8)
         table = tables + (place // BLOCKS) * TABLE * 8
         candidates = _candidates(h, table, place % BLOCKS)
@@ -352,11 +232,11 @@ def search_blocks(h: int, first: int, last: int, alive: int) -> None:
             line_store(kept + dense * LINE, candidates)
             dense += 1
         elif count:
-            edge_count = _note(h, table, place % BLOCKS, candidates, edge_count)
+            edge_count = note_edges(h, table, place % BLOCKS, candidates, edge_count)
         if edge_count >= EDGES:
-            _compare(h, edge_count)
+            compare_edges(h, edge_count)
             edge_count = 0
-    _compare(h, _search_dense(h, blocks, dense, edge_count))
+    compare_edges(h, _search_dense(h, blocks, dense, edge_count))
 
 
 @kernel
