@@ -5,7 +5,9 @@ tree), ``words``, ``grammar``, ``parser``, ``complaints`` (text to tree), ``unpa
 ``like`` and ``evaluate`` (a tree as a function), ``explain``, ``constraint`` and ``conjunction``
 (what is registered, C8 and C9), ``normal`` (a tree as an OR of ANDs), ``predicate`` (all of it
 together), ``build`` (without text), ``index`` (the door to the two engines), ``plain`` and
-``ranges`` (the one that starts at once), ``engine`` (the fast one, with a manual of its own).
+``ranges`` (the one that starts at once), ``engine`` (the fast one, with a manual of its own),
+``warming`` (making that one ready), ``groups`` and ``alike`` (whose the matches of many events
+are).
 
 A selector is SQL-92's search condition with three truth values; only *true* delivers:
 
@@ -87,7 +89,7 @@ from matching.errors import SelectorError
 from matching.explain import Explanation
 from matching.expression import Expression
 from matching.groups import Groups
-from matching.index import Index, warm, warm_is_slow, warm_wanted
+from matching.index import Index
 from matching.predicate import Predicate, compile_selector
 from matching.values import (
     BOTTOM,
@@ -102,6 +104,7 @@ from matching.values import (
     check_value,
     place,
 )
+from matching.warming import warm, warm_is_slow, warm_wanted
 
 __all__ = [
     "BOTTOM",

@@ -3,11 +3,9 @@
 The narrow door to two engines that give the same answers. The plain one holds everything at first
 and whatever has no constraint on an attribute; where predicates become many, the fast one takes
 over. Each conjunction lies in exactly one of them, so the change-over is a walk in small steps: a
-few conjunctions are moved with every call, and a match asks both. The fast engine is made ready by
-`warm`: a tenth of a second where its compiled kernels are on disk, seconds where they are not;
-until that is done, nothing moves. A program that must not wait calls it in a thread, at its start
-or when `warm_wanted`; for one that never does, it is called when there is more to lose than to wait
-for. An index with few predicates does not even import NumPy; numba is only imported to compile.
+few conjunctions are moved with every call, and a match asks both. The fast engine has to be made
+ready first (`warming`); until that is done, nothing moves. An index with few predicates does not
+even import NumPy.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from matching.conjunction import Conjunction
 from matching.plain import PlainEngine
 from matching.predicate import Predicate
 from matching.values import Attributes
+from matching.warming import is_warm, usable_for, warm
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,63 +40,14 @@ CHANGE_OVER = 500
 FEW = 32
 WORN = 100_000  # 30 ms, for some 7 MB and 10 ms
 WORN_COLD = 500_000  # 0.1 s: what starting it takes when it comes from disk
-# Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
-# takes tens of milliseconds per match. Wild guess.
-WAIT_FOR_IT = 20_000
-# The sample that the fast engine is made for: enough for 60 buckets per attribute. Wild guess.
+# The sample that the fast engine is made for: some ends of intervals for each of an attribute's
+# buckets. Wild guess.
 SAMPLE = 1000
 # Conjunctions moved per call, and the part of all that moves with a match: at 10 to 20 microseconds
 # each that takes about as long as the plain engine does for the match. Measured: 10,000 have moved
 # after 84 matches, in 0.24 s; with 8 per match it took 1,126, and 2.3 s.
 STEP = 8
 PART = 16
-
-
-class _Kernels:
-    """Whether the fast engine can be used at once; the same for all indexes of a process."""
-
-    warm = False
-    begun = False
-    wanted = False
-
-
-def warm() -> None:
-    """Make the fast engine ready: seconds if `warm_is_slow`, else a tenth of one.
-
-    Blocks until it is. It may be called in a thread while indexes are in use in another one.
-    """
-    _Kernels.begun = True
-    if not _Kernels.warm:
-        from matching.engine.batch import Batches
-        from matching.engine.engine import Engine
-
-        Batches(Engine(()))  # all is imported, and the kernels are there
-        _Kernels.warm = True
-
-
-def warm_wanted() -> bool:
-    """Whether some index has become large, and nobody has called `warm` yet.
-
-    This package starts no threads: who has some looks here now and then, and calls it in one.
-    """
-    return _Kernels.wanted and not _Kernels.begun
-
-
-def warm_is_slow() -> bool:
-    """Whether `warm` will have to compile: nobody has on this machine, or it is not kept there."""
-    if _Kernels.warm:
-        return False
-    from matching.engine.kernels import are_kept
-
-    return not are_kept()
-
-
-def _is_warm(conjunctions: int) -> bool:
-    """Whether the fast engine can be used for so many."""
-    _Kernels.wanted = True
-    if conjunctions >= WAIT_FOR_IT and not _Kernels.begun:
-        warm()
-    return _Kernels.warm
 
 
 def _array(labels: list[int]) -> npt.NDArray[np.uint32]:
@@ -220,7 +170,7 @@ class Index(Generic[Key]):
     def _advance(self, most: int = 0) -> None:
         """Move a few conjunctions to the fast engine, or so many, if it is time."""
         if self._fast is None:
-            if not self._is_worth_it() or not _is_warm(len(self._waiting)):
+            if not self._is_worth_it() or not usable_for(len(self._waiting)):
                 return
             sample = list(islice(self._waiting.items(), SAMPLE))
             for label, _ in sample:
@@ -237,7 +187,7 @@ class Index(Generic[Key]):
         """Whether the fast engine would pay: for many, or for some that are asked often."""
         if len(self._waiting) >= self._change_over:
             return True
-        worn = WORN if _Kernels.warm else WORN_COLD
+        worn = WORN if is_warm() else WORN_COLD
         return self._worn >= worn and len(self._waiting) >= FEW
 
     def _start(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import Index, Interval, Predicate, attr, compile_selector, warm
+from matching import Index, Interval, Predicate, attr, compile_selector, warm, warming
 from matching import index as index_module
 from matching.expression import Expression
 from matching.ranges import BLOCK, Ranges
@@ -169,13 +169,13 @@ def test_what_has_waited_for_the_fast_engine_moves_within_some_matches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warm()
-    monkeypatch.setattr(index_module._Kernels, "warm", False)
+    monkeypatch.setattr(warming._State, "warm", False)
     index: Index[int] = Index()
     for number in range(2000):
         index.add(number, compile_selector(f"x >= {number}"))
     assert index.match({"x": 3}) == [0, 1, 2, 3]
     assert not index.fast, "it is not there yet"
-    monkeypatch.setattr(index_module._Kernels, "warm", True)
+    monkeypatch.setattr(warming._State, "warm", True)
     for _ in range(100):
         assert index.match({"x": 3}) == [0, 1, 2, 3]
     assert index.fast
