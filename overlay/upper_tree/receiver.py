@@ -228,9 +228,10 @@ class Receiver(Machine):
                     "arrive", event=event.identity, peer=sender.id, attribute=attribute,
                     hop=message.hop,
                 )  # fmt: skip
+        fresh: Sequence[Event] = message.events
         if message.registrations:
-            fresh: Sequence[Event] = self._complete(sender, message)
-        else:
+            fresh = self._complete(sender, message)
+        elif not self.seen.add_new(fresh, 1):
             fresh = self._unseen(message.events)
             if len(fresh) < len(message.events):
                 self._count_duplicates(sender, message.events, fresh)

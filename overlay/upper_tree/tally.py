@@ -59,6 +59,22 @@ class Tally:
         tallies = self._tallies.get(source)
         return tallies is None or tallies.keys().isdisjoint(numbers)
 
+    def add_new(self, events: Sequence[Event], amount: int) -> bool:
+        """`add`, if none of these is remembered, or there twice, and all have the same source, as
+        is usual: else nothing. Whether it was done."""
+        sources = by_source(events)
+        if len(sources) != 1:
+            return False
+        ((source, numbers),) = sources.items()
+        amounts = dict.fromkeys(numbers, amount)
+        if len(amounts) < len(numbers) or not self.has_none(source, numbers):
+            return False
+        self._tallies.setdefault(source, {}).update(amounts)
+        self._order.append((source, numbers))
+        self._size += len(numbers)
+        self._forget()
+        return True
+
     def add(self, events: Sequence[Event], amount: int) -> None:
         """Add the same to what is noted of each of these."""
         for source, numbers in by_source(events).items():

@@ -50,3 +50,21 @@ def test_events_are_sorted_by_their_source() -> None:
     assert by_source(mixed) == {("p", 1): [0, 1], ("p", 2): [1], ("q", 1): [1]}
     assert by_source(EVENTS[:3]) == {("p", 1): [0, 1, 2]}
     assert by_source([]) == {}
+
+
+@given(batches, st.integers(1, 20))
+def test_what_is_all_new_is_noted_at_once_and_else_nothing_is(
+    batches: list[tuple[list[Event], int]], kept: int
+) -> None:
+    tally, other = Tally(kept), Tally(kept)
+    for events, amount in batches:
+        is_new = len(by_source(events)) == 1 and len({e.identity for e in events}) == len(events)
+        is_new = is_new and not any(one in tally for one in events)
+        before = [other.of(one) for one in EVENTS]
+        assert other.add_new(events, amount) is is_new
+        if not is_new:
+            assert [other.of(one) for one in EVENTS] == before
+            other.add(events, amount)
+        tally.add(events, amount)
+        assert [other.of(one) for one in EVENTS] == [tally.of(one) for one in EVENTS]
+        assert len(other) == len(tally)
