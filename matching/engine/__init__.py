@@ -63,14 +63,15 @@ are, each column is looked at (`drift`): where its ends crowd in few buckets it 
 what depends on them is written anew (`rebound`).
 
 Read in this order: `layout` (sizes and addresses), `codes` (values as integers), `columns`
-(attributes and their rows); of the compiled code `lines` (512 bits as a value), `rows` (codes as
-rows), `search` and `records` (the kernel of a match: blocks, then edges), `grouping` (many events
-in one call, and whose the labels are), `summaries` and `edit` (the kernels of a change), `rebound`
-(other rows for a column), `tree` (who is put together); of the bookkeeping in Python `kernels` (the
-door to compiled code), `memory` (what they work on), `blocks` (which leaf has which block),
-`engine`, `drift`, `batch`. `compiling` makes machine code of the kernels, once per machine, and
-`kept` keeps it: a process that only matches imports neither numba nor a kernel's text.
-Little-endian machines are assumed: a record's columns are read as one word.
+(attributes and their rows), `events` (how they come to the kernels); of the compiled code `lines`
+(512 bits as a value), `rows` (codes as rows), `search` and `records` (the kernel of a match:
+blocks, then edges), `grouping` (many events in one call, and whose the labels are), `summaries` and
+`edit` (the kernels of a change), `rebound` (other rows for a column), `tree` (who is put together);
+of the bookkeeping in Python `kernels` (the door to compiled code), `memory` (what they work on),
+`blocks` (which leaf has which block), `engine`, `drift`, `batch`. `compiling` makes machine code of
+the kernels, once per machine, and `kept` keeps it: a process that only matches imports neither
+numba nor a kernel's text. Little-endian machines are assumed: a record's columns are read as one
+word.
 
 Marking who fails instead of counting who holds is REIN's idea; the lines, the summary, the edges
 from neighbouring rows and the tree are our own.

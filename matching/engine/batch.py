@@ -13,23 +13,16 @@ An event with labels that only Python can tell is left out, and said to be *unsu
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from matching.alike import columns_of
-from matching.engine.codes import FALSE, HIGHEST
-from matching.engine.columns import Columns
 from matching.engine.engine import Engine
+from matching.engine.events import EVENTS, ManyEvents
 from matching.engine.kernels import kernels
 from matching.engine.layout import (
-    COLUMNS,
-    E_SLOTS,
-    E_VALUES,
-    EVENT,
     G_EXIST,
     G_GROUPS,
     G_LABELS,
@@ -42,18 +35,11 @@ from matching.engine.layout import (
 )
 from matching.values import Attributes
 
-EVENTS = 64
-"""Events of one call, four kilobytes each: they stay in the second cache."""
-
 PAIRS = 16_384
 """Pairs of event and group that one call has room for: 256 groups for `EVENTS` events. Where groups
 are more, a call takes fewer events. Wild guess."""
 
-FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
 NONE = [np.zeros(0, np.uint32)] * 3
-CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
-"""What `Columns.load` writes for FALSE and TRUE."""
-
 Found = npt.NDArray[np.uint32]
 
 
@@ -76,7 +62,7 @@ class Batches:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._search = kernels().search_groups
-        self._events = _Events(engine.columns)
+        self._events = ManyEvents(engine.columns)
         self._groups = aligned(1024, np.int32)
         self._hits = np.zeros(1024, np.int64)  # by label
         self._unsure = aligned(EVENTS, np.uint32)
@@ -170,41 +156,3 @@ class Batches:
     def hits(self, labels: Sequence[int]) -> int:
         """How often these labels were shared for, since they were noted."""
         return int(sum(self._hits[label] for label in labels if label < len(self._hits)))
-
-
-class _Events:
-    """Where events are written for the kernel, which takes them away."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self._memory = array("q", [-1]) * (EVENT * EVENTS)
-        self._raw = memoryview(self._memory)
-        self._numbers = self._raw.cast("B").cast("d")
-        for position in range(EVENTS):  # each column's value is in the slot of its number
-            slots = position * EVENT + E_SLOTS
-            self._memory[slots : slots + COLUMNS] = array("q", range(COLUMNS))
-        self.address = self._memory.buffer_info()[0]
-
-    def load(self, batch: Sequence[Attributes]) -> None:
-        """Write down so many events at most."""
-        columns, numbers, raw = self._columns, self._numbers, self._raw
-        alike = columns_of(batch)
-        if alike is None:
-            for position, attributes in enumerate(batch):
-                columns.load_at(attributes, numbers, raw, position * EVENT + E_VALUES)
-            return
-        end = len(batch) * EVENT
-        for name, values in alike.items():
-            column = columns.column_of(name)
-            if column is None:
-                continue
-            kinds, column = set(map(type, values)), column + E_VALUES
-            if kinds == FLOATS:
-                numbers[column:end:EVENT] = array("d", values)
-            elif kinds == STRINGS:
-                raw[column:end:EVENT] = array("q", columns.strings.codes(values))
-            elif kinds == TRUTHS:
-                raw[column:end:EVENT] = array("q", map(CODES.__getitem__, values))
-            else:
-                for position, value in enumerate(values):
-                    columns.load_at({name: value}, numbers, raw, position * EVENT + E_VALUES)

@@ -2,25 +2,21 @@
 
 Made from a sample of conjunctions: the attributes that many of them use get rows, whose buckets
 hold equally many ends of the sample's intervals. Turns conjunctions into jobs for the kernels of a
-change, and writes an event where the kernel of a match reads it.
+change (`events` does the like for a match).
 """
 
 from __future__ import annotations
 
-import ctypes
-import struct
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
 from matching.engine import layout
-from matching.engine.codes import FALSE, HIGHEST, LOWEST, Coder
+from matching.engine.codes import HIGHEST, LOWEST, Coder
 from matching.engine.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
-from matching.values import Attributes
 
 Job = list[int]
 
@@ -30,26 +26,6 @@ SHARE = 0.01
 # And it has twice the rows if at least this share of the sample uses it. Measured at 500,000:
 # *w07* is 1.24 times as fast as with FEWER for all, 1.28 if none has FEWER, 1.11 with 0.3.
 OFTEN = 0.15
-# Shapes of events that are remembered, of 4 KB each. Wild guess.
-SHAPES = 64
-VALUES = layout.E_VALUES * 8  # bytes before an event's values
-
-
-class Shape:
-    """Events with the same attributes in the same order, which are written at once if all numbers.
-
-    Where many come from one program they look alike: half as long as value by value (measured).
-    """
-
-    def __init__(self, names: Sequence[str], slots: Iterable[int]) -> None:
-        """`slots`: of each column which of the values is its; one behind them is no value."""
-        values = len(names)
-        self.names = list(names)
-        words = array("q", slots)
-        words.extend([-1] * (layout.E_VALUES - len(words) + values + 1))
-        self.memory = bytearray(words.tobytes())
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.pack = struct.Struct(f"{values}d").pack_into
 
 
 def _buckets(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
@@ -73,6 +49,8 @@ class Columns:
         names = Counter(name for conjunction in sample for name in conjunction.constraints)
         chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
         self._of = {name: column for column, name in enumerate(chosen)}
+        self.column_of: Callable[[str], int | None] = self._of.get
+        """The column of an attribute, if it has one; asked for each value of each event."""
         self.indexed = len(chosen)
         widths = sorted(len(conjunction.constraints) for conjunction in sample)
         widest = widths[len(widths) * 99 // 100] if widths else 1
@@ -86,14 +64,6 @@ class Columns:
         self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
         """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
         self._set_bounds(sample)
-        self._any = Shape([""] * COLUMNS, range(COLUMNS))
-        self._raw = memoryview(self._any.memory).cast("q")[layout.E_VALUES :]
-        self._numbers = self._raw.cast("B").cast("d")
-        self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._names: tuple[str, ...] = ()  # of the last event without a shape
-        self._shape = self._any
-        self.event = array("q", [self._any.address])
-        """The address of the shape that the last event was written in."""
 
     def __len__(self) -> int:
         return len(self._of)
@@ -146,89 +116,10 @@ class Columns:
         """Of all columns together."""
         return int(self.lines[self.indexed])
 
-    def column_of(self, name: str) -> int | None:
-        """The column of an attribute."""
-        return self._of.get(name)
-
-    def load(self, attributes: Attributes) -> None:
-        """Write an event where the kernel reads it (and takes it away).
-
-        A truth value may become a zero or a one: who sees such numbers has to ask `reload`. To look
-        at all types here would take longer than all the rest (measured).
-        """
-        shape = self._shape
-        if shape.names != [*attributes]:
-            shape = self._find(tuple(attributes))
-        if shape is not self._any:
-            try:
-                shape.pack(shape.memory, VALUES, *attributes.values())
-            except struct.error:  # no number, or an integer beyond the floats
-                pass
-            else:
-                if shape is not self._shape:
-                    self._shape = shape
-                    self.event[0] = shape.address
-                return
-        self._load_any(attributes)
-
-    def reload(self, attributes: Attributes) -> bool:
-        """Write the last event again if it had truth values that became numbers."""
-        if self._shape is self._any or bool not in map(type, attributes.values()):
-            return False
-        names = tuple(attributes)
-        if names in self._shapes:
-            self._shapes[names] = self._any  # the next ones that look like this as well
-        self._load_any(attributes)
-        return True
-
-    def _load_any(self, attributes: Attributes) -> None:
-        self._shape = self._any
-        self.event[0] = self._any.address
-        self.load_at(attributes, self._numbers, self._raw, 0)
-
-    def _find(self, names: tuple[str, ...]) -> Shape:
-        """The shape of an event; one that comes twice in a row is remembered."""
-        shape = self._shapes.get(names)
-        if shape is not None:
-            return shape
-        if names != self._names:
-            self._names = names
-            return self._any
-        if len(self._shapes) == SHAPES:
-            del self._shapes[next(iter(self._shapes))]
-        slot_of = {name: slot for slot, name in enumerate(names)}
-        slots = [slot_of.get(name, len(names)) for name in self._of]
-        shape = self._shapes[names] = Shape(names, slots)
-        return shape
-
-    def _forget(self) -> None:
-        """Forget all shapes: there is another column."""
-        self._shapes.clear()
-        self._shape = self._any
-        self.event[0] = self._any.address
-
-    def load_at(
-        self, attributes: Attributes, numbers: memoryview[float], raw: memoryview[int], start: int
-    ) -> None:
-        """Write an event value by value, each in the slot of its column's number, from a certain
-        place on; `numbers` and `raw` are the same memory."""
-        columns = self._of
-        for name, value in attributes.items():
-            column = columns.get(name)
-            if column is None:
-                continue
-            column += start
-            kind = type(value)
-            if kind is float or kind is int:
-                try:
-                    numbers[column] = value  # type: ignore[assignment]
-                except ValueError:  # an integer beyond the floats: no event's, but no fault
-                    numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
-            elif kind is str:
-                raw[column] = self.strings.code(value)  # type: ignore[arg-type]
-            elif kind is bool:
-                # `search` turns it back.
-                raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
+    @property
+    def names(self) -> Iterable[str]:
+        """The attributes, in the order of their columns."""
+        return self._of.keys()
 
     def job(self, label: int, conjunction: Conjunction, named: list[str]) -> Job:
         """The job that puts a conjunction in; adds the strings that it takes to `named`."""
@@ -245,7 +136,6 @@ class Columns:
                     wants_python = True
                     continue
                 column = columns[name] = len(columns)
-                self._forget()
             if column >= indexed:
                 always = True
             intervals = constraint.intervals

@@ -12,6 +12,7 @@ from matching.conjunction import Conjunction
 from matching.engine import drift, layout
 from matching.engine.blocks import Blocks
 from matching.engine.columns import Columns, Job
+from matching.engine.events import OneEvent
 from matching.engine.kernels import kernels
 from matching.engine.layout import ASKED, BLOCK, TRUTHS, WORD
 from matching.engine.memory import Memory
@@ -39,7 +40,8 @@ class Engine:
         self._kernels = kernels()
         self._search = self._kernels.search
         self._columns = Columns(sample)
-        self._memory = Memory(self._columns)
+        self._event = OneEvent(self._columns)
+        self._memory = Memory(self._columns, self._event.cell)
         self._header = self._memory.header
         self._blocks = Blocks(self._kernels, self._memory, self._columns.indexed)
         self._checks: dict[int, Conjunction] = {}
@@ -72,11 +74,11 @@ class Engine:
 
     def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:
         """(the labels found, in no order; those of them that only Python could tell)."""
-        self._columns.load(attributes)
+        self._event.load(attributes)
         count = self._search(self._header)
         if count < ASKED:
             return self._memory.found[:count].copy(), []
-        if count >= TRUTHS and self._columns.reload(attributes):
+        if count >= TRUTHS and self._event.reload(attributes):
             count = self._search(self._header)
         asked, count = divmod(count % TRUTHS, ASKED)
         found = self._memory.found[:count].copy()
@@ -97,6 +99,7 @@ class Engine:
             self._named[label] = named
         if len(columns) > known:
             self._memory.see_columns()
+            self._event.forget()
         self._memory.reserve_label(label)
         return job
 

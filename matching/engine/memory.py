@@ -31,8 +31,9 @@ from matching.engine.layout import (
 class Memory:
     """The arrays of one engine, by what they hold (`layout` says how)."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    def __init__(self, columns: Columns, event: array[int]) -> None:
+        """`event`: the cell with the address of the event to match."""
+        self._columns, self._event = columns, event
         self._segments: list[Segment] = []
         self._table = aligned(layout.TABLE, np.int64)
         self._dead = aligned(0, np.int64)
@@ -66,7 +67,7 @@ class Memory:
         header[layout.H_SEGMENTS] = len(self._segments)
         header[layout.H_STRIDE] = self._columns.stride
         header[layout.H_PITCH] = self._pitch * layout.LINE
-        header[layout.H_EVENT] = self._columns.event.buffer_info()[0]
+        header[layout.H_EVENT] = self._event.buffer_info()[0]
         header[layout.H_JOB] = self._job.buffer_info()[0]
         for field, block in (
             (layout.H_CODES, self._codes),

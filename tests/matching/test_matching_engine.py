@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
-from matching.engine import columns, layout
+from matching.engine import layout
 from matching.engine.codes import EXACT, MISSING, Coder, Strings, number_code
 from matching.engine.engine import Engine
+from matching.engine.events import SHAPES
 from matching.expression import Expression
 from matching.values import Interval, prefix_interval
 from tests.matching.matching_strategies import (
@@ -179,12 +180,12 @@ def test_shapes_are_remembered_within_bounds() -> None:
     index: Index[int] = Index(1)
     for key in range(20):
         index.add(key, attr(f"x{key}") > key)
-    for number in range(2 * columns.SHAPES):
+    for number in range(2 * SHAPES):
         names = [f"x{number % 20}", f"u{number}"]
         for _ in range(3):
             assert index.match(dict.fromkeys(names, 30.0)) == [number % 20]
     assert index._fast is not None
-    assert len(index._fast._columns._shapes) == columns.SHAPES
+    assert len(index._fast._event._shapes) == SHAPES
 
 
 def test_more_attributes_than_columns() -> None:
