@@ -81,7 +81,7 @@ class Owner(Machine):
         self._departing: Cluster | None = None
         self.replanting = Replanting()
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
-        self._key: Key | None = None  # of the cluster whose state this is
+        self._led: tuple[Key, int] | None = None  # the cluster whose state this is, and its epoch
         self.uniting = 0  # the stage at which these trees are on their way to another ring
 
     def handlers(self) -> Handlers:
@@ -179,13 +179,17 @@ class Owner(Machine):
         """Take up or lay down the primary's work."""
         if event.role != "primary":
             self._lay_down(void=event.role == "none")
-        elif event.cluster is not None and self._key != event.cluster.key:
-            self._key = event.cluster.key
-            self.committed = 0
-            self.leaving.clear()
-            self.leases.begin(self.state.hosts())
-            for attribute in self.state.trees:
-                self.adopt(attribute)
+        elif event.cluster is not None:
+            led, self._led = self._led, (event.cluster.key, event.cluster.version[0])
+            if led is None or led[0] != event.cluster.key:
+                self.committed = 0
+                self.leaving.clear()
+                self.leases.begin(self.state.hosts())
+                for attribute in self.state.trees:
+                    self.adopt(attribute)
+            elif led != self._led:  # elected again while it led: hosts go by the new epoch
+                for owned in self.trees.values():
+                    owned.begin_anew()
         if event.role == "none":
             self.state = ClusterState()
         if event.role == "primary":
@@ -221,7 +225,7 @@ class Owner(Machine):
             for attribute, owned in self.trees.items():
                 for host in owned.all_hosts().values():
                     self.port.send(host, Assign(attribute, (epoch, number + 1), (), 0, ()))
-        self._key = None
+        self._led = None
         self._departing = self._transferred = None
         self.trees.clear()
         self.popularity.clear()

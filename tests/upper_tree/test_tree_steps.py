@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from matching import EVERYTHING
-from overlay.chord.events import Elected, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.events import Elected, MemberJoined, MemberLeaving, MemberLost, RoleChanged
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.links.messages import BODY_MOST
@@ -167,9 +167,10 @@ def test_an_elected_primary_tells_all_members_what_of_its_trees_is_there() -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("epoch", [2, FORK])
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_primary_that_is_elected_again_gives_up_the_change_that_was_under_way(
-    committed: bool,
+    committed: bool, epoch: int
 ) -> None:
     rig = moving("h2")
     if committed:
@@ -177,11 +178,13 @@ def test_a_primary_that_is_elected_again_gives_up_the_change_that_was_under_way(
         rig.net.deliver(("h2", "p"))  # Installed
         rig.net.deliver(("h2", "p"))  # Assigned: now h1 has to stop
         assert rig.spread == ["h2"]
-    fork = cluster_of("p", "h2", version=(FORK, 0))
+    cluster = cluster_of("p", "h2", version=(epoch, 0))
     for host in rig.hosts.values():  # they have heard it, and take nothing of before any more
-        host.port.hear(TreesHosted(KEY, KEY, FORK, ()), peer("p"))
-    rig.owner.clusters.cluster = fork
-    rig.owner.port.hear(Elected(fork, peer("p")))
+        host.port.hear(TreesHosted(KEY, KEY, epoch, ("x",)), peer("p"))
+    rig.owner.clusters.cluster = cluster
+    rig.owner.port.hear(RoleChanged(cluster, "primary"))
+    if epoch == FORK:
+        rig.owner.port.hear(Elected(cluster, peer("p")))
     rig.settle()
     assert rig.spread == rig.serving(5) == ["h2"]
     assert not rig.owner.owner.trees["x"].changing
