@@ -34,10 +34,6 @@ class Stretch:
         self.bytes_delivered = self.bytes_gathered = 0  # of the frames that they came in
         self.end: Dropped | None = None
 
-    def __bool__(self) -> bool:
-        """Whether it has anything to hand out."""
-        return bool(self.delivered or self.gathered)
-
 
 class Arrivals:
     """Deliveries in the order in which they came, and the credit that they take."""
@@ -46,15 +42,16 @@ class Arrivals:
         """`credit`: bytes of frames that may come before something is consumed."""
         self.notices: deque[Failed] = deque(maxlen=NOTICES)
         self.consumed = 0  # bytes of frames since the beginning
+        self.owes = credit != CREDIT
+        """Whether the node should be told now."""
         self._credit = credit
         self._told = 0  # of what was consumed
-        self._granted = CREDIT  # what the node goes by until it is told otherwise
         self._stretches: deque[Stretch] = deque([Stretch()])
 
     def __bool__(self) -> bool:
         """Whether a call would hand out something, or news."""
         head = self._stretches[0]
-        return bool(head) or head.end is not None
+        return bool(head.delivered or head.gathered or head.end)
 
     def add(self, frame: Delivered | GatheredOpaque | Dropped, size: int) -> None:
         """A frame of `size` bytes came."""
@@ -73,33 +70,36 @@ class Arrivals:
         """All deliveries up to the next loss; and whether there is news of one now."""
         head = self._stretches[0]
         found, head.delivered = head.delivered, []
-        self.consumed += head.bytes_delivered
+        self._consume(head.bytes_delivered)
         head.bytes_delivered = 0
-        return found, self._pass()
+        return found, self._pass(head)
 
     def take_gathered(self) -> tuple[list[OpaqueEvent], bool]:
         """As `take_delivered`, of what was gathered."""
         head = self._stretches[0]
         found, head.gathered = head.gathered, []
-        self.consumed += head.bytes_gathered
+        self._consume(head.bytes_gathered)
         head.bytes_gathered = 0
-        return found, self._pass()
+        return found, self._pass(head)
 
-    def _pass(self) -> bool:
+    def _consume(self, size: int) -> None:
+        self.consumed += size
+        if self.consumed - self._told >= self._credit // 2:
+            self.owes = True
+
+    def _pass(self, head: Stretch) -> bool:
         """The end of a stretch that was handed out whole becomes news."""
-        head = self._stretches[0]
-        if head or head.end is None:
+        if head.end is None or head.delivered or head.gathered:
             return False
         self.notices.append(head.end)
         self._stretches.popleft()
         return True
 
-    def owed(self) -> Grant | None:
-        """What the node should be told now."""
-        if self.consumed - self._told < self._credit // 2 and self._granted == self._credit:
-            return None
+    def grant(self) -> Grant:
+        """What to tell the node."""
         return Grant(0, self.consumed, self._credit)
 
     def told(self, grant: Grant) -> None:
         """The node has been told."""
-        self._told, self._granted = grant.consumed, grant.credit
+        self._told = grant.consumed
+        self.owes = False

@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 READ_SIZE: Final = 256 * 1024
+DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
+"""What has its place among deliveries."""
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -154,7 +156,8 @@ class ControlClient:
         with self._changed:
             found, is_news = take()
             if self._gone is None:
-                self._tell_consumed()
+                if self._arrivals.owes:
+                    self._tell_consumed()
             elif not found and not is_news:
                 raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
         return found
@@ -163,9 +166,9 @@ class ControlClient:
         """Grant the node what it is owed, without waiting: while the socket is full, or another
         thread writes, it stays owed, and whoever reads next tries again. The caller has
         `_changed`."""
-        grant = self._arrivals.owed()
-        if grant is None or not self._writing.acquire(blocking=False):
+        if not self._writing.acquire(blocking=False):
             return
+        grant = self._arrivals.grant()
         data = COMMAND_FRAMES.encode(grant)
         try:
             if self._sock.send(data) < len(data):
@@ -320,7 +323,7 @@ class ControlClient:
         """Wait for bytes, and hand out the frames in them. The caller has set `_reading`."""
         frames: list[Sized] = []
         fault: str | None = None
-        owes = select.POLLOUT if self._arrivals.owed() is not None else 0
+        owes = select.POLLOUT if self._arrivals.owes else 0
         try:
             if self._poll(select.POLLIN | owes, timeout):
                 data = self._sock.recv(READ_SIZE)
@@ -344,7 +347,7 @@ class ControlClient:
                 self._changed.notify_all()
 
     def _take(self, reply: Reply, size: int) -> None:
-        if isinstance(reply, Delivered | GatheredOpaque | Dropped):
+        if isinstance(reply, DELIVERIES):
             self._arrivals.add(reply, size)
         elif reply.request == 0 and isinstance(reply, Failed):
             self.notices.append(reply)

@@ -45,10 +45,7 @@ def shorten(reason: BaseException) -> str:
 class FrameFormat(Generic[T]):
     """What frames a stream carries, how large, and how they look as bytes."""
 
-    def __init__(self, union: Any, first_limit: int, limit: int, keeps: bool = False) -> None:
-        """`keeps`: parts of a decoded frame are views of its bytes (msgspec.Raw), which so have to
-        be its own."""
-        self._keeps = keeps
+    def __init__(self, union: Any, first_limit: int, limit: int) -> None:
         self.first_limit = first_limit
         self.limit = limit
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
@@ -67,7 +64,7 @@ class FrameFormat(Generic[T]):
 
     def decode(self, payload: bytes | memoryview) -> T:
         """The frame in `payload`; one of `MALFORMED` if it is none."""
-        return self._decoder.decode(bytes(payload) if self._keeps else payload)
+        return self._decoder.decode(payload)
 
     def _seal(self, buffer: bytearray) -> bytes:
         LENGTH.pack_into(buffer, 0, self._checked(len(buffer) - PREFIX))

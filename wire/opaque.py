@@ -7,7 +7,7 @@ is left as the bytes that came until somebody asks for it.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Union
+from typing import Any, Final, Union
 
 import msgspec
 
@@ -62,21 +62,19 @@ _OTHERS: Final = tuple(kind for kind in REPLIES.__args__ if kind is not Gathered
 _UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
 
 
-class Sized(NamedTuple):
-    """A frame with its length in bytes, as credit counts it."""
-
-    reply: Reply
-    size: int
+Sized = tuple[Reply, int]
+"""A frame with its length in bytes, as credit counts it."""
 
 
 class SizedFormat(FrameFormat[Sized]):
-    """Frames with their lengths."""
+    """Frames with their lengths. An opaque event is a view of its frame's bytes (msgspec.Raw), so
+    each frame is decoded from bytes of its own."""
 
     def decode(self, payload: bytes | memoryview) -> Sized:
         """The frame in `payload`; one of `MALFORMED` if it is none."""
-        reply: Any = super().decode(payload)
-        return Sized(reply, PREFIX + len(payload))
+        reply: Any = self._decoder.decode(bytes(payload))
+        return reply, PREFIX + len(payload)
 
 
-CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT, keeps=True)
+CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT)
 """From a node to a program, as the program reads it."""

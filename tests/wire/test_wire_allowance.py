@@ -199,18 +199,18 @@ def test_a_program_owes_a_grant_for_each_half_of_the_credit_that_it_has_asked_fo
     arrivals = Arrivals()
     arrivals.add(delivered(1, 2), CREDIT // 2 - 1)
     arrivals.add(gathered(3), 1)
-    assert arrivals.owed() is None, "what came and was not asked for is not consumed"
+    assert not arrivals.owes, "what came and was not asked for is not consumed"
     assert len(arrivals.take_delivered()[0]) == 2
-    assert arrivals.owed() is None
+    assert not arrivals.owes
     assert len(arrivals.take_gathered()[0]) == 1
-    grant = arrivals.owed()
-    assert grant is not None
+    assert arrivals.owes
+    grant = arrivals.grant()
     assert (grant.consumed, grant.credit) == (CREDIT // 2, CREDIT)
     arrivals.told(grant)
-    assert arrivals.owed() is None
-    smaller = Arrivals(1_000).owed()
-    assert smaller is not None, "another credit than the usual is told at once"
-    assert (smaller.consumed, smaller.credit) == (0, 1_000)
+    assert not arrivals.owes
+    smaller = Arrivals(1_000)
+    assert smaller.owes, "another credit than the usual is told at once"
+    assert (smaller.grant().consumed, smaller.grant().credit) == (0, 1_000)
 
 
 def test_news_of_a_loss_comes_between_what_was_before_and_what_came_after() -> None:

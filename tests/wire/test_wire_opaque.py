@@ -27,8 +27,8 @@ def test_an_opaque_event_is_the_event_however_the_bytes_are_cut(piece: int) -> N
         for frame in reader.feed(data[start : start + piece])
     ]
     assert reader.error is None
-    assert sum(frame.size for frame in found) == len(data)
-    first, second, last = [frame.reply for frame in found]
+    assert sum(size for _, size in found) == len(data)
+    first, second, last = [frame for frame, _ in found]
     assert isinstance(first, GatheredOpaque)
     assert isinstance(second, GatheredOpaque)
     assert tuple(event.whole() for event in first.events) == EVENTS
