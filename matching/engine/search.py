@@ -66,8 +66,9 @@ from matching.engine.records import compare_edges, fetch_records, note_edges
 from matching.engine.rows import rows
 
 # With fewer candidates in a block than this, comparing them all should cost less than two more
-# lines per column, and taking them one by one less than compressing. Measured at 500,000: *mixed*
-# and *w07* are a twelfth slower with 48, *mixed* is two in a hundred faster with 24.
+# lines per column, and taking them one by one less than compressing. Measured at 400,000, *mixed*
+# and *base*: 6 in a hundred slower with 48 (*mixed*); with 24 and 16 *mixed* is 3 and 4 faster,
+# *base* 2 slower.
 DENSE = 32
 # Blocks whose lines are asked for ahead of the one being searched. Measured (100,000, *base*): 23
 # microseconds with 1, 18 with 4, 16 with 8, 19 with 16.
