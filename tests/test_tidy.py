@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-COMMON = ("overlay.machine", "overlay.settings", "overlay.client", "overlay.info")
+COMMON = (
+    *("overlay.machine", "overlay.bounded", "overlay.settings"),
+    *("overlay.client", "overlay.info"),
+)
 LOWER = (*COMMON, "matching", "overlay.links")
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
@@ -26,6 +29,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "matching": (),
     "overlay": (),
     "overlay.machine": (),
+    "overlay.bounded": (),
     "overlay.settings": (),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
