@@ -36,7 +36,8 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
     """Kill a share of the nodes at one moment, or let them stand still, while events flow: what do
     the survivors still get, and how soon?
 
-    docs/routing.md says what came out. The exit code is 1 if something was shown twice or wrongly.
+    docs/lab/routing.md says what came out. The exit code is 1 if something was shown twice or
+    wrongly.
 
     \b
     canopy sim failure

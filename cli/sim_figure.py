@@ -57,7 +57,7 @@ def figure(
 ) -> None:
     """Compute figure NUMBER (5 to 9) of the CBDLO paper and draw it.
 
-    docs/figures.md says what the figures show, and what was chosen where the paper is silent.
+    docs/lab/figures.md says what the figures show, and what was chosen where the paper is silent.
 
     \b
     canopy sim figure 5 --out build/figures

@@ -63,8 +63,8 @@ def recovery(
     """Lose a primary, a standby, a match broker, a whole cluster or a link while events flow: how
     long until what needed it is delivered again, and what is lost?
 
-    docs/recovery.md says what is measured; `python -m bench.recovery` does it to real processes.
-    The exit code is 1 if something did not recover, or was delivered twice or wrongly.
+    docs/lab/recovery.md says what is measured; `python -m bench.recovery` does it to real
+    processes. The exit code is 1 if something did not recover, or was delivered twice or wrongly.
 
     \b
     canopy sim recovery

@@ -88,8 +88,8 @@ SHOW_EVERY = 2.0
 def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: Any) -> None:
     """Lay styles of routing side by side: messages, state and load of each.
 
-    The lower bound is one message to enter and one per interested node. docs/routing.md says what
-    the styles are and what came out.
+    The lower bound is one message to enter and one per interested node. docs/lab/routing.md says
+    what the styles are and what came out.
 
     \b
     canopy sim routing

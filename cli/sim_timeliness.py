@@ -38,7 +38,7 @@ def timeliness(
     """Run the timeliness experiment of the Phoenix paper with the product's own nodes.
 
     Four modes (neither, priority only, choice only, both) over rates of events, and over numbers of
-    matching subscriptions. docs/timeliness.md says what came out, and what was chosen where the
+    matching subscriptions. docs/lab/timeliness.md says what came out, and what was chosen where the
     paper is silent or cannot be read. Takes some minutes.
 
     \b

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Key = TypeVar("Key", bound=Hashable)
 
 # Conjunctions from which the fast engine is worth its start and its memory (15 MB with NumPy, and 4
-# at least for its own). Measured (docs/matching.md): the plain one takes 140 microseconds at 500,
-# 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
+# at least for its own). Measured (docs/lab/matching.md): the plain one takes 140 microseconds at
+# 500, 200 at 1,000 and 12,000 at 10,000; the fast one 3 to 5.
 CHANGE_OVER = 500
 # Fewer that are asked often are worth it, too, once the plain engine has spent as much on them as
 # the change-over costs (rent until that would have bought it). In conjunctions times matches: the

@@ -104,7 +104,7 @@ class TreeSettings(Group, frozen=True):
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before
     # some move to another member (C6, packing.py): as many as a cluster has before it splits. A
-    # visit at one more host costs more than matching beside so many (docs/performance.md, *Room*)
+    # visit at one more host costs more than matching beside so many (docs/lab/performance.md)
     replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
     # all three (issue's figure), and each costs an install per registration
@@ -117,7 +117,7 @@ class TreeSettings(Group, frozen=True):
     nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
     # (C5); wild guess
     summary_boxes: Count = 128  # of one tree's summary for publishers (C9): with 64 an event of
-    # 6,000 subscriptions' load makes a twentieth more visits (docs/routing.md)
+    # 6,000 subscriptions' load makes a twentieth more visits (docs/lab/routing.md)
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
     fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
     # through delegates, except in counting routing, which is as the paper has it

@@ -23,7 +23,7 @@ Cost = Annotated[float, Meta(ge=0, le=1)]
 
 class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that work takes. The defaults are those of a Python process on a usual machine
-    (docs/performance.md: some 30,000 events per second through a host), rounded."""
+    (docs/lab/performance.md: some 30,000 events per second through a host), rounded."""
 
     per_input: Annotated[float, Meta(gt=0, le=1)] = 0.000_02
     per_match: Cost = 0.000_02  # an event in one tree

@@ -43,7 +43,8 @@ RECOVERY = 25.0
 dead, and some for moving what it hosted."""
 
 ANEW = 15.0
-"""Virtual seconds in which all is registered again after a healed partition (docs/recovery.md)."""
+"""Virtual seconds until all is registered again after a healed partition
+(docs/lab/recovery.md)."""
 
 EAGER_TRIES = 30
 """Events that are drawn in the hope that one matches a selector; wild guess."""

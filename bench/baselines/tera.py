@@ -3,7 +3,8 @@
 An event has a topic. A random walk looks for a node whose access-point table (50 entries) knows
 somebody in the topic's overlay; there the event is broadcast: every subscriber hands it to all
 its neighbours in the topic's overlay but the one it came from. CBDLO's figure 7 gives 100 topics,
-a table of 50 and at most 10 hops; the degree of the topic overlays is not given (docs/figures.md).
+a table of 50 and at most 10 hops; the degree of the topic overlays is not given
+(docs/lab/figures.md).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ attribute that nearly every event has, that tree is cut into as many virtual nod
 registrations fill, and where ranges are wide each event belongs to most of them. Under the rarest
 attribute the trees of popular attributes hold only conjunctions that ask for nothing rarer. These
 are few, and they are the ones that match most; they fit on one host, which every event visits
-anyway (`packing.py`). docs/routing.md has the figures of both.
+anyway (`packing.py`). docs/lab/routing.md has the figures of both.
 
 Popularity is a count of *conjunctions that ask for the attribute*, wherever they are registered.
 Counted by tree it would turn itself round: what is avoided would look rare.

@@ -21,7 +21,7 @@ from overlay.upper_tree.messages import Visit
 
 EVENTS_MOST = 8_192
 """Events that may wait at one host. At the 30,000 events per second that a host matches
-(docs/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
+(docs/lab/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
 
 BYTES_MOST = 32 * 1024 * 1024
 """Bytes of the events that may wait at one host; wild guess. Events of the host's own clients do

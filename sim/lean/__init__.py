@@ -11,5 +11,5 @@ product's: `Crawl` with `AccessPoints` (C2 to C4), `PartitionMap` and `Slice` (C
 `measure` (everything below, side by side), `fit` (how wide ranges are), `audience` (who is
 interested, by brute force), `placing` (pivots, virtual nodes, shards, who shares a host), `fleet`
 (replicas), `routing` (an event on its way, dead nodes), `upkeep`, `report`, `picture`: routing
-close to the lower bound (docs/routing.md).
+close to the lower bound (docs/lab/routing.md).
 """

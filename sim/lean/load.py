@@ -30,7 +30,7 @@ MOST_VALUE = 1_000_000
 class LoadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What subscriptions and events are like."""
 
-    attributes: int = 486  # see docs/figures.md: fits 90 % hits in 10 hops with 100 access points
+    attributes: int = 486  # docs/lab/figures.md: fits 90 % hits in 10 hops with 100 access points
     zipf: float = 0.8
     mean: float = 8.0  # attributes per subscription and event, CBDLO 5.4
     kinds: int = 150  # 0: each draws for itself. Wild guess; with `width` 3.3 matches per event …
