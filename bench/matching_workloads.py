@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from matching import expression as nodes
 from matching.conjunction import Conjunction
 from matching.constraint import Constraint
-from matching.normal import Draft
+from matching.selector import expression as nodes
 from matching.values import Interval, prefix_interval
 
 ATTRIBUTES: Final = 20
@@ -107,7 +106,7 @@ class Table:
                 for a, name in enumerate(self.names)
                 if low[a] != -math.inf or high[a] != math.inf
             }
-            yield Conjunction(Draft(constraints, ()))
+            yield Conjunction(constraints)
 
     def _constraint(self, attribute: int, name: str, low: float, high: float) -> Constraint:
         first: Any = low

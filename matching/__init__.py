@@ -1,15 +1,23 @@
-"""Values, selectors, predicates, and the index: what matches what. Knows nothing of nodes.
+"""Content-based matching: values, selectors, predicates, and indexes that find what matches.
 
-Read in the order of the data flow: ``values`` (the ordered space of C6), ``expression`` (the
-tree), ``words``, ``grammar``, ``parser``, ``complaints`` (text to tree), ``unparse`` (and back),
-``like`` and ``evaluate`` (a tree as a function), ``explain``, ``constraint`` and ``conjunction``
-(what is registered, C8 and C9), ``normal`` (a tree as an OR of ANDs), ``predicate`` (all of it
-together), ``build`` (without text), ``index`` (the door to the two engines), ``plain`` and
-``ranges`` (the one that starts at once), ``engine`` (the fast one, with a manual of its own),
-``warming`` (making that one ready), ``groups`` and ``alike`` (whose the matches of many events
-are).
+What it promises: a predicate is a pure function of an event's attributes; every index returns
+exactly the keys whose predicate is true, whichever engine holds them; nothing here knows of nodes,
+reads a clock or does IO (but for `engine.kernels`, which loads compiled code as an import would).
 
-A selector is SQL-92's search condition with three truth values; only *true* delivers:
+Called by the overlay: a subscriber compiles selectors and registers their conjunctions, a host
+matches events with a `GroupedIndex`, the publisher's summaries use the value space; by `sim` and
+the traces for their own checks. docs/design/selectors.md describes the language, and
+docs/design/matching.md the indexes.
+
+Read in this order: `values` (the ordered space of an attribute's values, C6); `selector` (the
+language, with a manual of its own); `constraint`, `conjunction` (what is registered in an
+attribute's tree, C8 and C9), `normal_form` (a tree as an OR of conjunctions), `predicate` (all of
+it together) and `builder` (predicates without text); `index` (many predicates, in one of two
+engines), `plain_engine` with `interval_index` (the one that needs no preparation), `engine` (the
+fast one, with a manual of its own) and `warming` (preparing it); `grouped_index` (which groups want
+an event) and `columnar` (batches of events of one shape).
+
+A selector is a search condition of SQL-92 with three truth values; only *true* delivers:
 
 >>> from matching import Index, attr, compile_selector
 >>> strong = compile_selector("mag >= 4.5 AND (place LIKE '%Japan' OR tsunami = 1)")
@@ -20,20 +28,20 @@ True
 >>> strong.attributes
 ('mag', 'place', 'tsunami')
 
-What it asks for, AND by AND, with the attributes that it can be registered under (best first):
+Its conjunctions, each with the attributes that it can be registered under, best first:
 
->>> [conjunction.predicate().text for conjunction in strong.conjunctions]
+>>> [conjunction.text for conjunction in strong.conjunctions]
 ["mag >= 4.5 AND place LIKE '%Japan'", 'mag >= 4.5 AND tsunami = 1']
 >>> strong.conjunctions[1].pivots()[0]
 ('tsunami', Interval(lo=(1, 1, 0), hi=(1, 1, 1)))
 
-The same without text; what is built has text, and compiles to an equal predicate:
+The same built without text; it has a canonical text, which compiles to an equal predicate:
 
 >>> same = (attr("mag") >= 4.5) & (attr("place").like("%Japan") | (attr("tsunami") == 1))
 >>> same == strong == compile_selector(same.text)
 True
 
-Many at once:
+An index of many predicates:
 
 >>> index = Index()
 >>> index.add("strong", strong)
@@ -41,7 +49,7 @@ Many at once:
 >>> index.match({"mag": 6.1, "tsunami": 1, "distance": 12.5, "place": "Fiji"})
 ['strong', 'near']
 
-Errors say where and what:
+Errors have a position and a message:
 
 >>> from matching import SelectorError
 >>> try:
@@ -52,7 +60,7 @@ mag 3
     ^
 expected a comparison after the attribute 'mag', not the number 3
 
-Why something matched or did not:
+Why an event matched or did not:
 
 >>> print("\\n".join(strong.explain({"mag": 5, "place": "Fiji"}).lines()))
 unknown: mag >= 4.5 AND (place LIKE '%Japan' OR tsunami = 1)
@@ -60,37 +68,17 @@ unknown: mag >= 4.5 AND (place LIKE '%Japan' OR tsunami = 1)
   unknown: place LIKE '%Japan' OR tsunami = 1
     false: place LIKE '%Japan'  (place is 'Fiji')
     unknown: tsunami = 1  (attribute tsunami is absent)
-
-The tree as JSON (`Predicate.tree`), from which others build their own evaluators::
-
-    ["attr", name]              as a condition: true only if the value is TRUE
-    ["lit", value]
-    ["cmp", op, left, right]    op is one of = <> < <= > >=
-    ["and", a, b, …]   ["or", a, b, …]   ["not", a]
-    ["between", x, low, high]   x >= low AND x <= high
-    ["in", x, [value, …]]       x = value OR …
-    ["like", x, pattern, escape or null]
-    ["isnull", x]
-    ["arith", op, left, right]  op is one of + - * /   ["neg", x]
-
-The rules, where SQL leaves a choice: an absent attribute and None are NULL; a comparison between
-types (boolean, number, string) is unknown, also under NOT; each type is ordered in itself (FALSE
-before TRUE, strings by code point, integers exactly); LIKE is case-sensitive and has no escape
-unless one is named; integer division cuts toward zero; division by zero, arithmetic on what is no
-number, and a float that overflows are NULL; integer arithmetic is exact; an integer literal beyond
-64 bits stands for the nearest float. Values that `check_value` refuses count as NULL or have no
-promised result: refuse them at the door.
 """
 
-from matching.build import Operand, attr
+from matching.builder import Operand, attr
 from matching.conjunction import Conjunction
 from matching.constraint import Constraint
-from matching.errors import SelectorError
-from matching.explain import Explanation
-from matching.expression import Expression
-from matching.groups import Groups
+from matching.grouped_index import GroupedIndex
 from matching.index import Index
 from matching.predicate import Predicate, compile_selector
+from matching.selector.errors import SelectorError
+from matching.selector.explain import Explanation
+from matching.selector.expression import Expression
 from matching.values import (
     BOTTOM,
     EVERYTHING,
@@ -118,7 +106,7 @@ __all__ = [
     "Cut",
     "Explanation",
     "Expression",
-    "Groups",
+    "GroupedIndex",
     "Index",
     "Interval",
     "Operand",

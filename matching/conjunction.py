@@ -1,44 +1,44 @@
-"""One AND-term of a predicate: what is registered in a tree (C9), attribute by attribute (C8).
+"""One AND-term of a predicate: the unit that is registered in an attribute's tree (C8, C9).
 
-A conjunction is a set of null-rejecting constraints, one per attribute, and a residual that is
-checked with the whole event. Its *pivots* are the attributes it may be registered under: those
-without which it can never be true, each with an interval outside of which it can never be true. A
-conjunction without a pivot (``x IS NULL``) has to be shown every event.
+A conjunction is a set of null-rejecting constraints, one per attribute, and a residual: the tests
+that are no such constraint and are evaluated on the whole event. Its *pivots* are the attributes
+that it may be registered under: those without which it can never be true, each with an interval
+outside of which it can never be true. A conjunction without a pivot (``x IS NULL``) may match any
+event, so it has to be tested with every one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from matching.constraint import Constraint
-from matching.evaluate import ConditionFunction, all_of, condition
-from matching.expression import TRUE, And, Expression, IsNull, attributes_of, conjoin
-from matching.normal import Draft
+from matching.selector.evaluate import ConditionFunction, all_of, condition
+from matching.selector.expression import TRUE, And, Expression, IsNull, attributes_of, conjoin
+from matching.selector.unparse import unparse
 from matching.values import EVERYTHING, WHOLE_TYPES, Attributes, Interval
-
-if TYPE_CHECKING:
-    from matching.predicate import Predicate
 
 _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
 
 
 class Conjunction:
-    """One AND-term: true exactly when all constraints and the residual are; immutable."""
+    """One AND-term: true exactly when all constraints and the residual are true. Immutable."""
 
     __slots__ = ("_function", "_pivots", "constraints", "residual")
 
-    def __init__(self, draft: Draft) -> None:
-        self.constraints: Mapping[str, Constraint] = MappingProxyType(draft.constraints)
+    def __init__(
+        self, constraints: dict[str, Constraint], residual: tuple[Expression, ...] = ()
+    ) -> None:
+        self.constraints: Mapping[str, Constraint] = MappingProxyType(constraints)
         """The null-rejecting single-attribute constraints, by attribute."""
-        self.residual: Expression | None = conjoin(draft.residual) if draft.residual else None
-        """Whatever is no such constraint: arithmetic, two attributes compared, IS NULL."""
+        self.residual: Expression | None = conjoin(residual) if residual else None
+        """The AND of all other tests (arithmetic, two attributes compared, IS NULL); None if there
+        are none."""
         self._function: ConditionFunction | None = None
         self._pivots: tuple[tuple[str, Interval], ...] | None = None
 
     def __repr__(self) -> str:
-        return f"Conjunction({self.predicate().text!r})"
+        return f"Conjunction({self.text!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Conjunction) and self.expression == other.expression
@@ -48,22 +48,27 @@ class Conjunction:
 
     @property
     def expression(self) -> Expression:
-        """All of it as one tree; TRUE if it asks for nothing."""
+        """The conjunction as one tree; TRUE if it has no test at all."""
         atoms = [term for c in self.constraints.values() for term in c.terms]
         atoms += self._residual_atoms()
         return conjoin(atoms) if atoms else TRUE
 
     @property
+    def text(self) -> str:
+        """The conjunction as a selector, in canonical form; compiles to an equal conjunction."""
+        return unparse(self.expression)
+
+    @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of all attributes it asks for, sorted."""
+        """The names of all attributes that it tests, sorted."""
         return attributes_of(self.expression)
 
     @property
     def residual_attributes(self) -> tuple[str, ...]:
-        """Attributes whose NULL makes the residual not true, sorted.
+        """The attributes that the residual cannot be true without, sorted.
 
-        Arithmetic and comparisons with NULL are NULL and unknown, so every test but IS NULL needs
-        all of its attributes.
+        Arithmetic with NULL is NULL and a comparison with NULL is unknown, so every test but IS
+        NULL needs all of its attributes.
         """
         names: dict[str, None] = {}
         for atom in self._residual_atoms():
@@ -79,11 +84,12 @@ class Conjunction:
     def pivots(self) -> tuple[tuple[str, Interval], ...]:
         """Where the conjunction may be registered: (attribute, interval), most selective first.
 
-        Equality, then IN, intervals with two ends, booleans, intervals with one end, whole types,
-        and last the attributes that need only be there. Empty if no attribute is needed.
+        The order is: equality, IN, intervals bounded on both sides, booleans, intervals bounded on
+        one side, whole types, and last the attributes that only have to be present. Empty if no
+        attribute is needed.
         """
         if self._pivots is None:
-            ranked = sorted((_breadth(c), name, c.hull) for name, c in self.constraints.items())
+            ranked = sorted((_selectivity(c), name, c.hull) for name, c in self.constraints.items())
             rest = [n for n in self.residual_attributes if n not in self.constraints]
             self._pivots = (
                 *((name, hull) for _, name, hull in ranked),
@@ -98,10 +104,10 @@ class Conjunction:
         return self._function(attributes) is True
 
     def check_except(self, attribute: str | None) -> ConditionFunction:
-        """A function that is True where all but this attribute's constraint is true.
+        """A function of an event that is True where everything but this attribute's constraint is.
 
-        For whoever knows already that the attribute's value lies in the constraint's intervals. If
-        they are not exact the constraint is checked all the same.
+        For callers that have found the attribute's value in the constraint's intervals already. A
+        constraint whose intervals are not exact is checked nevertheless.
         """
         parts = [
             constraint.function()
@@ -112,27 +118,18 @@ class Conjunction:
             parts.append(condition(self.residual))
         return parts[0] if len(parts) == 1 else all_of(tuple(parts))
 
-    def predicate(self) -> Predicate:
-        """The conjunction as a predicate; its text is canonical and compiles to an equal one.
 
-        This conjunction is its only one: whoever has the subscription, too, shares all of it.
-        """
-        # Imported here: a predicate is made of conjunctions.
-        from matching.predicate import Predicate
+def _selectivity(constraint: Constraint) -> tuple[int, int]:
+    """A rank by the share of values that a constraint lets through; smaller is more selective.
 
-        return Predicate(self.expression, conjunctions=(self,))
-
-
-def _breadth(constraint: Constraint) -> tuple[int, int]:
-    """A rank of how much of the space a constraint lets through; smaller is more selective.
-
-    Only the shape is known here, not the values that events carry, so this is an order of classes:
-    *wild guess*, but the order that the hull's size has for most real attributes.
+    Only the constraint's shape is known here, not the distribution of the events' values, so this
+    is an order of classes. Not measured; would be measured by the share of an attribute's events
+    that constraints of each class let through in real feeds.
     """
     intervals = constraint.intervals
     hull = constraint.hull
     if hull.lo[0] == 0 and hull.hi <= WHOLE_TYPES[0].hi:
-        # A boolean has two places: half of all events at best, and nothing to split.
+        # A boolean has two values: half of all events at best, and nothing for a tree to split.
         return (3, len(intervals))
     if constraint.is_points:
         return (0 if len(intervals) == 1 else 1, len(intervals))

@@ -1,19 +1,18 @@
 """What a conjunction asks of one attribute: its terms, and intervals that cover what they allow.
 
-A constraint is *null-rejecting*: without the attribute it is never true. That makes its attribute a
-possible pivot (C9) and lets `counting` routing (C8) register it alone in that attribute's tree. Its
-intervals hold every value that it is true for; where they hold nothing else they are *exact* and
-stand for the constraint. NOT and ``<>`` stay within the type: a comparison between types is
-unknown, and so is its negation.
+A constraint is *null-rejecting*: it is never true of an event without the attribute. That makes the
+attribute a possible pivot (C9) and lets `counting` routing (C8) register the constraint alone in
+that attribute's tree. Its intervals contain every value that it is true for; where they contain no
+other value they are *exact*, and testing the intervals is testing the constraint. The intervals of
+NOT and ``<>`` stay within one type: a comparison between types is unknown, and so is its negation.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
-from matching.evaluate import ConditionFunction, Verdict, condition, term
-from matching.expression import (
+from matching.selector.evaluate import ConditionFunction, Verdict, condition, term
+from matching.selector.expression import (
     INVERSE,
     MIRRORED,
     Attribute,
@@ -28,7 +27,8 @@ from matching.expression import (
     conjoin,
     is_term,
 )
-from matching.like import cover
+from matching.selector.like import cover
+from matching.selector.unparse import unparse
 from matching.values import (
     EVERYTHING,
     INT_MAX,
@@ -45,9 +45,6 @@ from matching.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from matching.predicate import Predicate
-
 
 class Constraint:
     """The AND of one or more null-rejecting terms over a single attribute; immutable."""
@@ -60,15 +57,15 @@ class Constraint:
         self.attribute = attribute
         """The attribute's name."""
         self.terms = terms
-        """The conditions, all of which have to hold."""
+        """The conditions, all of which have to be true."""
         self.intervals = intervals
-        """Sorted, disjoint; every value that the terms are true for lies in one of them."""
+        """Sorted and disjoint; every value that all terms are true for lies in one of them."""
         self.exact = exact
-        """Whether the terms are true for every value in the intervals."""
+        """Whether all terms are true for every value in the intervals."""
         self._function: ConditionFunction | None = None
 
     def __repr__(self) -> str:
-        return f"Constraint({self.predicate().text!r})"
+        return f"Constraint({self.text!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constraint) and self.terms == other.terms
@@ -77,8 +74,18 @@ class Constraint:
         return hash(self.terms)
 
     @property
+    def expression(self) -> Expression:
+        """All terms as one tree."""
+        return conjoin(self.terms)
+
+    @property
+    def text(self) -> str:
+        """The constraint alone as a selector, in canonical form."""
+        return unparse(self.expression)
+
+    @property
     def hull(self) -> Interval:
-        """The smallest single interval around all of them."""
+        """The smallest single interval that contains all intervals."""
         first, last = self.intervals[0], self.intervals[-1]
         return first if first is last else Interval(first.lo, last.hi)
 
@@ -88,27 +95,21 @@ class Constraint:
         return all(interval.is_point() for interval in self.intervals)
 
     def function(self) -> ConditionFunction:
-        """A function of the attributes that is True where all terms are; shared by all users.
+        """A function of an event's attributes that returns True where all terms are true.
 
-        Of several terms with exact intervals one search in the intervals takes the place, whatever
-        their number.
+        Compiled by the first call. Several terms with exact intervals are replaced by one binary
+        search in the intervals.
         """
         if self._function is None:
             if self.exact and len(self.terms) > 1:
                 self._function = _membership(self.attribute, self.intervals)
             else:
-                self._function = condition(conjoin(self.terms))
+                self._function = condition(self.expression)
         return self._function
-
-    def predicate(self) -> Predicate:
-        """Only this attribute's part, as a predicate of its own."""
-        # Imported here: a predicate is made of conjunctions, which are made of constraints.
-        from matching.predicate import Predicate
-
-        return Predicate(conjoin(self.terms))
 
 
 def _membership(name: str, intervals: Intervals) -> ConditionFunction:
+    """A condition: the attribute's value lies in one of the sorted, disjoint intervals."""
     starts = [interval.lo for interval in intervals]
     ends = [interval.hi for interval in intervals]
 
@@ -125,16 +126,16 @@ def _membership(name: str, intervals: Intervals) -> ConditionFunction:
 
 
 def merge(constraints: list[Constraint]) -> Constraint:
-    """The AND of constraints on one attribute.
+    """The AND of at least one constraint on the same attribute.
 
-    Merged in pairs of pairs, so that a thousand ``<>`` cost n log n and not n squared.
+    Merged pairwise, level by level, so that a thousand ``<>`` cost n log n and not n squared.
     """
     level = constraints
     while len(level) > 1:
         paired = [_both(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
         level = paired + level[len(paired) * 2 :]
     only = level[0]
-    # Equal terms are one object here (`normal.drafts` sees to it), so this costs no deep compare.
+    # `normal_form.products` makes equal terms one object, so comparing by identity is enough.
     terms = {id(term): term for term in only.terms}
     return Constraint(only.attribute, tuple(terms.values()), only.intervals, only.exact)
 
@@ -149,9 +150,8 @@ def _both(left: Constraint, right: Constraint) -> Constraint:
 
 
 def constraint_of(atom: Expression) -> Constraint | None:
-    """The constraint that an atom of the normal form is, or None if it is none.
-
-    Empty intervals mean that the atom is never true.
+    """The constraint that an atom of the normal form stands for; None if it is not a null-rejecting
+    test of a single attribute. Empty intervals mean that the atom is never true.
     """
     match atom:
         case Attribute(name=name):
@@ -183,10 +183,10 @@ def constraint_of(atom: Expression) -> Constraint | None:
 
 
 def comparison_intervals(op: str, value: Value) -> Intervals:
-    """The values that ``x op value`` is true for; within the value's type."""
+    """The values x that ``x op value`` is true for, all of the value's type."""
     rank = RANKS[type(value)]
     if isinstance(value, bool):
-        # Two values only: said as points, so that `<> FALSE` is as good as `= TRUE`.
+        # There are only two values. As points, `<> FALSE` is as selective as `= TRUE`.
         true_for = [v for v in (False, True) if _holds(op, v, value)]
         return (WHOLE_TYPES[0],) if len(true_for) == 2 else tuple(point(v) for v in true_for)
     whole = WHOLE_TYPES[rank]
@@ -213,18 +213,19 @@ def _holds(op: str, left: bool, right: bool) -> bool:
 
 
 def constant(node: Expression) -> tuple[bool, Value | None]:
-    """Whether the term is free of attributes, and its value if it is."""
+    """(whether the node is a term without attributes, its value if it is)."""
     if not is_term(node) or attributes_of(node):
         return False, None
     return True, term(node)({})
 
 
 def _bounded(value: Value | None) -> bool:
-    """Whether a cut may hold the value: exact arithmetic may leave the 64 bits of the wire."""
+    """Whether the value may stand in a cut: exact integer arithmetic can exceed the 64 bits of the
+    wire format."""
     return type(value) is not int or INT_MIN <= value <= INT_MAX
 
 
-def _allowed(op: str, value: Value | None) -> Intervals:
+def _true_for(op: str, value: Value | None) -> Intervals:
     return () if value is None else comparison_intervals(op, value)
 
 
@@ -235,7 +236,7 @@ def _comparison(atom: Comparison) -> Constraint | None:
     is_constant, value = constant(right)
     if not isinstance(left, Attribute) or not is_constant or not _bounded(value):
         return None
-    return Constraint(left.name, (atom,), _allowed(op, value), True)
+    return Constraint(left.name, (atom,), _true_for(op, value), True)
 
 
 def _between(name: str, atom: Expression, inner: Between, negated: bool) -> Constraint | None:
@@ -244,13 +245,14 @@ def _between(name: str, atom: Expression, inner: Between, negated: bool) -> Cons
         is_constant, value = constant(bound)
         if not is_constant or not _bounded(value):
             return None
-        parts.append(_allowed(INVERSE[op] if negated else op, value))
+        parts.append(_true_for(INVERSE[op] if negated else op, value))
     intervals = union(parts[0] + parts[1]) if negated else intersection(parts[0], parts[1])
     return Constraint(name, (atom,), intervals, True)
 
 
 def _none_of(node: InList) -> Intervals:
-    """NOT IN: with choices of two types some comparison is always unknown, so it is never true."""
+    """The values that NOT IN is true for: none if the choices are of two types, since one of the
+    comparisons is always unknown then."""
     ranks = sorted(RANKS[type(choice.value)] for choice in node.choices)
     if ranks[0] != ranks[-1]:
         return ()

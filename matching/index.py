@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matching.conjunction import Conjunction
-from matching.plain import PlainEngine
+from matching.plain_engine import PlainEngine
 from matching.predicate import Predicate
 from matching.values import Attributes
 from matching.warming import is_warm, usable_for, warm

@@ -1,8 +1,8 @@
-"""A compiled selector: the same tree as text, as JSON, as a function, and as its conjunctions.
+"""A compiled selector: one tree as text, as JSON, as a function, and as its conjunctions.
 
-What exists is within all limits: they are checked once, when a selector is compiled or a predicate
-is built, so that nothing that comes later (a node that receives the text, the index, Spark) can
-meet one that is too deep or too large.
+The limits (length, depth, conjunctions) are checked once, when a selector is compiled or a
+predicate is built, so no later user (a node that receives the text, the index, Spark) can meet a
+predicate that is too deep or too large.
 """
 
 from __future__ import annotations
@@ -10,10 +10,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from matching.conjunction import Conjunction
-from matching.errors import SelectorError
-from matching.evaluate import ConditionFunction, Verdict, condition
-from matching.explain import Explanation, explain
-from matching.expression import (
+from matching.constraint import Constraint
+from matching.normal_form import (
+    MAX_CONJUNCTIONS,
+    count_products,
+    negation_normal_form,
+    products,
+)
+from matching.selector.errors import SelectorError
+from matching.selector.evaluate import ConditionFunction, Verdict, condition
+from matching.selector.explain import Explanation, explain
+from matching.selector.expression import (
     MAX_DEPTH,
     Expression,
     Not,
@@ -23,20 +30,20 @@ from matching.expression import (
     disjoin,
     tree,
 )
-from matching.normal import MAX_CONJUNCTIONS, count, drafts, negation_normal
-from matching.parser import MAX_TEXT, parse
-from matching.unparse import unparse
+from matching.selector.parser import MAX_TEXT, parse
+from matching.selector.unparse import unparse
 from matching.values import Attributes
 
-# Compiled selectors kept by text. A node compiles a selector when it is typed, registered and
-# rechecked; a thousand different ones in a short time is already a busy node. Wild guess.
+# Compiled selectors that are cached by text. A node compiles a selector when it is entered,
+# registered and rechecked. Not measured; would be measured by the number of distinct selectors that
+# a busy node compiles within a lease.
 CACHED_SELECTORS = 1024
 
 
 class Predicate:
-    """A condition over the attributes of an event; immutable, equal by its tree.
+    """A condition over the attributes of an event. Immutable; equal if the trees are equal.
 
-    Made by `compile_selector`, by `attr`, or from others by ``&``, ``|`` and ``~``.
+    Made by `compile_selector`, by comparing an `attr`, or from others by ``&``, ``|`` and ``~``.
     """
 
     __slots__ = ("_attributes", "_conjunctions", "_expression", "_function", "_text")
@@ -47,16 +54,28 @@ class Predicate:
         text: str | None = None,
         conjunctions: tuple[Conjunction, ...] | None = None,
     ) -> None:
-        """For this package: wraps a tree that is known to be within the limits."""
+        """For this package: the caller guarantees that the tree is within the limits.
+
+        `text` and `conjunctions` are derived from the tree where they are not given.
+        """
         self._expression = expression
         self._text = text
         self._attributes: tuple[str, ...] | None = None
         self._conjunctions = conjunctions
         self._function: ConditionFunction | None = None
 
+    @classmethod
+    def of(cls, part: Conjunction | Constraint) -> Predicate:
+        """The predicate that one conjunction or constraint of another predicate is by itself.
+
+        Its text is canonical and compiles to an equal predicate. A conjunction given is the only
+        one of the result, the same object.
+        """
+        return cls(part.expression, None, (part,) if isinstance(part, Conjunction) else None)
+
     @property
     def text(self) -> str:
-        """The selector as it was written; canonical text if it was not."""
+        """The selector as it was written; canonical text for a predicate built without text."""
         if self._text is None:
             self._text = unparse(self._expression)
         return self._text
@@ -75,21 +94,21 @@ class Predicate:
 
     @property
     def conjunctions(self) -> tuple[Conjunction, ...]:
-        """The disjunctive normal form: is true exactly when one of them is.
+        """The disjunctive normal form: the predicate is true exactly when one of these is.
 
-        At most 1,024; empty for a predicate that can never be true.
+        At most `MAX_CONJUNCTIONS`; empty for a predicate that can never be true.
         """
         if self._conjunctions is None:
-            normal = negation_normal(self._expression)
-            self._conjunctions = tuple(Conjunction(draft) for draft in drafts(normal))
+            normal = negation_normal_form(self._expression)
+            self._conjunctions = tuple(Conjunction(*product) for product in products(normal))
         return self._conjunctions
 
     def tree(self) -> list[object]:
-        """The tree as nested lists that JSON can carry (the forms are in `matching`'s manual)."""
+        """The tree as nested lists that JSON can carry; `matching.selector` lists the forms."""
         return tree(self._expression)
 
     def evaluate(self, attributes: Attributes) -> Verdict:
-        """True, False, or None for unknown."""
+        """The verdict on an event: True, False, or None for unknown."""
         if self._function is None:
             self._function = condition(self._expression)
         return self._function(attributes)
@@ -99,7 +118,7 @@ class Predicate:
         return self.evaluate(attributes) is True
 
     def explain(self, attributes: Attributes) -> Explanation:
-        """The verdict on every part, with the values seen."""
+        """The verdict on every part of the predicate, with the event's values."""
         return explain(self._expression, attributes)
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -132,7 +151,7 @@ class Predicate:
 
 
 def built(expression: Expression) -> Predicate:
-    """A predicate from a tree without text. Raises SelectorError beyond the limits."""
+    """The predicate of a tree that was built without text. SelectorError beyond the limits."""
     if depth(expression) > MAX_DEPTH:
         raise SelectorError(f"the predicate is nested more than {MAX_DEPTH} levels deep")
     text = unparse(expression)
@@ -147,8 +166,8 @@ def compile_selector(text: str) -> Predicate:
     """The predicate of a selector's text.
 
     Raises SelectorError (message, text, position, `caret()`) for text that is no selector, longer
-    than 16 KiB, nested deeper than 128 levels, or an OR of more than 1,024 conjunctions. The last
-    1,024 results are kept.
+    than 16 KiB (`MAX_TEXT`), nested deeper than 128 levels (`MAX_DEPTH`), or an OR of more than
+    1,024 conjunctions (`MAX_CONJUNCTIONS`). The results for the last 1,024 texts are cached.
     """
     expression = parse(text)
     _check_normal_form(expression, text)
@@ -156,9 +175,10 @@ def compile_selector(text: str) -> Predicate:
 
 
 def _check_normal_form(expression: Expression, text: str) -> None:
-    """Refuse what is small as text but large, or not to be sent, as conjunctions."""
-    normal = negation_normal(expression)
-    conjunctions = count(normal)
+    """Raise SelectorError for a tree with too many conjunctions, or with some that are too long or
+    too deep to be sent as text, however short the tree's own text is."""
+    normal = negation_normal_form(expression)
+    conjunctions = count_products(normal)
     if conjunctions > MAX_CONJUNCTIONS:
         many = f"{conjunctions:,}" if conjunctions < 10**12 else "more than a million million"
         raise SelectorError(
@@ -167,8 +187,8 @@ def _check_normal_form(expression: Expression, text: str) -> None:
             "attribute, or split it into several subscriptions",
             text,
         )
-    # Each conjunction has every atom at most once, so this bounds all of them: any of them can be
-    # sent as text and compiled again.
+    # A conjunction has each atom of the normal form at most once, so this bounds all of them: each
+    # can be sent as text and compiled again.
     if len(unparse(normal).encode()) > MAX_TEXT or depth(normal) > MAX_DEPTH:
         raise SelectorError(
             "the selector is too large when written out in normal form: shorten it, or split it "

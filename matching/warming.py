@@ -27,10 +27,10 @@ def warm() -> None:
     """
     _State.begun = True
     if not _State.warm:
-        from matching.engine.batch import Batches
         from matching.engine.engine import Engine
+        from matching.engine.group_matcher import GroupMatcher
 
-        Batches(Engine(()))  # all is imported, and the kernels are there
+        GroupMatcher(Engine(()))  # all is imported, and the kernels are there
         _State.warm = True
 
 
@@ -51,9 +51,9 @@ def warm_is_slow() -> bool:
     """Whether `warm` will have to compile: nobody has on this machine, or it is not kept there."""
     if _State.warm:
         return False
-    from matching.engine.kernels import are_kept
+    from matching.engine.kernels.loading import are_cached
 
-    return not are_kept()
+    return not are_cached()
 
 
 def usable_for(conjunctions: int) -> bool:

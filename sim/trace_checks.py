@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from matching import compile_selector
+from matching import Predicate, compile_selector
 from sim.checkers import Violation
 from sim.recorder import Record
 from sim.world import World
@@ -150,7 +150,7 @@ def check_counting(world: World) -> list[Violation]:
         if attributes is None:
             continue  # its publisher died before it could say the identity
         if not any(
-            all(c.predicate().matches(attributes) for c in conjunction.constraints.values())  # type: ignore[attr-defined]
+            all(Predicate.of(c).matches(attributes) for c in conjunction.constraints.values())  # type: ignore[attr-defined]
             for conjunction in conjunctions.get(names.get(record.node, ""), [])
         ):
             text = f"{record.fields['event']} was accepted at {record.node} half-counted"

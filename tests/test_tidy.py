@@ -71,7 +71,7 @@ HOMES = {
 # Machines: no IO, no clock, no chance of their own.
 MACHINES = ("overlay", "matching", "node", "streams")
 # Except what brings compiled kernels into the process, as an import would.
-LOADERS = ("matching.engine.kept", "matching.engine.compiling")
+LOADERS = ("matching.engine.kernels.code_cache", "matching.engine.kernels.compiling")
 NOT_IN_MACHINES = [
     "asyncio",
     "concurrent",

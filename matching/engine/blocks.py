@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from matching.engine import layout
-from matching.engine.kernels import Kernels
-from matching.engine.layout import BLOCK, aligned
+from matching.engine.kernels import layout
+from matching.engine.kernels.layout import BLOCK, aligned
+from matching.engine.kernels.loading import Kernels
 from matching.engine.memory import Memory
 
 # How much of a block is filled when many are put in at once.

@@ -38,7 +38,7 @@ STEP = 4
 # Strings of events whose codes are remembered, until a subscription names a new one. Where an
 # attribute has few values and most are not named, searching for their places took longer than the
 # match. Wild guess.
-SEEN_MOST = 4_096
+MAX_CACHED_CODES = 4_096
 
 _DOUBLE = struct.Struct("<d")
 _INTEGER = struct.Struct("<q")
@@ -56,7 +56,7 @@ def _is_exact(number: float) -> bool:
     return -EXACT < number < EXACT
 
 
-class Strings:
+class StringDictionary:
     """The strings that subscriptions name, with codes in their order, and how often each."""
 
     def __init__(self) -> None:
@@ -80,13 +80,13 @@ class Strings:
         """The code of each."""
         found = list(map(self._seen.get, texts))
         if None in found:
-            if len(self._seen) > SEEN_MOST:
+            if len(self._seen) > MAX_CACHED_CODES:
                 self._seen.clear()
             self._seen.update((text, self.code(text)) for text in texts)
             found = list(map(self._seen.get, texts))
         return found  # type: ignore[return-value]
 
-    def take(self, text: str) -> int | None:
+    def acquire(self, text: str) -> int | None:
         """The code of a string that a subscription names; None if there is no room for it."""
         code = self._codes.get(text)
         if code is None:
@@ -109,7 +109,7 @@ class Strings:
         code = before + (after - before) // (2 * STEP) * STEP
         return code if code > before else None
 
-    def drop(self, text: str) -> None:
+    def release(self, text: str) -> None:
         """Undo one `take`."""
         self._uses[text] -= 1
         if self._uses[text] == 0:
@@ -117,7 +117,7 @@ class Strings:
             del self._sorted[bisect_left(self._sorted, text)]
             self._seen.clear()
 
-    def spread(self, texts: list[str]) -> None:
+    def preload(self, texts: list[str]) -> None:
         """Take many at once for good, evenly spaced; only while nothing has been taken."""
         if len(self._sorted) > 1:
             return
@@ -134,7 +134,7 @@ class Coder:
     """Turns intervals into closed intervals of codes."""
 
     def __init__(self) -> None:
-        self.strings = Strings()
+        self.strings = StringDictionary()
         # A number, and the same eight bytes as an integer; its own, for threads have engines.
         self._number = array("d", [0.0])
         self._bits = memoryview(self._number).cast("B").cast("q")
@@ -171,7 +171,7 @@ class Coder:
             return number, True
         if rank == 2:
             text = str(value)
-            code = self.strings.take(text)
+            code = self.strings.acquire(text)
             if code is not None:
                 named.append(text)
                 return code + shift, False

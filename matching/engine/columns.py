@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
-from matching.engine import layout
 from matching.engine.codes import HIGHEST, LOWEST, Coder
-from matching.engine.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
+from matching.engine.kernels import layout
+from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
 
 Job = list[int]
 
@@ -78,7 +78,7 @@ class Columns:
             for cut in (interval.lo, interval.hi)
             if cut[0] == 2
         ]
-        self.strings.spread(texts)
+        self.strings.preload(texts)
         for name, column in self._of.items():
             cuts: list[int] = []
             named: list[str] = []
@@ -88,7 +88,7 @@ class Columns:
                     low, high, _ = self._coder.interval(interval, named)
                     cuts += (low, high + 1)
             for text in named:
-                self.strings.drop(text)
+                self.strings.release(text)
             ends = np.array(cuts, np.int64)
             rows = ROWS if len(ends) >= 2 * OFTEN * len(sample) else FEWER
             self.lines[column + 1] = self.lines[column] + rows

@@ -16,8 +16,17 @@ import numpy.typing as npt
 
 from matching.engine.codes import HIGHEST, LOWEST
 from matching.engine.columns import Columns
-from matching.engine.kernels import Kernels
-from matching.engine.layout import BOUNDS, LINE, MIDDLE, N_COLUMN, N_KEY, N_PIVOT, ROWS, aligned
+from matching.engine.kernels.layout import (
+    BOUNDS,
+    LINE,
+    MIDDLE,
+    N_COLUMN,
+    N_KEY,
+    N_PIVOT,
+    ROWS,
+    aligned,
+)
+from matching.engine.kernels.loading import Kernels
 
 SAMPLE: Final = 4096
 """Labels that are looked at: some thirty ends for each bucket of a column that all use."""
@@ -39,7 +48,9 @@ def renew(
     some = where[:: max(1, len(where) // (2 * SAMPLE))]
     places = np.ascontiguousarray(some[some >= 0])
     found = np.empty(2 * len(places), np.int64)
-    count = kernels.ends(header, places.ctypes.data, len(places), column, found.ctypes.data)
+    count = kernels.interval_ends(
+        header, places.ctypes.data, len(places), column, found.ctypes.data
+    )
     ends = found[:count]
     ends = ends[(ends > LOWEST + 1) & (ends < HIGHEST)]
     if len(ends) < FEW:
@@ -50,7 +61,7 @@ def renew(
         return False
     columns.bind(column, inner)
     scratch = aligned((ROWS + 2) * LINE // 8, np.int64)
-    kernels.rebound(header, column, blocks, scratch.ctypes.data)
+    kernels.rebucket(header, column, blocks, scratch.ctypes.data)
     _move_cuts(nodes, column, old, columns.bounds[column * BOUNDS :][:ROWS])
     return True
 

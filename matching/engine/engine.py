@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
-from matching.engine import drift, layout
+from matching.engine import drift
 from matching.engine.blocks import Blocks
 from matching.engine.columns import Columns, Job
-from matching.engine.events import OneEvent
-from matching.engine.kernels import kernels
-from matching.engine.layout import ASKED, BLOCK, TRUTHS, WORD
+from matching.engine.events import EventWriter
+from matching.engine.kernels import layout
+from matching.engine.kernels.layout import ASKED, BLOCK, TRUTHS, WORD
+from matching.engine.kernels.loading import kernels
 from matching.engine.memory import Memory
 from matching.values import Attributes
 
@@ -40,7 +41,7 @@ class Engine:
         self._kernels = kernels()
         self._search = self._kernels.search
         self._columns = Columns(sample)
-        self._event = OneEvent(self._columns)
+        self._event = EventWriter(self._columns)
         self._memory = Memory(self._columns, self._event.cell)
         self._header = self._memory.header
         self._blocks = Blocks(self._kernels, self._memory, self._columns.indexed)
@@ -137,7 +138,7 @@ class Engine:
         self._kernels.remove(self._header, place)
         self._checks.pop(label, None)
         for text in self._named.pop(label, ()):
-            self._columns.strings.drop(text)
+            self._columns.strings.release(text)
         self._size -= 1
         self._blocks.left(place // BLOCK)
 

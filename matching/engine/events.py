@@ -1,8 +1,8 @@
 """Writing events where the kernel of a match reads them, and takes them away.
 
 A value is a number's bits, or another value's code turned alike; -1 is none. Which of the values is
-a column's is written down beside them (`layout.E_SLOTS`), so that one event (`OneEvent`) of many
-that look alike, all of numbers, is written in one call. Several (`ManyEvents`) are written column
+a column's is written down beside them (`layout.E_SLOTS`), so that one event (`EventWriter`) of many
+that look alike, all of numbers, is written in one call. Several (`BatchWriter`) are written column
 by column where they look alike.
 """
 
@@ -13,11 +13,11 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
-from matching.alike import columns_of
-from matching.engine import layout
+from matching.columnar import columns_of
 from matching.engine.codes import FALSE, HIGHEST
 from matching.engine.columns import Columns
-from matching.engine.layout import COLUMNS, E_SLOTS, E_VALUES, EVENT
+from matching.engine.kernels import layout
+from matching.engine.kernels.layout import COLUMNS, E_SLOTS, E_VALUES, EVENT
 from matching.values import Attributes
 
 EVENTS = 64
@@ -77,7 +77,7 @@ class Shape:
         self.pack = struct.Struct(f"{values}d").pack_into
 
 
-class OneEvent:
+class EventWriter:
     """Where one event is written down."""
 
     def __init__(self, columns: Columns) -> None:
@@ -149,7 +149,7 @@ class OneEvent:
         self.cell[0] = self._any.address
 
 
-class ManyEvents:
+class BatchWriter:
     """Where up to `EVENTS` events are written down together."""
 
     def __init__(self, columns: Columns) -> None:

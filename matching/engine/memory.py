@@ -12,9 +12,9 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
-from matching.engine import layout
 from matching.engine.columns import Columns, Job
-from matching.engine.layout import (
+from matching.engine.kernels import layout
+from matching.engine.kernels.layout import (
     BLOCK,
     BLOCKS,
     COLUMNS,

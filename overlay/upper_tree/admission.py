@@ -12,7 +12,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from matching import check_value
-from matching.alike import columns_of
+from matching.columnar import columns_of
 from matching.values import INT_MAX, INT_MIN
 from overlay.client import Draft
 from overlay.upper_tree.batches import ITEM_MOST, weigh_event

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from matching import Explanation
-from matching.unparse import quote_value
+from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
 from overlay.info import Reason, Verdict
 from overlay.machine import Handlers, Machine, Peer, Port, Timer

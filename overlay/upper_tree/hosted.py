@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from matching import EVERYTHING, Cut, Groups, Index, Interval, Predicate
+from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
 from overlay.chord.keys import attribute_key
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Version
@@ -21,7 +21,7 @@ from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import Slice
 from overlay.upper_tree.urgency import LatencyMap, types_of
 
-Joint = Groups[tuple[str, str], NodeId]
+Joint = GroupedIndex[tuple[str, str], NodeId]
 """All registrations of a host, by (attribute, id), in groups by interested node."""
 
 

@@ -9,7 +9,7 @@ serving lease from its owner (serving.py), answers *moved*.
 
 from __future__ import annotations
 
-from matching import Groups
+from matching import GroupedIndex
 from overlay.chord.events import ClusterForked, RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
@@ -65,7 +65,7 @@ class Hosting(Machine):
         self.copies = Copies(settings.tree.fan_out)  # of this node, also as publisher and delegate
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
-        self.joint: Joint | None = None if self.counting else Groups()
+        self.joint: Joint | None = None if self.counting else GroupedIndex()
         self.intake = Intake(port, settings.tree, self.trees, self._serve)
         owners_words: dict[type[Message], Handler] = {
             Assign: self.on_assign, TreesHosted: self.on_trees_hosted,

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from matching import EVERYTHING, Groups, Index, Interval, Predicate, place
+from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
@@ -157,7 +157,8 @@ class Receiver(Machine):
         self.settings = settings.tree
         self.history = history
         self.index: Index[str] = Index()
-        self.gathering: Groups[str, int] = Groups()  # subscriptions of clients that gather
+        # Subscriptions of clients that gather, in a group for each client.
+        self.gathering: GroupedIndex[str, int] = GroupedIndex()
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # subscriptions there have been
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in

@@ -143,14 +143,14 @@ class Registrar(Machine):
             id_ = f"{subscription}/{number}"
             if self.settings.routing == "counting" and conjunction.constraints:
                 for attribute, constraint in conjunction.constraints.items():
-                    text = constraint.predicate().text
+                    text = constraint.text
                     yield placed(id_, attribute, text, constraint.hull)
                 continue
             pivots = conjunction.pivots()
             attribute, interval = (
                 choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
             )
-            whole = conjunction.predicate()
+            whole = Predicate.of(conjunction)
             whole = predicate if predicate.text == whole.text else whole
             keep(whole)
             yield placed(id_, attribute, whole.text, interval)

@@ -24,8 +24,7 @@ import msgspec
 
 from matching import EVERYTHING, Conjunction, Cut, Interval, place
 from matching.constraint import constraint_of
-from matching.expression import Between, Comparison, Expression, attribute, literal
-from matching.normal import Draft
+from matching.selector.expression import Between, Comparison, Expression, attribute, literal
 from overlay.upper_tree.messages import Entry
 from overlay.upper_tree.packing import by_popularity, pack
 from overlay.upper_tree.partition import PartitionMap, best_cut
@@ -95,7 +94,7 @@ def conjunction_of(subscription: LeanSubscription) -> Conjunction:
         found = constraint_of(_condition(name, low, high))
         assert found is not None
         constraints[name] = found
-    return Conjunction(Draft(constraints, ()))
+    return Conjunction(constraints)
 
 
 def _condition(name: str, low: int, high: int) -> Expression:

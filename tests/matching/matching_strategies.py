@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from matching import expression as nodes
-from matching.expression import Expression
+from matching.selector import expression as nodes
+from matching.selector.expression import Expression
 
 # No test may depend on how busy the machine is.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

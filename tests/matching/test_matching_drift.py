@@ -9,7 +9,7 @@ import pytest
 from matching import Index, Predicate, attr, warm
 from matching.engine import drift, engine
 from matching.engine.codes import number_code
-from matching.engine.layout import BOUNDS, ROWS
+from matching.engine.kernels.layout import BOUNDS, ROWS
 
 REGIONS = 64
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
-from matching.engine import layout
-from matching.engine.codes import EXACT, MISSING, Coder, Strings, number_code
+from matching.engine.codes import EXACT, MISSING, Coder, StringDictionary, number_code
 from matching.engine.engine import Engine
 from matching.engine.events import SHAPES
-from matching.expression import Expression
+from matching.engine.kernels import layout
+from matching.selector.expression import Expression
 from matching.values import Interval, prefix_interval
 from tests.matching.matching_strategies import (
     PATIENT,
@@ -225,7 +225,7 @@ def test_codes_keep_the_order(low: Any, high: Any, value: Any, others: list[str]
     """A value in an interval has a code in the interval's codes; and only then, if not loose."""
     coder = Coder()
     for text in others:
-        coder.strings.take(text)
+        coder.strings.acquire(text)
     for interval in (
         Interval(_cut(low, 0), _cut(high, 1)),
         Interval(_cut(low, 1), _cut(high, 0)),
@@ -269,12 +269,12 @@ def test_strings_are_found_when_their_room_is_used_up() -> None:
 
 
 def test_strings_nobody_names_any_more_are_forgotten() -> None:
-    strings_ = Strings()
+    strings_ = StringDictionary()
     for _ in range(2):
-        assert strings_.take("b") is not None
-    strings_.drop("b")
+        assert strings_.acquire("b") is not None
+    strings_.release("b")
     assert len(strings_) == 2
-    strings_.drop("b")
+    strings_.release("b")
     assert len(strings_) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import matching
 from matching import Explanation, Predicate, compile_selector
-from matching.expression import Expression
+from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, wild, wild_events
 
 Event = dict[str, Any]

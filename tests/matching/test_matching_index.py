@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from matching import Index, Interval, Predicate, attr, compile_selector, warm, warming
 from matching import index as index_module
-from matching.expression import Expression
-from matching.ranges import BLOCK, Ranges
+from matching.interval_index import BLOCK, IntervalIndex
+from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 Event = dict[str, Any]
@@ -134,7 +134,7 @@ def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
     bounds = st.tuples(st.integers(0, 20), st.integers(1, 20))
     entries = data.draw(st.lists(bounds, min_size=BLOCK, max_size=BLOCK * 3))
     held: dict[int, Interval] = {}
-    ranges: Ranges[int] = Ranges()
+    ranges: IntervalIndex[int] = IntervalIndex()
     for number, (lo, length) in enumerate(entries):
         held[number] = Interval((1, lo, 0), (1, lo + length, 0))
         ranges.add(held[number], number, number)
@@ -142,7 +142,7 @@ def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
         ranges.remove(held.pop(number), number)
     for place in range(-1, 42):
         expected = [n for n, interval in held.items() if interval.contains(place)]
-        assert sorted(ranges.holding((1, place, 0))) == expected
+        assert sorted(ranges.containing((1, place, 0))) == expected
     with pytest.raises(KeyError):
         ranges.remove(Interval((1, 0, 0), (1, 1, 0)), -1)
 

@@ -13,23 +13,24 @@ from pathlib import Path
 import pytest
 
 from matching import compile_selector
-from matching.engine import compiling, kept
 from matching.engine import engine as engine_module
 from matching.engine.engine import Engine
-from matching.engine.kernels import ENTRIES, at, builtin, kernels, obtain
+from matching.engine.kernels import code_cache, compiling
+from matching.engine.kernels.entries import ENTRIES
+from matching.engine.kernels.loading import bind, builtin, kernels, load_or_compile
 
 NAMES = tuple(ENTRIES)
-ENGINE = Path(kept.__file__).parent
+KERNELS = Path(code_cache.__file__).parent
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, with copies of what is kept."""
     kernels()
-    theirs, own = kept.folder(), tmp_path / "canopy"
+    theirs, own = code_cache.cache_folder(), tmp_path / "canopy"
     assert theirs is not None
     own.mkdir(mode=0o700)
-    for file in kept.find():
+    for file in code_cache.find():
         shutil.copy2(theirs / file, own)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return own
@@ -82,8 +83,8 @@ def test_a_kernel_is_compiled_linked_kept_and_loaded(
     """One of them: all take seconds, which are spent where their text has changed."""
     shutil.rmtree(place)
     monkeypatch.setattr(compiling, "ENTRIES", {"remove": ENTRIES["remove"]})
-    with kept.alone():
-        remove = builtin("remove", compiling.make()["remove"])
+    with code_cache.exclusive():
+        remove = builtin("remove", compiling.compile_and_store()["remove"])
     assert sorted(path.suffix for path in place.glob("kernels-*"))[0] == ".o"
     conjunctions = [compile_selector(f"x >= {n}").conjunctions[0] for n in range(3)]
     engine = Engine(conjunctions)
@@ -99,9 +100,9 @@ def test_without_a_linker_the_object_file_is_loaded(
     shutil.rmtree(place)
     monkeypatch.setattr(compiling, "object_file", lambda: code)
     monkeypatch.setenv("PATH", "")
-    addresses = obtain()
-    assert [Path(name).suffix for name in kept.find()] == [".o"]
-    monkeypatch.setattr(engine_module, "kernels", lambda: at(addresses))
+    addresses = load_or_compile()
+    assert [Path(name).suffix for name in code_cache.find()] == [".o"]
+    monkeypatch.setattr(engine_module, "kernels", lambda: bind(addresses))
     assert agrees_with_brute_force()
 
 
@@ -111,40 +112,40 @@ def test_what_cannot_be_kept_works_all_the_same(
     code = with_suffix(place, ".o").read_bytes()
     monkeypatch.setattr(compiling, "object_file", lambda: code)
     monkeypatch.setenv("XDG_CACHE_HOME", str(with_suffix(place, ".o")))
-    addresses = obtain()
-    assert kept.find() == []
-    monkeypatch.setattr(engine_module, "kernels", lambda: at(addresses))
+    addresses = load_or_compile()
+    assert code_cache.find() == []
+    monkeypatch.setattr(engine_module, "kernels", lambda: bind(addresses))
     assert agrees_with_brute_force()
 
 
 def test_a_damaged_file_is_taken_away_and_the_next_one_loaded(place: Path) -> None:
-    for path in map(place.joinpath, kept.find()):
-        assert kept.load(NAMES)
+    for path in map(place.joinpath, code_cache.find()):
+        assert code_cache.load(NAMES)
         data = path.read_bytes()
         path.unlink()  # what is loaded must not be written to
         path.write_bytes(data[:-100])
-    assert kept.load(NAMES) is None
-    assert kept.find() == []
+    assert code_cache.load(NAMES) is None
+    assert code_cache.find() == []
 
 
 def test_a_file_without_all_entries_is_taken_away(place: Path) -> None:
-    assert kept.load((*NAMES, "another")) is None
-    assert kept.find() == []
+    assert code_cache.load((*NAMES, "another")) is None
+    assert code_cache.find() == []
 
 
 def test_what_others_may_write_to_is_not_trusted(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.chmod(0o777)
-    assert kept.load(NAMES) is None
+    assert code_cache.load(NAMES) is None
     place.chmod(0o700)
-    assert kept.load(NAMES)
+    assert code_cache.load(NAMES)
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: os.geteuid() + 1)
-        assert kept.load(NAMES) is None
-    for path in map(place.joinpath, kept.find()):
+        assert code_cache.load(NAMES) is None
+    for path in map(place.joinpath, code_cache.find()):
         path.chmod(0o620)
-    assert kept.load(NAMES) is None
+    assert code_cache.load(NAMES) is None
 
 
 def test_a_folder_that_others_could_write_to_is_closed_to_them(
@@ -153,18 +154,18 @@ def test_a_folder_that_others_could_write_to_is_closed_to_them(
     code = with_suffix(place, ".o").read_bytes()
     monkeypatch.setattr(compiling, "object_file", lambda: code)
     place.chmod(0o777)
-    assert not kept.find()
-    assert obtain()
+    assert not code_cache.find()
+    assert load_or_compile()
     assert place.stat().st_mode & 0o777 == 0o700
-    assert kept.find()
+    assert code_cache.find()
 
 
 def test_a_link_is_not_followed(place: Path) -> None:
-    for name in kept.find():
+    for name in code_cache.find():
         elsewhere = place / name.replace("kernels", "elsewhere")
         (place / name).rename(elsewhere)
         (place / name).symlink_to(elsewhere)
-    assert kept.load(NAMES) is None
+    assert code_cache.load(NAMES) is None
 
 
 def test_only_one_compiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_only_one_compiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     def make() -> None:
         both.wait()
-        found.append(obtain())
+        found.append(load_or_compile())
 
     monkeypatch.setattr(compiling, "object_file", object_file)
     threads = [threading.Thread(target=make) for _ in range(2)]
@@ -192,16 +193,17 @@ def test_only_one_compiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_old_files_go(place: Path) -> None:
-    for number in range(kept.AT_MOST + 3):
-        kept.keep(b"%d" % number, ".so")
-    assert len(list(place.glob("kernels-*"))) == kept.AT_MOST
+    for number in range(code_cache.MAX_FILES + 3):
+        code_cache.store(b"%d" % number, ".so")
+    assert len(list(place.glob("kernels-*"))) == code_cache.MAX_FILES
 
 
 def test_all_that_the_code_is_made_from_is_in_the_key() -> None:
-    for source in kept.SOURCES:
-        tree = ast.parse((ENGINE / f"{source}.py").read_text(encoding="utf-8"))
+    for source in code_cache.SOURCES:
+        tree = ast.parse((KERNELS / f"{source}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("matching"):
-                package, _, module = (node.module or "").rpartition(".")
-                names = [n.name for n in node.names] if package == "matching" else [module]
-                assert set(names) <= {*kept.SOURCES, "kept"}, f"{source} imports {names}"
+                module = (node.module or "").rpartition(".")[2]
+                names = [n.name for n in node.names] if module == "kernels" else [module]
+                known = {*code_cache.SOURCES, "code_cache"}
+                assert set(names) <= known, f"{source} imports {names}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching.like import cover, matcher
+from matching.selector.like import cover, matcher
 from tests.matching.matching_strategies import PATIENT, like
 
 few = st.text(alphabet="ab", max_size=6)

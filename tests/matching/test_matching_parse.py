@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from matching import Predicate, SelectorError, compile_selector
-from matching.expression import MAX_DEPTH, Expression
-from matching.parser import MAX_TEXT, parse
 from matching.predicate import CACHED_SELECTORS, built
-from matching.unparse import quote_name, unparse
+from matching.selector.expression import MAX_DEPTH, Expression
+from matching.selector.parser import MAX_TEXT, parse
+from matching.selector.unparse import quote_name, unparse
 from matching.values import is_utf8
 from tests.matching.matching_strategies import PATIENT, wild
 
@@ -236,7 +236,7 @@ def test_eight_kibibytes_of_any_shape_are_accepted() -> None:
         assert 8000 < len(text.encode()) <= 8 * 1024
         predicate = compile_selector(text)
         assert all(
-            compile_selector(conjunction.predicate().text) == conjunction.predicate()
+            compile_selector(conjunction.text) == Predicate.of(conjunction)
             for conjunction in predicate.conjunctions[:3]
         )
 

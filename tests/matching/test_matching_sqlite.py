@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import compile_selector
-from matching.expression import Expression
-from matching.unparse import unparse
+from matching.selector.expression import Expression
+from matching.selector.unparse import unparse
 from tests.matching.matching_strategies import (
     COLUMNS,
     PATIENT,

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.sim import sim
-from matching import Index
+from matching import Index, Predicate
 from overlay.upper_tree.summary import Summary
 from sim.lean.audience import Audience
 from sim.lean.fit import fitted
@@ -53,7 +53,7 @@ def test_the_audience_is_what_the_products_index_says(shape: LoadShape) -> None:
     audience = Audience(subscriptions, shape.attributes)
     index: Index[int] = Index()
     for one in subscriptions:
-        index.add(one.number, conjunction_of(one).predicate())
+        index.add(one.number, Predicate.of(conjunction_of(one)))
     found = 0
     for _ in range(100):
         event = load.event()

@@ -48,9 +48,9 @@ def registration(
     (conjunction,) = compile_selector(selector).conjunctions
     if counting:
         constraint = conjunction.constraints[attribute]
-        text, where = constraint.predicate().text, constraint.hull
+        text, where = constraint.text, constraint.hull
     else:
-        text, where = conjunction.predicate().text, dict(conjunction.pivots())[attribute]
+        text, where = conjunction.text, dict(conjunction.pivots())[attribute]
     return Registration(id_, attribute, subscriber, text, where)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from matching import check_value
-from matching.alike import FEW
+from matching.columnar import FEW
 from overlay.client import Draft
 from overlay.upper_tree.admission import MAX_ATTRIBUTES, MAX_NAME, glance, refusal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matching import compile_selector
+from matching import Predicate, compile_selector
 from overlay.machine import ProtocolError
 from overlay.upper_tree import compiled as module
 from overlay.upper_tree.compiled import boxes_of, compiled, keep
@@ -13,7 +13,7 @@ from overlay.upper_tree.compiled import boxes_of, compiled, keep
 def test_a_part_of_a_subscription_is_shared_by_its_text() -> None:
     whole = compile_selector("b >= 2 AND a < 1 OR c = 3")
     for conjunction in whole.conjunctions:
-        part = conjunction.predicate()
+        part = Predicate.of(conjunction)
         keep(part)
         assert compiled(part.text) is part
         assert part.conjunctions[0] is conjunction

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Conjunction, Predicate, compile_selector
-from matching.expression import Expression
+from matching.selector.expression import Expression
 from overlay.upper_tree.summary import Summary, summarise
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 

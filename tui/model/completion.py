@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from matching import Value
-from matching.words import KEYWORDS, is_plain_name
+from matching.selector.keywords import KEYWORDS, is_plain_name
 
 MOST = 50  # candidates; more than anybody scrolls through
 

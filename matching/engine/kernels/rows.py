@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import kernel, line_reached, read64, write32, write64
+from matching.engine.kernels.layout import (
     BOUNDS,
     E_SLOTS,
     E_VALUES,
@@ -34,7 +35,6 @@ from matching.engine.layout import (
     ROW,
     ROWS,
 )
-from matching.engine.lines import kernel, line_reached, read64, write32, write64
 
 ONE = 0x3FF0_0000_0000_0000  # the bits of that number
 TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort

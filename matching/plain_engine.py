@@ -1,14 +1,14 @@
 """The plain engine: a hash table and sorted intervals under one attribute per conjunction.
 
-Every conjunction hangs under one attribute, its most selective pivot (the idea of C9 once more, on
-the small): single values in a hash table, intervals in `Ranges`. An event's values are looked up
-there, and only the conjunctions found are checked for the rest of what they ask, which stops at the
-first part that is not true. Conjunctions without a pivot are evaluated one by one.
+Every conjunction is indexed under one attribute only, its most selective pivot (as C9 does for the
+overlay): single values in a hash table, intervals in an `IntervalIndex`. An event's values are
+looked up there, and only the conjunctions found are checked for their other constraints, up to the
+first that is not true. Conjunctions without a pivot are evaluated for every event.
 
-It starts at once and needs nothing but Python. The classic alternative, counting satisfied
-constraints per conjunction, was left: it touches every satisfied constraint of every attribute,
-this one only those of one attribute per conjunction. Where there are many, `matching.engine` is the
-faster one.
+It needs no preparation and nothing but Python. The classic alternative, counting the satisfied
+constraints of each conjunction, was rejected: it visits every satisfied constraint of every
+attribute, this engine only those of one attribute per conjunction. With many conjunctions
+`matching.engine` is faster.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from matching.conjunction import Conjunction
-from matching.evaluate import ConditionFunction
-from matching.ranges import Ranges
+from matching.interval_index import IntervalIndex
+from matching.selector.evaluate import ConditionFunction
 from matching.values import EVERYTHING, RANKS, Attributes, Interval, Value
 
 
 class _Slot:
-    """One conjunction in the engine."""
+    """One conjunction in the engine, with what is left to check once it has been found."""
 
     __slots__ = ("attribute", "check", "conjunction", "intervals", "label")
 
@@ -35,19 +35,18 @@ class _Slot:
         if self.attribute is not None:
             constraint = conjunction.constraints.get(self.attribute)
             self.intervals = (EVERYTHING,) if constraint is None else constraint.intervals
-        # What is left to check once the pivot's value lies in an interval.
         self.check: ConditionFunction = conjunction.check_except(self.attribute)
 
 
 class _Table:
-    """The slots under one attribute."""
+    """The slots indexed under one attribute."""
 
     __slots__ = ("points", "ranges")
 
     def __init__(self) -> None:
-        # By (rank, value): TRUE and 1 are one key to Python, and two values here.
+        # By (rank, value): TRUE and 1 are equal in Python but different values here.
         self.points: dict[tuple[int, Value], dict[int, _Slot]] = {}
-        self.ranges: Ranges[_Slot] = Ranges()
+        self.ranges: IntervalIndex[_Slot] = IntervalIndex()
 
     def add(self, slot: _Slot) -> None:
         for interval in slot.intervals:
@@ -72,9 +71,9 @@ class PlainEngine:
 
     def __init__(self) -> None:
         self.slots: dict[int, _Slot] = {}
-        """By label."""
+        """All conjunctions, by label."""
         self._tables: dict[str, _Table] = {}
-        self._everything: dict[int, _Slot] = {}
+        self._without_pivot: dict[int, _Slot] = {}
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -83,18 +82,18 @@ class PlainEngine:
         return label in self.slots
 
     def add(self, label: int, conjunction: Conjunction) -> None:
-        """Put a conjunction in under a label that is not in use."""
+        """Add a conjunction under a label that is not in use."""
         slot = self.slots[label] = _Slot(label, conjunction)
         if slot.attribute is None:
-            self._everything[label] = slot
+            self._without_pivot[label] = slot
         else:
             self._tables.setdefault(slot.attribute, _Table()).add(slot)
 
     def remove(self, label: int) -> Conjunction:
-        """Take a label out, and give back what it stood for; KeyError if it is not there."""
+        """Remove a label and return its conjunction; KeyError if there is no such label."""
         slot = self.slots.pop(label)
         if slot.attribute is None:
-            del self._everything[label]
+            del self._without_pivot[label]
             return slot.conjunction
         table = self._tables[slot.attribute]
         table.remove(slot)
@@ -103,7 +102,7 @@ class PlainEngine:
         return slot.conjunction
 
     def match(self, attributes: Attributes) -> list[int]:
-        """The labels whose conjunction is true for the attributes, each once, in no order."""
+        """The labels of the conjunctions that are true for an event, each once, in no order."""
         hits: dict[int, None] = {}
         for name, value in attributes.items():
             table = self._tables.get(name)
@@ -114,13 +113,13 @@ class PlainEngine:
             if same is not None:
                 _check(same.values(), attributes, hits)
             if table.ranges:
-                _check(table.ranges.holding((rank, value, 0)), attributes, hits)
-        _check(self._everything.values(), attributes, hits)
+                _check(table.ranges.containing((rank, value, 0)), attributes, hits)
+        _check(self._without_pivot.values(), attributes, hits)
         return list(hits)
 
 
 def _check(slots: Iterable[_Slot], attributes: Attributes, hits: dict[int, None]) -> None:
-    """Add those slots to the hits that hold for the whole event."""
+    """Add the labels of those slots to `hits` whose conjunction is true for the event."""
     for slot in slots:
         if slot.label not in hits and slot.check(attributes) is True:
             hits[slot.label] = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from matching import expression as nodes
-from matching.errors import SelectorError
-from matching.expression import Expression
 from matching.predicate import Predicate, built
+from matching.selector import expression as nodes
+from matching.selector.errors import SelectorError
+from matching.selector.expression import Expression
 from matching.values import Value
 
 _Side: TypeAlias = "Operand | Value"

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from matching.errors import SelectorError
+from matching.selector.errors import SelectorError
 from matching.values import INT_MAX, INT_MIN, Value, check_value, is_utf8
 
 # Levels of parentheses, NOT and arithmetic. Far above what people write; twice this many Python

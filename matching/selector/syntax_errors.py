@@ -11,8 +11,8 @@ import re
 from lark import Token
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from matching.errors import SelectorError
-from matching.words import KEYWORDS
+from matching.selector.errors import SelectorError
+from matching.selector.keywords import KEYWORDS
 
 _VALUE = "a value (a number, a 'string', TRUE, FALSE or an attribute)"
 _CONDITION = "a condition such as mag >= 3"

@@ -29,7 +29,7 @@ BEYOND: Cut = (TOP[0] + 1, 0, 0)
 BLOCK = 128
 
 
-class Ranges(Generic[Item]):
+class IntervalIndex(Generic[Item]):
     """Intervals with an item each; the same interval may be there many times."""
 
     __slots__ = ("_blocks", "_firsts", "_reach")
@@ -80,7 +80,7 @@ class Ranges(Generic[Item]):
         self._firsts[index] = block[0][:3]
         self._reach[index] = max(entry[1] for entry in block)
 
-    def holding(self, place: Cut) -> list[Item]:
+    def containing(self, place: Cut) -> list[Item]:
         """The items whose interval holds the place."""
         out: list[Item] = []
         # Above every hi in use, TOP included: entries with this very lo are before the bound.

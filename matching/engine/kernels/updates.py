@@ -5,7 +5,17 @@ Taking out changes nothing but the live bit; putting in writes over what who was
 
 from __future__ import annotations
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import (
+    kernel,
+    lowest_bit,
+    read32,
+    read64,
+    write8,
+    write16,
+    write32,
+    write64,
+)
+from matching.engine.kernels.layout import (
     ABSENT,
     ALWAYS,
     BLOCK,
@@ -52,19 +62,9 @@ from matching.engine.layout import (
     T_USED,
     TABLE,
 )
-from matching.engine.lines import (
-    kernel,
-    lowest_bit,
-    read32,
-    read64,
-    write8,
-    write16,
-    write32,
-    write64,
-)
-from matching.engine.records import record_bytes
-from matching.engine.rows import TURN, fine, row_of
-from matching.engine.summaries import ALL, column_rows, first_row, revive, set_bit
+from matching.engine.kernels.records import record_bytes
+from matching.engine.kernels.rows import TURN, fine, row_of
+from matching.engine.kernels.skipping import ALL, column_rows, first_row, revive, set_bit
 
 
 @kernel

@@ -18,8 +18,8 @@ from matching import (
     Predicate,
     compile_selector,
 )
-from matching.expression import Expression
-from matching.unparse import quote_value
+from matching.selector.expression import Expression
+from matching.selector.unparse import quote_value
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 Event = dict[str, Any]
@@ -30,15 +30,15 @@ def check(predicate: Predicate, event: Event) -> None:
     matching = [c for c in conjunctions if c.matches(event)]
     assert bool(matching) == predicate.matches(event)
     for conjunction in conjunctions:
-        parts = [c.predicate().matches(event) for c in conjunction.constraints.values()]
+        parts = [Predicate.of(c).matches(event) for c in conjunction.constraints.values()]
         residual = conjunction.residual
         if residual is not None:
             parts.append(Predicate(residual).matches(event))
         assert all(parts) == (conjunction in matching)
         for name, constraint in conjunction.constraints.items():
-            assert constraint.predicate().attributes == (name,)
+            assert Predicate.of(constraint).attributes == (name,)
             inside = any(i.contains(event.get(name)) for i in constraint.intervals)
-            if constraint.predicate().matches(event):
+            if Predicate.of(constraint).matches(event):
                 assert inside
                 assert constraint.hull.contains(event.get(name))
             elif constraint.exact:
@@ -65,8 +65,8 @@ def test_conjunctions_of_mixed_types(tree: Expression, event: Event) -> None:
 @given(tree=wild)
 def test_a_conjunction_travels_as_text(tree: Expression) -> None:
     for conjunction in Predicate(tree).conjunctions:
-        again = compile_selector(conjunction.predicate().text)
-        assert again == conjunction.predicate()
+        again = compile_selector(conjunction.text)
+        assert again == Predicate.of(conjunction)
         assert again.conjunctions == (conjunction,)
         assert [c.pivots() for c in again.conjunctions] == [conjunction.pivots()]
 
@@ -167,7 +167,7 @@ def test_three_valued_laws_only() -> None:
 def test_a_constant_part_decides() -> None:
     assert only("TRUE OR x = 1").pivots() == ()
     assert only("TRUE OR x = 1").matches({})
-    assert only("x = 1 AND 1 < 2").predicate().text == "x = 1"
+    assert only("x = 1 AND 1 < 2").text == "x = 1"
 
 
 def test_equal_conjunctions_are_one() -> None:

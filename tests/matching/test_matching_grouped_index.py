@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import Groups, Predicate, compile_selector, warm
-from matching.expression import Expression
+from matching import GroupedIndex, Predicate, compile_selector, warm
+from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 steps = st.lists(
@@ -31,7 +31,7 @@ def _warm() -> None:
 def test_groups_are_those_of_the_keys_that_match_through_any_churn(
     steps: list[tuple[int, str, Expression | None]], event: dict[str, Any], change_over: int
 ) -> None:
-    groups: Groups[int, str] = Groups(change_over)
+    groups: GroupedIndex[int, str] = GroupedIndex(change_over)
     model: dict[int, tuple[Predicate, str]] = {}
     for key, group, tree in steps:
         if tree is not None:
@@ -57,7 +57,7 @@ def test_groups_are_those_of_the_keys_that_match_through_any_churn(
 def test_a_batch_finds_what_each_event_finds(
     trees: list[Expression], batch: list[dict[str, Any]], alike: list[dict[str, Any]]
 ) -> None:
-    groups: Groups[int, int] = Groups(change_over=3)
+    groups: GroupedIndex[int, int] = GroupedIndex(change_over=3)
     predicates = [Predicate(tree) for tree in trees]
     for key, predicate in enumerate(predicates):
         groups.add(key, predicate, key % 4)
@@ -75,7 +75,7 @@ def test_a_batch_finds_what_each_event_finds(
         for position, group, key in found:
             assert key % 4 == group
             assert predicates[key].matches(some[position])
-        with mock.patch("matching.groups.MANY", 0):
+        with mock.patch("matching.grouped_index.MANY", 0):
             assert _by_group(groups.find_by_group(some)) == sorted(found)
         assert _by_group(groups.find_by_group(some)) == sorted(found)
 
@@ -106,7 +106,7 @@ def test_a_batch_is_shared_as_brute_force_shares_it_and_hits_are_counted(
     alike: list[dict[str, Any]],
     change_over: int,
 ) -> None:
-    groups: Groups[int, str] = Groups(change_over)
+    groups: GroupedIndex[int, str] = GroupedIndex(change_over)
     predicates = [Predicate(tree) for tree in trees]
     for key, predicate in enumerate(predicates):
         groups.add(key, predicate, "abcd"[key % 4])
@@ -128,7 +128,7 @@ def test_a_batch_is_shared_as_brute_force_shares_it_and_hits_are_counted(
 
 
 def test_hits_are_those_of_a_key_since_it_was_added() -> None:
-    groups: Groups[str, int] = Groups(change_over=2)
+    groups: GroupedIndex[str, int] = GroupedIndex(change_over=2)
     groups.add("early", compile_selector("x = 1 OR x = 2"), 1)
     groups.share([{"x": 1}, {"x": 2}])
     for number in range(40):
@@ -158,7 +158,7 @@ def test_hits_are_those_of_a_key_since_it_was_added() -> None:
 def test_strings_of_a_batch_lie_where_they_do_among_those_that_are_named_now(
     steps: list[tuple[str, str]],
 ) -> None:
-    groups: Groups[str, str] = Groups(change_over=2)
+    groups: GroupedIndex[str, str] = GroupedIndex(change_over=2)
     for key in ("s = 'c'", "s > 'd'", "t = 'a'"):
         groups.add(key, compile_selector(key), key)
     batch = [{"s": text} for text in ("", "a", "b", "bb", "c", "ca", "d", "e", "ee", "f", "g")]
@@ -179,7 +179,7 @@ def test_strings_of_a_batch_lie_where_they_do_among_those_that_are_named_now(
 
 @pytest.mark.parametrize("groups_wanted", [3, 5_000])
 def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None:
-    groups: Groups[int, int] = Groups(change_over=4)
+    groups: GroupedIndex[int, int] = GroupedIndex(change_over=4)
     for number in range(groups_wanted):
         groups.add(number, compile_selector(f"x = {number}"), number)
         groups.find({"x": 1})
@@ -192,7 +192,7 @@ def test_a_batch_larger_than_a_call_keeps_its_places(groups_wanted: int) -> None
 
 
 def test_many_groups_and_labels_find_their_room() -> None:
-    groups: Groups[int, int] = Groups(change_over=4)
+    groups: GroupedIndex[int, int] = GroupedIndex(change_over=4)
     for number in range(200):
         groups.add(number, compile_selector(f"x >= {number}"), number // 2)
         assert sorted(groups.find({"x": number})) == list(range(number // 2 + 1))
@@ -208,7 +208,7 @@ def test_what_few_of_many_blocks_tell_is_all_there_is_to_find() -> None:
     # Seven groups are found in any block; the eighth, and one that Python has to be asked about,
     # have a predicate or two somewhere among thousands.
     rng = Random(3)
-    groups: Groups[int, str] = Groups(change_over=4)
+    groups: GroupedIndex[int, str] = GroupedIndex(change_over=4)
     predicates: dict[int, tuple[Predicate, str]] = {}
     for key in range(3_000):
         low = rng.random() * 0.6

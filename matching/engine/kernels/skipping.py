@@ -6,7 +6,8 @@ ever clears bits, taking out changes nothing but the live bit. `tighten` sets wh
 
 from __future__ import annotations
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import kernel, lowest_bit, read64, write64
+from matching.engine.kernels.layout import (
     BLOCKS,
     H_DEAD,
     H_INDEXED,
@@ -22,7 +23,6 @@ from matching.engine.layout import (
     T_USED,
     TABLE,
 )
-from matching.engine.lines import kernel, lowest_bit, read64, write64
 
 ALL = -1  # a word of ones
 

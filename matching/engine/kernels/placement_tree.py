@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 
-from matching.engine.edit import spans
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import kernel, read8, read64, write8, write64
+from matching.engine.kernels.layout import (
     ABSENT,
     FIRST,
     H_INDEXED,
@@ -38,7 +38,7 @@ from matching.engine.layout import (
     TREE_PIVOTS,
     TREE_WORDS,
 )
-from matching.engine.lines import kernel, read8, read64, write8, write64
+from matching.engine.kernels.updates import spans
 
 # Subscriptions under which a node is not cut further; a word is 64. Measured at 300,000: with 96
 # three blocks in a hundred more, since leaves are not parted between blocks; with 24 it is alike.

@@ -7,7 +7,8 @@ matches: the bounds are the same for all of them.
 
 from __future__ import annotations
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import kernel, read64, write16, write64
+from matching.engine.kernels.layout import (
     BLOCK,
     BLOCKS,
     BOUNDS,
@@ -25,10 +26,9 @@ from matching.engine.layout import (
     T_RECORDS,
     TABLE,
 )
-from matching.engine.lines import kernel, read64, write16, write64
-from matching.engine.records import record_bytes
-from matching.engine.rows import fine, row_of
-from matching.engine.summaries import column_rows, first_row, tighten_rows
+from matching.engine.kernels.records import record_bytes
+from matching.engine.kernels.rows import fine, row_of
+from matching.engine.kernels.skipping import column_rows, first_row, tighten_rows
 
 
 @kernel
@@ -47,7 +47,7 @@ def _part_of(h: int, table: int, at: int, column: int) -> int:
 
 
 @kernel
-def ends(h: int, places: int, count: int, column: int, out: int) -> int:
+def interval_ends(h: int, places: int, count: int, column: int, out: int) -> int:
     """The ends in a column of who is at some places (int64[count]): the first code and the one
     behind the last of each that uses it (int64[2 * count]); how many these are."""
     stride, found = read64(h + H_STRIDE * 8), 0
@@ -89,7 +89,7 @@ def _turns(h: int, table: int, block: int, column: int, scratch: int) -> None:
 
 
 @kernel
-def rebound(h: int, column: int, blocks: int, scratch: int) -> None:
+def rebucket(h: int, column: int, blocks: int, scratch: int) -> None:
     """Write all that depends on a column's bounds, in so many blocks; scratch: int64[ROWS + 2, 8].
 
     Who has more parts than its record may use the column without the record saying so: it fails

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.engine.engine import Engine
-from matching.engine.events import EVENTS, ManyEvents
-from matching.engine.kernels import kernels
-from matching.engine.layout import (
+from matching.engine.events import EVENTS, BatchWriter
+from matching.engine.kernels.layout import (
     G_EXIST,
     G_GROUPS,
     G_LABELS,
@@ -33,6 +32,7 @@ from matching.engine.layout import (
     GROUPING,
     aligned,
 )
+from matching.engine.kernels.loading import kernels
 from matching.values import Attributes
 
 PAIRS = 16_384
@@ -56,13 +56,13 @@ class Pairs(NamedTuple):
     """The places of events that Python has to look at."""
 
 
-class Batches:
+class GroupMatcher:
     """Finds groups by label for events of one engine. A group is a small integer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._search = kernels().search_groups
-        self._events = ManyEvents(engine.columns)
+        self._events = BatchWriter(engine.columns)
         self._groups = aligned(1024, np.int32)
         self._hits = np.zeros(1024, np.int64)  # by label
         self._unsure = aligned(EVENTS, np.uint32)

@@ -7,7 +7,7 @@ quoted only where the language would read something else.
 
 from __future__ import annotations
 
-from matching.expression import (
+from matching.selector.expression import (
     And,
     Arithmetic,
     Attribute,
@@ -22,7 +22,7 @@ from matching.expression import (
     Not,
     Or,
 )
-from matching.words import is_plain_name
+from matching.selector.keywords import is_plain_name
 
 # How tightly each form binds, as the grammar has it.
 _OR, _AND, _NOT, _TEST, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)

@@ -17,7 +17,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import (
+    kernel,
+    line_and,
+    line_any,
+    line_count,
+    line_emit,
+    line_load,
+    line_none,
+    line_not,
+    line_or,
+    line_store,
+    lowest_bit,
+    prefetch,
+    read64,
+    write64,
+)
+from matching.engine.kernels.layout import (
     ASKED,
     BLOCK,
     BLOCKS,
@@ -46,24 +62,8 @@ from matching.engine.layout import (
     TABLE,
     TRUTHS,
 )
-from matching.engine.lines import (
-    kernel,
-    line_and,
-    line_any,
-    line_count,
-    line_emit,
-    line_load,
-    line_none,
-    line_not,
-    line_or,
-    line_store,
-    lowest_bit,
-    prefetch,
-    read64,
-    write64,
-)
-from matching.engine.records import compare_edges, fetch_records, note_edges
-from matching.engine.rows import rows
+from matching.engine.kernels.records import compare_edges, fetch_records, note_edges
+from matching.engine.kernels.rows import rows
 
 # With fewer candidates in a block than this, comparing them all should cost less than two more
 # lines per column, and taking them one by one less than compressing. Measured at 400,000, *mixed*

@@ -1,20 +1,20 @@
-"""Compiled kernels on disk: where they are, whether they may be trusted, and loading them.
+"""Compiled kernels on disk: where they are stored, whether a file can be trusted, and loading it.
 
-The one part of this package that touches a disk, and no machine: what it does is what an import
-does. There is one file per text of the kernels, kind of CPU, and version of Python and numba, in
-the user's cache folder::
+The one module of this package that does IO, and not part of any protocol machine: it does what an
+import does. There is one file per version of the kernels' source, kind of CPU, and version of
+Python and numba, in the user's cache folder (XDG Base Directory specification)::
 
     $XDG_CACHE_HOME/canopy/kernels-KEY-SUM.o      an object file, which llvmlite can load
                            kernels-KEY-SUM.so     a shared library of it, where there was a linker
 
-The library is loaded by the system itself, in a millisecond; the other one is for machines where
-there was no linker or where libraries may not be loaded from that folder: llvmlite is 40 MB more.
+The library is loaded by the system itself, within a millisecond. The object file is for machines
+without a linker, or where libraries may not be loaded from that folder; llvmlite costs 40 MB.
 
-KEY is a checksum of all that the code depends on, SUM of the file's bytes. So a stale file is not
-looked at, and one that is damaged is noticed before it is loaded (a library cut short would kill
-the process). Code runs with the rights of who loads it, so a file is only trusted if it and its
-folder belong to this user and nobody else can write to them; it is reached through the descriptor
-of the very folder that was checked. Where files have no owners nothing is kept.
+KEY is a checksum of all that the code depends on, SUM of the file's bytes. So a stale file is never
+found, and a damaged one is noticed before it is loaded (a truncated library would kill the
+process). The code runs with the rights of the user who loads it, so a file is only trusted if it
+and its folder belong to this user and are writable by nobody else; it is opened relative to the
+descriptor of the very folder that was checked. On systems without file owners nothing is stored.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from pathlib import Path
 from typing import Any, Final
 
 SOURCES: Final = (
-    *("layout", "lines", "rows", "records", "search", "grouping", "summaries", "edit", "rebound"),
-    *("tree", "kernels", "compiling"),
+    *("layout", "cache_lines", "rows", "records", "search", "grouping", "skipping", "updates"),
+    *("rebucketing", "placement_tree", "entries", "compiling"),
 )
 """The modules of this package that the machine code is made from."""
 
 LIBRARY, OBJECT = ".so", ".o"
 
-AT_MOST: Final = 16
-"""Files that are kept; the oldest go. Wild guess: some versions and environments of one user."""
+MAX_FILES: Final = 16
+"""Files in the folder; the oldest are deleted. Not measured; would be measured by how many versions
+and environments one user runs in turn."""
 
-FOLDER: Final = (
+FOLDER_FLAGS: Final = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_DIRECTORY", 0)
@@ -53,20 +54,20 @@ FOLDER: Final = (
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 CPU: Final = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part", "isa")
-"""Lines of /proc/cpuinfo that say which instructions there are, on several architectures."""
+"""Keys of /proc/cpuinfo that determine the instruction set, on several architectures."""
 
-_keep_alive: list[Any] = []  # what has been loaded
+_loaded: list[Any] = []  # libraries and execution engines, whose code must not be unloaded
 
 
 def _cpu() -> str:
-    """What kind of CPU this is; if that cannot be told, which machine."""
+    """The kind of CPU; the machine's name and system where that cannot be read."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = list(iter(lines.readline, "\n"))[:100]
     except OSError:
         first = []
-    told = [line for line in first if line.split(":")[0].strip() in CPU]
-    return "".join(told) or repr(platform.uname())
+    described = [line for line in first if line.split(":")[0].strip() in CPU]
+    return "".join(described) or repr(platform.uname())
 
 
 def _version(package: str) -> str:
@@ -78,12 +79,12 @@ def _version(package: str) -> str:
 
 @cache
 def key() -> str:
-    """A checksum of all that the machine code depends on."""
-    told = [sys.version, platform.system(), platform.machine(), _cpu()]
-    told += [_version(package) for package in ("numba", "llvmlite")]
-    checksum = hashlib.blake2b("\n".join(told).encode(), digest_size=12)
+    """A checksum (24 hexadecimal digits) of all that the machine code depends on."""
+    depends = [sys.version, platform.system(), platform.machine(), _cpu()]
+    depends += [_version(package) for package in ("numba", "llvmlite")]
+    checksum = hashlib.blake2b("\n".join(depends).encode(), digest_size=12)
     for source in SOURCES:
-        checksum.update((files("matching.engine") / f"{source}.py").read_bytes())
+        checksum.update((files("matching.engine.kernels") / f"{source}.py").read_bytes())
     return checksum.hexdigest()
 
 
@@ -91,63 +92,63 @@ def _sum(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def folder() -> Path | None:
-    """Where they are kept; None if nothing can be."""
+def cache_folder() -> Path | None:
+    """The folder with the compiled kernels; None on systems without file owners or a home."""
     if not hasattr(os, "getuid"):
         return None
     root = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "canopy"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # no home folder
         return None
 
 
-def _is_ours(status: os.stat_result) -> bool:
+def _is_trusted(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & OTHERS_WRITE
 
 
 @contextlib.contextmanager
-def _opened() -> Iterator[int]:
-    """The folder's descriptor; OSError if it is not there or not ours alone."""
-    place = folder()
+def _open_folder() -> Iterator[int]:
+    """The folder's descriptor; OSError if it does not exist or others could write to it."""
+    place = cache_folder()
     if place is None:
-        raise OSError("there is no place where kernels could be kept")
-    descriptor = os.open(place, FOLDER)
+        raise OSError("there is no folder to store compiled kernels in")
+    descriptor = os.open(place, FOLDER_FLAGS)
     try:
-        if not _is_ours(os.fstat(descriptor)):
-            raise OSError(f"{place} is not ours alone")
+        if not _is_trusted(os.fstat(descriptor)):
+            raise OSError(f"{place} is not owned, and writable, by this user alone")
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _names(place: int) -> list[str]:
-    """All files of this kind, the newest first."""
+    """The names of all files with kernels, the newest first."""
     names = [name for name in os.listdir(place) if name.startswith("kernels-")]
     return sorted(names, key=lambda name: -os.lstat(name, dir_fd=place).st_mtime_ns)
 
 
 def _find(place: int) -> list[str]:
-    """The files for this process, by their names; libraries before objects."""
+    """The names of the files for this process; libraries before object files."""
     mine = [name for name in _names(place) if name.startswith(f"kernels-{key()}-")]
     return sorted(mine, key=lambda name: not name.endswith(LIBRARY))
 
 
 def find() -> list[str]:
-    """The names of the files for this process; libraries before objects."""
+    """The names of the files that this process could load; libraries before object files."""
     try:
-        with _opened() as place:
+        with _open_folder() as place:
             return _find(place)
     except OSError:
         return []
 
 
 def load(names: Sequence[str]) -> dict[str, int] | None:
-    """The addresses of the functions of these names; None if there is no file that can be trusted.
+    """The addresses of these functions, by name; None if there is no trusted file with all of them.
 
-    One that cannot be used is taken away.
+    A file that cannot be used is deleted.
     """
-    with contextlib.suppress(OSError), _opened() as place:
+    with contextlib.suppress(OSError), _open_folder() as place:
         for file in _find(place):
             try:
                 return _load(place, file, names)
@@ -157,25 +158,29 @@ def load(names: Sequence[str]) -> dict[str, int] | None:
 
 
 def _load(place: int, file: str, names: Sequence[str]) -> dict[str, int]:
-    """OSError if the file is not what it says or not ours, AttributeError if a function lacks."""
+    """OSError if the file is damaged or not trusted, AttributeError if a function is missing."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     with open(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
-            raise OSError(f"{file} is not ours alone")
+        if not stat.S_ISREG(status.st_mode) or not _is_trusted(status):
+            raise OSError(f"{file} is not owned, and writable, by this user alone")
         data = opened.read()
     if Path(file).stem.rpartition("-")[2] != _sum(data):
         raise OSError(f"{file} is damaged")
     if file.endswith(OBJECT):
         return load_object(data, names)
-    # The system takes two libraries of one name for the same: the sum in it makes that true.
+    # The dynamic linker takes two libraries of one name for the same one; since the name contains
+    # the checksum, they are.
     library = ctypes.PyDLL(f"/proc/self/fd/{place}/{file}")
-    _keep_alive.append(library)
+    _loaded.append(library)
     return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names}
 
 
 def load_object(data: bytes, names: Sequence[str]) -> dict[str, int]:
-    """The addresses of the functions of an object file, which LLVM loads."""
+    """The addresses of these functions of an object file, which LLVM loads.
+
+    AttributeError if one is missing, ImportError without llvmlite.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -184,30 +189,30 @@ def load_object(data: bytes, names: Sequence[str]) -> dict[str, int]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
-    _keep_alive.append(engine)
+    _loaded.append(engine)
     addresses = {name: engine.get_function_address(name) for name in names}
     if not all(addresses.values()):
-        raise AttributeError(f"not all of {', '.join(names)} are there")
+        raise AttributeError(f"the object file lacks some of {', '.join(names)}")
     return addresses
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Only one process of this user at a time; where that cannot be had, without it.
+def exclusive() -> Iterator[None]:
+    """A lock that one process of this user holds at a time; without it where there can be no lock.
 
-    The folder is made, and if others could write to it, that is ended.
+    Creates the folder, and takes the right to write to it from all other users.
     """
     try:
         import fcntl
 
-        path = folder()
+        path = cache_folder()
         if path is None:
-            raise OSError("there is no place for a lock")
+            raise OSError("there is no folder for a lock")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = os.open(path, FOLDER)
+        place = os.open(path, FOLDER_FLAGS)
         try:
             if os.fstat(place).st_uid != os.getuid():
-                raise OSError(f"{path} is somebody else's")
+                raise OSError(f"{path} belongs to another user")
             os.fchmod(place, 0o700)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             lock = os.open("lock", flags, 0o600, dir_fd=place)
@@ -223,9 +228,9 @@ def alone() -> Iterator[None]:
         os.close(lock)
 
 
-def keep(data: bytes, suffix: str) -> None:
-    """Write a file for this process and others to come; OSError if that cannot be done."""
-    with _opened() as place:
+def store(data: bytes, suffix: str) -> None:
+    """Write a file of compiled kernels and delete the oldest ones; OSError if it cannot be done."""
+    with _open_folder() as place:
         temporary = f"new-{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=place)
@@ -236,5 +241,5 @@ def keep(data: bytes, suffix: str) -> None:
             os.fsync(file.fileno())
         name = f"kernels-{key()}-{_sum(data)}{suffix}"
         os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
-        for old in _names(place)[AT_MOST:]:
+        for old in _names(place)[MAX_FILES:]:
             os.unlink(old, dir_fd=place)

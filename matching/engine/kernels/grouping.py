@@ -8,7 +8,8 @@ labels of eight groups, a third of its blocks is enough.
 
 from __future__ import annotations
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import kernel, read32, read64, write32, write64
+from matching.engine.kernels.layout import (
     EVENT,
     G_EVENTS,
     G_EXIST,
@@ -24,9 +25,8 @@ from matching.engine.layout import (
     H_FOUND,
     H_FOUND_COUNT,
 )
-from matching.engine.lines import kernel, read32, read64, write32, write64
-from matching.engine.rows import rows
-from matching.engine.search import alive_blocks, search_blocks
+from matching.engine.kernels.rows import rows
+from matching.engine.kernels.search import alive_blocks, search_blocks
 
 STEP = 3
 """Blocks that are searched before one looks whether all groups are found. Where after the first

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from matching.engine.layout import aligned
-from matching.engine.lines import (
+from matching.engine.kernels.cache_lines import (
     inside,
     kernel,
     line_any,
@@ -20,6 +19,7 @@ from matching.engine.lines import (
     line_store,
     line_words,
 )
+from matching.engine.kernels.layout import aligned
 
 
 @kernel

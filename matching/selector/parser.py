@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 from lark import Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
-from matching import expression as nodes
-from matching.complaints import bad_character, bad_token, shorten
-from matching.errors import SelectorError
-from matching.expression import MAX_DEPTH, Expression, Literal
-from matching.grammar import parser
-from matching.unparse import unparse
+from matching.selector import expression as nodes
+from matching.selector.errors import SelectorError
+from matching.selector.expression import MAX_DEPTH, Expression, Literal
+from matching.selector.grammar import parser
+from matching.selector.syntax_errors import bad_character, bad_token, shorten
+from matching.selector.unparse import unparse
 from matching.values import is_utf8
 
 # Bytes of UTF-8. DESIGN.md asks for 8 KiB at least; canonical text may be twice as long as its

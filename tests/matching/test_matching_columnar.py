@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matching.alike import FEW, columns_of
+from matching.columnar import FEW, columns_of
 
 rows = st.lists(st.tuples(st.integers(), st.none() | st.text()), min_size=FEW, max_size=9)
 

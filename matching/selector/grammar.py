@@ -17,8 +17,8 @@ from typing import Any
 
 from lark import Lark, Token
 
-from matching.errors import SelectorError
-from matching.words import KEYWORDS, NAME_PATTERN, keyword, wrong_character
+from matching.selector.errors import SelectorError
+from matching.selector.keywords import KEYWORDS, NAME_PATTERN, keyword, wrong_character
 
 # Terminals that begin with _ leave no trace in the tree; the others carry positions.
 GRAMMAR = rf"""

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from matching.expression import (
+from matching.selector.expression import (
     And,
     Arithmetic,
     Attribute,
@@ -30,7 +30,7 @@ from matching.expression import (
     Not,
     Or,
 )
-from matching.like import matcher
+from matching.selector.like import matcher
 from matching.values import RANKS, Attributes, Value
 
 Verdict: TypeAlias = bool | None

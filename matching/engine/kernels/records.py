@@ -10,7 +10,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from matching.engine.layout import (
+from matching.engine.kernels.cache_lines import (
+    inside,
+    kernel,
+    line_store,
+    line_words,
+    lowest_bit,
+    prefetch,
+    read32,
+    read64,
+    write32,
+    write64,
+)
+from matching.engine.kernels.layout import (
     BLOCK,
     H_ASK,
     H_ASK_COUNT,
@@ -31,18 +43,6 @@ from matching.engine.layout import (
     RECORDS_AHEAD,
     T_EXACT,
     T_RECORDS,
-)
-from matching.engine.lines import (
-    inside,
-    kernel,
-    line_store,
-    line_words,
-    lowest_bit,
-    prefetch,
-    read32,
-    read64,
-    write32,
-    write64,
 )
 
 ADDRESS_BITS = 48  # of an address that a program has, on the processors of today

@@ -1,11 +1,11 @@
-"""From the text of the kernels to machine code: numba to LLVM's language, LLVM to an object file.
+"""From the source of the kernels to machine code: numba to LLVM IR, LLVM to an object file.
 
-numba compiles each entry (`kernels.ENTRIES`) with all that it calls. Its own wrappers, which ask
-the interpreter for this and that, are thrown away; instead each entry gets a function under its
-own name that CPython can call with integers (`kernels.at`). What is left needs nothing but that of
-CPython which makes integers of 64 bits and back, and a few functions of the C library (`log2`,
-`memset`). It is emitted for this very CPU, independent of its position; the system's linker, where
-there is one, makes a shared library of it.
+numba compiles each entry (`entries.ENTRIES`) with all that it calls. Its own wrappers, which call
+into the interpreter and numba's runtime, are dropped; instead each entry gets a function under its
+own name with CPython's calling convention (`loading.builtin`). What is left needs nothing but
+CPython's conversion of 64-bit integers and a few functions of the C library (`log2`, `memset`). It
+is emitted for this machine's CPU as position-independent code; the system's linker, where there is
+one, makes a shared library of it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import llvmlite.binding as llvm
 import numba
 from numba.core import types
 
-from matching.engine import kept
-from matching.engine.kernels import ENTRIES
-from matching.engine.lines import OPTIONS
+from matching.engine.kernels import code_cache
+from matching.engine.kernels.cache_lines import OPTIONS
+from matching.engine.kernels.entries import ENTRIES
 
 LINKERS: Final = ("cc", "gcc", "clang", "ld")
-"""What makes a library of an object file, as far as it is there."""
+"""Commands that can make a shared library of an object file; the first that works is used."""
 
 LINK_SECONDS: Final = 60.0
-"""It takes a twentieth of one. Wild guess."""
+"""After which the next linker is tried. It takes 0.05 s; not measured on slow disks."""
 
-# From CPython's convention (METH_FASTCALL: no self, an array of arguments and their number) to
-# numba's: a place for the result, one for an exception (none is ever raised: see `lines.OPTIONS`),
-# then the arguments; what it returns is whether there was an exception.
+# LLVM IR of an entry's wrapper, from CPython's convention (METH_FASTCALL: self, an array of
+# arguments, their number) to numba's: a pointer for the result, one for an exception (none is ever
+# raised: see `cache_lines.OPTIONS`), then the arguments; it returns whether there was an exception.
 WRAPPER: Final = """
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
@@ -56,29 +56,29 @@ LOAD: Final = """
 """
 
 
-def make() -> dict[str, int]:
-    """Compile, keep what came out, and load it: the entries' addresses by name.
+def compile_and_store() -> dict[str, int]:
+    """Compile all entries, store the code on disk and load it: the entries' addresses by name.
 
-    What cannot be kept is loaded all the same.
+    Code that cannot be stored is loaded from memory instead.
     """
     names, code = tuple(ENTRIES), object_file()
     library = link(code)
     try:
-        kept.keep(code, kept.OBJECT)
+        code_cache.store(code, code_cache.OBJECT)
         if library is not None:
-            kept.keep(library, kept.LIBRARY)
+            code_cache.store(library, code_cache.LIBRARY)
     except OSError:
-        return kept.load_object(code, names)
-    return kept.load(names) or kept.load_object(code, names)
+        return code_cache.load_object(code, names)
+    return code_cache.load(names) or code_cache.load_object(code, names)
 
 
 def object_file() -> bytes:
-    """The machine code of all entries."""
+    """The machine code of all entries for this machine's CPU, as the bytes of an object file."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     try:
         features = llvm.get_host_cpu_features().flatten()
-    except RuntimeError:  # LLVM cannot tell them for every system
+    except RuntimeError:  # not known to LLVM on every system
         features = ""
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=3, reloc="pic"
@@ -91,25 +91,25 @@ def object_file() -> bytes:
         if not part.is_declaration and part.name not in ENTRIES:
             part.linkage = "internal"
     passes = llvm.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()  # numba's wrappers
+    passes.add_global_dead_code_eliminate_pass()  # drops numba's own wrappers
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     code: bytes = machine.emit_object(module)
     return code
 
 
 def _entry(name: str) -> Any:
-    """One entry under its name, with all that it calls, as a module of LLVM's."""
-    entry = ENTRIES[name]
-    kernel = getattr(import_module(f"matching.engine.{entry.module}"), name).py_func
+    """The LLVM module of one entry: its wrapper under its own name, and all that it calls."""
+    kernel = getattr(import_module(f"matching.engine.kernels.{ENTRIES[name]}"), name).py_func
+    count = kernel.__code__.co_argcount
     result = types.void if kernel.__annotations__["return"] == "None" else types.int64
-    signature = result(*[types.int64] * entry.arguments)
+    signature = result(*[types.int64] * count)
     compiled = numba.cfunc(signature, **OPTIONS)(kernel)
-    numbers = [f"i64 %a{number}" for number in range(entry.arguments)]
+    numbers = [f"i64 %a{number}" for number in range(count)]
     wrapper = WRAPPER.format(
         name=name,
         native=compiled.native_name.removeprefix("cfunc."),
-        types=", ".join(["ptr", "ptr", *["i64"] * entry.arguments]),
-        loads="".join(LOAD.format(n=number) for number in range(entry.arguments)),
+        types=", ".join(["ptr", "ptr", *["i64"] * count]),
+        loads="".join(LOAD.format(n=number) for number in range(count)),
         values=", ".join(["ptr %result", "ptr %exception", *numbers]),
     )
     module = llvm.parse_assembly(compiled.inspect_llvm())
@@ -118,7 +118,7 @@ def _entry(name: str) -> Any:
 
 
 def link(code: bytes) -> bytes | None:
-    """A shared library of an object file; None if nothing here can make one."""
+    """The bytes of a shared library made of an object file; None if there is no working linker."""
     with tempfile.TemporaryDirectory() as work:
         source, target = Path(work) / "kernels.o", Path(work) / "kernels.so"
         source.write_bytes(code)

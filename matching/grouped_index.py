@@ -23,8 +23,8 @@ from matching.predicate import Predicate
 from matching.values import Attributes
 
 if TYPE_CHECKING:
-    from matching.engine.batch import Batches, Pairs
     from matching.engine.engine import Engine
+    from matching.engine.group_matcher import GroupMatcher, Pairs
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
@@ -45,7 +45,7 @@ class Shares(NamedTuple, Generic[Key, Group]):
     """By group: where its events are in `wanted`, in order."""
 
 
-class Groups(Generic[Key, Group]):
+class GroupedIndex(Generic[Key, Group]):
     """Predicates by key, each in one group. Groups are any hashable; one that is empty is gone."""
 
     def __init__(self, change_over: int = CHANGE_OVER) -> None:
@@ -56,7 +56,7 @@ class Groups(Generic[Key, Group]):
         self._numbers: dict[Group, int] = {}  # only since the index has become fast
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
-        self._batches: Batches | None = None
+        self._batches: GroupMatcher | None = None
         self._hits: dict[Key, int] = {}  # that were not counted by label
 
     def __len__(self) -> int:
@@ -218,16 +218,16 @@ class Groups(Generic[Key, Group]):
                 key=itemgetter(0),
             )
 
-    def _number_all(self, engine: Engine) -> Batches:
+    def _number_all(self, engine: Engine) -> GroupMatcher:
         """The index has become fast: from now on labels are turned into groups by a kernel."""
-        from matching.engine.batch import Batches
+        from matching.engine.group_matcher import GroupMatcher
 
-        self._batches = Batches(engine)
+        self._batches = GroupMatcher(engine)
         for key, group in self._group_of.items():
             self._note(self._batches, key, group)
         return self._batches
 
-    def _note(self, batches: Batches, key: Key, group: Group) -> None:
+    def _note(self, batches: GroupMatcher, key: Key, group: Group) -> None:
         """Write a key's group where its labels lead to."""
         number = self._numbers.get(group)
         if number is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from matching.evaluate import Verdict, condition, term
-from matching.expression import (
+from matching.selector.evaluate import Verdict, condition, term
+from matching.selector.expression import (
     And,
     Between,
     Comparison,
@@ -15,7 +15,7 @@ from matching.expression import (
     Or,
     attributes_of,
 )
-from matching.unparse import quote_name, quote_value, unparse
+from matching.selector.unparse import quote_name, quote_value, unparse
 from matching.values import RANKS, Attributes, Value, type_name
 
 _SPOKEN = {True: "true", False: "false", None: "unknown"}
