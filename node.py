@@ -20,8 +20,8 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring import Ring
 from overlay.client import Command, Done, Drain, Event, Failed, GetPeers, GetStatus, Reply
-from overlay.incidents import Watcher
-from overlay.links.events import Codec, Connection, LinkDown, SeedFailed, SeedReached
+from overlay.incidents import IncidentLog
+from overlay.links.events import Codec, ConnectionId, LinkDown, SeedFailed, SeedReached
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
 from overlay.links.messages import Frame
@@ -150,13 +150,13 @@ class Node:
         )
         self.reports = Reports(self.links, self.view, self.clusters, self.hosting, self.clients)
         self.inspection = Inspection(self, self.owner, self.ring)
-        self.watcher = Watcher(self)
-        self.explaining = Explaining(self, self.clients, self.reports.whom_to_ask)
+        self.incident_log = IncidentLog(self)
+        self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.adopting, self.believers, self.beliefs, self.registry, self.balance, self.hosting,
             self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
-            self.clients, self.inspection, self.explaining, self.watcher, self.uniting,
+            self.clients, self.inspection, self.explaining, self.incident_log, self.uniting,
             Leftovers(self, self.ring, self.hosting),
         )  # fmt: skip
         self.turns.build(self.machines)
@@ -168,7 +168,7 @@ class Node:
         self._commands: dict[type, Callable[..., None]] = {
             **self.clients.commands(),
             **self.inspection.commands(),
-            **self.watcher.commands(),
+            **self.incident_log.commands(),
             **self.explaining.commands(),
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
@@ -253,36 +253,36 @@ class Node:
                 self.links.add_seed(address)
         self._finish_turn()
 
-    def on_opened(self, connection: Connection) -> None:
+    def on_opened(self, connection: ConnectionId) -> None:
         """A dial succeeded."""
         self.turns.begin()
         self.links.on_opened(connection)
         self._finish_turn()
 
-    def on_accepted(self, connection: Connection) -> None:
+    def on_accepted(self, connection: ConnectionId) -> None:
         """Somebody dialled this node."""
         self.turns.begin()
         self.links.on_accepted(connection)
         self._finish_turn()
 
-    def on_frame(self, connection: Connection, frame: Frame) -> None:
+    def on_frame(self, connection: ConnectionId, frame: Frame) -> None:
         """One frame."""
         self.on_frames(connection, (frame,))
 
-    def on_frames(self, connection: Connection, frames: Sequence[Frame]) -> None:
+    def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
         """Frames that were read together."""
         self.turns.begin()
         for frame in frames:
             self.links.on_frame(connection, frame)
         self._finish_turn()
 
-    def on_garbage(self, connection: Connection, reason: str) -> None:
+    def on_garbage(self, connection: ConnectionId, reason: str) -> None:
         """What came was no frame."""
         self.turns.begin()
         self.links.on_garbage(connection, reason)
         self._finish_turn()
 
-    def on_closed(self, connection: Connection, reason: str) -> None:
+    def on_closed(self, connection: ConnectionId, reason: str) -> None:
         """A connection ended."""
         self.turns.begin()
         self.links.on_closed(connection, reason)

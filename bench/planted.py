@@ -237,14 +237,14 @@ PLANTED = (
     ),
     one(
         "a gap in a link's numbers overlooked", "M3",
-        "overlay/links/inbox.py",
+        "overlay/links/receive_buffer.py",
         "        if batch.number == self.expected:\n",
         "        self.expected = max(self.expected, batch.number)\n"
         "        if batch.number == self.expected:\n",
     ),
     one(
         "a wrong digest overlooked", "V3",
-        "overlay/links/inbox.py",
+        "overlay/links/receive_buffer.py",
         "        if zlib.crc32(batch.body) != batch.digest:\n",
         "        if False:\n",
     ),

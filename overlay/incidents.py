@@ -26,17 +26,17 @@ from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Handlers, Machine, NodeId, Port
 
-KEPT: Final = 200
+MAX_INCIDENTS: Final = 200
 """Incidents that a node remembers. Wild guess: an hour of trouble."""
 
-LOST_KEPT: Final = 1_000
+MAX_LOST_PEERS: Final = 1_000
 """Lost peers that are remembered, to tell when they are back. Wild guess."""
 
-AGAIN: Final = 1.0
+REPEAT_WITHIN: Final = 1.0
 """Seconds within which the same is no news: a new primary admits some members twice. Wild guess."""
 
 
-class Noted(NamedTuple):
+class IncidentRecord(NamedTuple):
     """An incident with the Port's time."""
 
     at: float
@@ -46,14 +46,14 @@ class Noted(NamedTuple):
     text: str
 
 
-class Watcher(Machine):
+class IncidentLog(Machine):
     """Keeps, counts and traces incidents."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self.kept: deque[Noted] = deque(maxlen=KEPT)
+        self.records: deque[IncidentRecord] = deque(maxlen=MAX_INCIDENTS)
         self._lost: dict[NodeId, float] = {}  # since when
-        self._seat: tuple[Cluster | None, str] = (None, "none")  # as last heard
+        self._role: tuple[Cluster | None, str] = (None, "none")  # as last heard
         self._suspected: float | None = None  # since when the primary is silent
 
     def handlers(self) -> Handlers:
@@ -85,7 +85,7 @@ class Watcher(Machine):
                 0 if one.cluster is None else one.cluster.version[0],
                 one.text,
             )
-            for one in reversed(self.kept)
+            for one in reversed(self.records)
         )
         self.port.reply(client, Incidents(command.request, found))
 
@@ -96,7 +96,7 @@ class Watcher(Machine):
         if event.left:
             return
         self._lost[event.peer.id] = self.port.now
-        if len(self._lost) > LOST_KEPT:
+        if len(self._lost) > MAX_LOST_PEERS:
             del self._lost[next(iter(self._lost))]
         self._note("lost", event.peer.id, None, event.reason)
 
@@ -114,7 +114,7 @@ class Watcher(Machine):
 
     def on_role_changed(self, event: RoleChanged) -> None:
         """Another primary, or another role of this node; the rest of a description is no news."""
-        (before, role), self._seat = self._seat, (event.cluster, event.role)
+        (before, role), self._role = self._role, (event.cluster, event.role)
         now = event.cluster
         if now is not None and before is not None and now.key == before.key:
             self._compare(before, now)
@@ -139,11 +139,11 @@ class Watcher(Machine):
 
     def on_member_joined(self, event: MemberJoined) -> None:
         """At the primary."""
-        self._note("joined", event.peer.id, self._seat[0], "serves in the cluster")
+        self._note("joined", event.peer.id, self._role[0], "serves in the cluster")
 
     def on_member_lost(self, event: MemberLost) -> None:
         """At the primary."""
-        self._note("member lost", event.peer.id, self._seat[0], "serves no more")
+        self._note("member lost", event.peer.id, self._role[0], "serves no more")
 
     def on_ring_left(self, event: RingLeft) -> None:
         """Two rings have become one."""
@@ -151,11 +151,11 @@ class Watcher(Machine):
         self._note("ring ended", self.port.me.id, None, text)
 
     def _note(self, what: str, node: NodeId, cluster: Cluster | None, text: str) -> None:
-        last = self.kept[-1] if self.kept else None
+        last = self.records[-1] if self.records else None
         same = last is not None and (last.what, last.node, last.text) == (what, node, text)
-        if last is not None and same and self.port.now - last.at < AGAIN:
+        if last is not None and same and self.port.now - last.at < REPEAT_WITHIN:
             return
-        self.kept.append(Noted(self.port.now, what, node, cluster, text))
+        self.records.append(IncidentRecord(self.port.now, what, node, cluster, text))
         self.port.count(f"incidents_{what.replace(' ', '_')}")
         key, epoch = ("", 0) if cluster is None else (cluster.key, cluster.version[0])
         self.port.trace("incident", what=what, peer=node, name=key, epoch=epoch, reason=text)

@@ -33,7 +33,7 @@ class Reports:
                 return session.peer
         return next((peer for peer in self.view.peers() if peer.id == node), None)
 
-    def whom_to_ask(self, node: NodeId) -> tuple[Peer, ...]:
+    def query_targets(self, node: NodeId) -> tuple[Peer, ...]:
         """That node, if its address is known, else all neighbours."""
         peer = self.find_peer(node)
         return self.view.peers() if peer is None else (peer,)

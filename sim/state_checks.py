@@ -21,9 +21,9 @@ from typing import Any
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.chord.observing import COPIES_MOST
-from overlay.links.messages import BODY_MOST, OVERHEAD
-from overlay.links.room import RESTING_MOST, SESSIONS_MOST
-from overlay.lower_random.crawl import OPEN_MOST
+from overlay.links.eviction import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
+from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
+from overlay.lower_random.crawl import MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.admission import MAX_ATTRIBUTES
 from overlay.upper_tree.history import NOTES
@@ -251,7 +251,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
     A publisher admits while it has room, so the attributes of one more event may go over.
     """
     settings = node.settings
-    way = max(settings.links.window, BODY_MOST + OVERHEAD)  # a message over the window goes alone
+    way = max(settings.links.window, MAX_BODY + BATCH_OVERHEAD)  # larger messages go alone
     found = [
         ("view", len(node.view.peers()), settings.view.size),
         ("access points", len(node.access_points._table), settings.view.access_points),
@@ -263,11 +263,11 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
         ("copies of logs", len(node.clusters.observing.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
-        ("open walks", len(node.crawl._open), OPEN_MOST + 1),
+        ("open walks", len(node.crawl._open), MAX_OPEN_WALKS + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
-        ("sessions", len(node.links._sessions) - len(node.links._resting), SESSIONS_MOST),
-        ("sessions at rest", len(node.links._resting), RESTING_MOST),
+        ("sessions", len(node.links._sessions) - len(node.links._resting), MAX_ACTIVE_SESSIONS),
+        ("sessions at rest", len(node.links._resting), MAX_DORMANT_SESSIONS),
         ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),
         ("registrations to be installed", len(node.hosting.installing), WAITING_MOST),
     ]

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from overlay.links.inbox import unpack
 from overlay.links.messages import Batch, Frame
+from overlay.links.receive_buffer import unpack
 from overlay.machine import Message
 
 DATA: Final[dict[str, tuple[str, ...]]] = {

@@ -1,8 +1,8 @@
 """How much may be on its way to one client: credits, what waits for them, what is lost (no IO).
 
-The same rule as between two nodes (M3, overlay/links/outbox.py), with the same words: credit is in
-bytes and granted by the receiver, and what is under way never exceeds it. What is under way are
-frames of deliveries that were sent and that the client has not *consumed*: its program has not
+The same rule as between two nodes (M3, overlay/links/send_buffer.py), with the same words: credit
+is in bytes and granted by the receiver, and what is under way never exceeds it. What is under way
+are frames of deliveries that were sent and that the client has not *consumed*: its program has not
 asked for them (wire/arrivals.py). Answers to commands and news of losses need no credit.
 
 - **What waits.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.

@@ -23,7 +23,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from overlay.links.messages import BODY_MOST
+from overlay.links.messages import MAX_BODY
 from overlay.settings import Bytes, Group, Seconds, Settings
 from wire.allowance import QUEUE
 from wire.folder import default_folder
@@ -123,8 +123,8 @@ def load_config(
         typed = convert(layer, source)  # each alone, so that an error names its source
         merge(merged, pick(typed, layer))
     config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
-    if config.links.frame > BODY_MOST:
-        raise ConfigError(f"links.frame: {config.links.frame} is more than {BODY_MOST} bytes")
+    if config.links.frame > MAX_BODY:
+        raise ConfigError(f"links.frame: {config.links.frame} is more than {MAX_BODY} bytes")
     check_addresses(config)
     return config
 

@@ -62,7 +62,7 @@ from overlay.chord.voting_messages import (
     LogEntries,
     Nominate,
 )
-from overlay.links.events import LinkDown, LinkUp, StoodStill
+from overlay.links.events import LinkDown, LinkUp, LocalStall
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
 from overlay.settings import ClusterSettings, ElectionSettings
 
@@ -134,7 +134,7 @@ class Clusters(Machine):
             PrimarySilent: self.pulse.on_silent,
             NominationDue: self.election.on_nomination_due,
             CampaignOver: self.election.on_campaign_over,
-            StoodStill: self.election.on_stood_still,
+            LocalStall: self.election.on_local_stall,
             Committed: self.handovers.on_committed,
             TakeOver: self.taking_over.on_take_over,
             ArcGiven: self.taking_over.on_arc_given,

@@ -33,7 +33,7 @@ from overlay.chord.messages import Cluster, Moved
 from overlay.chord.pulse import Pulse
 from overlay.chord.seat import Seat, has_member
 from overlay.chord.voting_messages import Grant, Nominate
-from overlay.links.events import StoodStill
+from overlay.links.events import LocalStall
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
@@ -108,7 +108,7 @@ class Election:
             wait += min(pause * (len(self.log.voters) - 1), 2.0 * self.pulse.round_trip())
         self.port.set_timer(wait, NominationDue())
 
-    def on_stood_still(self, event: StoodStill) -> None:
+    def on_local_stall(self, event: LocalStall) -> None:
         """This node was late: it may be again."""
         self._unwell_until = self.port.now + UNWELL
 

@@ -340,7 +340,7 @@ class Merging:
     def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
         """Remember it, and tell others."""
         self.place.end(ring, into)
-        self.seat.view.end_ring(ring)
+        self.seat.view.forget_ring(ring)
         neighbours = list(self.seat.view.peers())
         for peer in self.port.rng.sample(neighbours, min(TOLD, len(neighbours))):
             told.setdefault(peer.id, peer)

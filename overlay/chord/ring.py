@@ -27,7 +27,7 @@ from overlay.chord.place import Place
 from overlay.chord.repair import FingerRound, Repair, StabiliseRound
 from overlay.chord.voting_messages import Rejoin
 from overlay.links.events import LinkDown, LinkUp
-from overlay.lower_random.events import RingHeard
+from overlay.lower_random.events import RingHintReceived
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Version
 from overlay.settings import RingSettings
 
@@ -59,7 +59,7 @@ class Ring(Machine):
             StabiliseRound: self.repair.on_stabilise_round,
             FingerRound: self.repair.on_finger_round,
             CollectTimeout: self.collecting.on_timeout,
-            RingHeard: self.on_ring_heard,
+            RingHintReceived: self.on_ring_heard,
             RingKnown: self.on_ring_known,
             LinkUp: self.on_link_up,
             LinkDown: self.on_link_down,
@@ -201,7 +201,7 @@ class Ring(Machine):
         if newest is not None:
             self.port.send(sender, Moved(newest))
 
-    def on_ring_heard(self, event: RingHeard) -> None:
+    def on_ring_heard(self, event: RingHintReceived) -> None:
         """Gossip."""
         self.place.hear(event.hint)
 

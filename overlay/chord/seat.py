@@ -33,10 +33,10 @@ class RecruitingView(Protocol):
     def set_idle(self, idle: bool) -> None:
         """Whether this node may be recruited."""
 
-    def tell_ring(self, hint: RingHint | None) -> None:
+    def advertise_ring(self, hint: RingHint | None) -> None:
         """Gossip this way into the ring; None: there is nothing to tell any more."""
 
-    def end_ring(self, ring: str) -> None:
+    def forget_ring(self, ring: str) -> None:
         """This ring is no more."""
 
 
@@ -101,7 +101,7 @@ class Seat:
         self.cluster = cluster
         self.journal.seat(cluster)
         hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
-        self.view.tell_ring(hint)
+        self.view.advertise_ring(hint)
 
     def give_up(self, reason: str, successor: Cluster | None = None, stored: bool = False) -> None:
         """This node serves no more; `successor` is the description without it, where there is
@@ -113,7 +113,7 @@ class Seat:
         self.resting = False
         if not stored:
             self.journal.seat(None)
-        self.view.tell_ring(None)
+        self.view.advertise_ring(None)
         if successor is None:
             self.ring.belong(None)
         else:

@@ -5,7 +5,7 @@ goes on CONNECTING and dials with back-off. A *session* that ends is reported on
 everything that may be lost. A *seed*, an address of the peer list, never ends: while nobody it
 leads to is connected it is dialled again, for ever, so that a healed partition merges (C1). The
 one exception is an address that turns out to be this node's own. A seed whose link was put to rest
-in order was alive at that time, so there is no hurry (`SEED_REST`), until any session ends: then
+in order was alive at that time, so there is no hurry (`SEED_RECHECK`), until any session ends: then
 something happened, and it may be on the other side of it.
 """
 
@@ -15,36 +15,41 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 
-from overlay.links.alarms import Alarms
+from overlay.links.deadlines import Alarms
 from overlay.links.events import (
     REFUSED,
     Codec,
-    Connection,
-    End,
+    ConnectionId,
     LinkDown,
     SeedFailed,
     SeedReached,
+    SessionEnd,
     Transport,
 )
-from overlay.links.faults import Faults
+from overlay.links.eviction import (
+    EVICTABLE_AFTER,
+    MAX_ACTIVE_SESSIONS,
+    MAX_DORMANT_SESSIONS,
+    least_recently_used,
+)
 from overlay.links.messages import Ack, Batch, Bye, Frame
-from overlay.links.outbox import Sent
-from overlay.links.room import QUIET, RESTING_MOST, SESSIONS_MOST, least_used
-from overlay.links.session import REFUSALS, Seed, Session, Stage, State, Wire, backoff
+from overlay.links.penalties import Faults
+from overlay.links.send_buffer import InFlightBatch
+from overlay.links.session import MAX_REFUSALS, Seed, Session, Stage, State, Wire, backoff
 from overlay.machine import LocalEvent, Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
-AWAITING_MOST = 1_024
+MAX_AWAITING_HELLO = 1_024
 """Accepted connections that have not said who they are. Wild guess."""
 
-SEEDS_MOST = 1_024
+MAX_SEEDS = 1_024
 """Addresses in the peer list. Wild guess."""
 
-DAMAGE_SHARE = 3
+CORRUPTION_SHARE = 3
 """A link that was damaged is shut for at most this part of the silence that counts as death: then
 there is time for some dials. Wild guess."""
 
-SEED_REST = 600.0
+SEED_RECHECK = 600.0
 """Seconds after which a seed is dialled again whose link was put to rest in order. Ten thousand
 nodes may have the same one, and it would hear from them all the time. Wild guess."""
 
@@ -83,12 +88,12 @@ class Connections:
         self._seed_retry_most = seed_retry_most
         self._alarms = Alarms()
         self._faults = Faults(
-            settings.retry_first, settings.retry_most, settings.dead_after / DAMAGE_SHARE
+            settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
         )
         self._sessions: dict[NodeId, Session] = {}
         self._resting: dict[NodeId, Session] = {}  # … of those NOT_CONNECTED, longest first
         self._session_number = 0
-        self._wires: dict[Connection, Wire] = {}
+        self._wires: dict[ConnectionId, Wire] = {}
         self._awaiting = 0  # how many of the wires have not said Hello
         self._seeds: dict[str, Seed] = {}
         self._pins: dict[NodeId, int] = {}
@@ -100,22 +105,22 @@ class Connections:
 
     # The driver's reports on connections
 
-    def on_accepted(self, connection: Connection) -> None:
+    def on_accepted(self, connection: ConnectionId) -> None:
         """Somebody dialled this node; it has `connect_timeout` to say Hello."""
-        if self._has_left or self._awaiting >= AWAITING_MOST:
+        if self._has_left or self._awaiting >= MAX_AWAITING_HELLO:
             self._transport.close(connection, "too many connections")
             return
         self._awaiting += 1
         self._add_wire(connection, Stage.AWAITING)
 
-    def on_closed(self, connection: Connection, reason: str) -> None:
+    def on_closed(self, connection: ConnectionId, reason: str) -> None:
         """A connection is gone, or a dial failed."""
         wire = self._wires.get(connection)
         if wire is not None:
             self._unhook(wire)
             self._ended(wire, reason)
 
-    def _add_wire(self, connection: Connection, stage: Stage) -> Wire:
+    def _add_wire(self, connection: ConnectionId, stage: Stage) -> Wire:
         wire = Wire(connection, stage, self._clock() + self._settings.connect_timeout)
         self._wires[connection] = wire
         self._alarms.set(wire, wire.give_up)
@@ -126,12 +131,12 @@ class Connections:
             wire.session.spoken = self._clock()
         self._transport.write(wire.connection, frame)
 
-    def _write_batch(self, session: Session, wire: Wire, sent: Sent) -> None:
+    def _write_batch(self, session: Session, wire: Wire, sent: InFlightBatch) -> None:
         session.ack_due = False
         session.ack_bytes = 0
         batch = Batch(
             sent.number,
-            session.inbox.expected,
+            session.receive_buffer.expected,
             self._settings.window,
             sent.digest,
             sent.compressed,
@@ -143,7 +148,7 @@ class Connections:
         if session.retransmit_at < session.alarm:
             self._alarms.set(session, session.retransmit_at)
 
-    def _write_again(self, session: Session, batches: Iterable[Sent]) -> None:
+    def _write_again(self, session: Session, batches: Iterable[InFlightBatch]) -> None:
         wire = session.wire
         if wire is None:
             return
@@ -184,8 +189,8 @@ class Connections:
             self._enter(session, State.CONNECTING)
             self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
         session.refusals = session.refusals + 1 if reason == REFUSED else 0
-        if session.refusals >= REFUSALS:
-            self._close_session(session, reason, left=False, end=End.GONE)
+        if session.refusals >= MAX_REFUSALS:
+            self._close_session(session, reason, left=False, end=SessionEnd.GONE)
             return
         session.back_off(now, self._rng, self._faults.until(session.peer.id))
         self._arm(session)
@@ -210,13 +215,13 @@ class Connections:
             if self._resting.pop(session.peer.id, None) is None:
                 return True
             self._resting[session.peer.id] = session  # not the one to be forgotten now
-        if len(self._sessions) - len(self._resting) < SESSIONS_MOST:
+        if len(self._sessions) - len(self._resting) < MAX_ACTIVE_SESSIONS:
             return True
-        before = self._clock() - QUIET * self._settings.heartbeat
-        idle = least_used(self._sessions.values(), self._pins, before)
+        before = self._clock() - EVICTABLE_AFTER * self._settings.heartbeat
+        idle = least_recently_used(self._sessions.values(), self._pins, before)
         for session in idle:
             self._put_to_rest(session, "room for another link")
-        self._count("links_gave_way", len(idle))
+        self._count("links_evicted", len(idle))
         return bool(idle)
 
     def _enter(self, session: Session, state: State) -> None:
@@ -224,7 +229,7 @@ class Connections:
         session.enter(state, self._clock())
         if state is State.NOT_CONNECTED:
             self._resting[session.peer.id] = session
-            if len(self._resting) > RESTING_MOST:
+            if len(self._resting) > MAX_DORMANT_SESSIONS:
                 forgotten = next(iter(self._resting.values()))
                 self._enter(forgotten, State.CLOSED)
                 del self._sessions[forgotten.peer.id]
@@ -272,7 +277,7 @@ class Connections:
     def _acknowledge(self, session: Session, wire: Wire, gap: int = 0, asks: bool = False) -> None:
         session.ack_due = False
         session.ack_bytes = 0
-        self._write(wire, Ack(session.inbox.expected, self._settings.window, gap, asks))
+        self._write(wire, Ack(session.receive_buffer.expected, self._settings.window, gap, asks))
 
     def _rest(self, session: Session) -> None:
         """Nobody used the link and its connection is closed: keep the numbers only."""
@@ -283,10 +288,10 @@ class Connections:
         for seed in self._seeds.values():
             if seed.peer == session.peer.id and seed.wire is None:
                 seed.is_reached = False
-                self._look_within(seed, SEED_REST)
+                self._look_within(seed, SEED_RECHECK)
 
     def _close_session(
-        self, session: Session, reason: str, left: bool, end: End = End.UNHEARD
+        self, session: Session, reason: str, left: bool, end: SessionEnd = SessionEnd.UNREACHABLE
     ) -> None:
         """M5's CLOSED: report what may be lost, forget."""
         if session.state is State.CLOSED:
@@ -301,14 +306,14 @@ class Connections:
         self._seek_again(session.peer.id)
 
     def _report_down(
-        self, session: Session, reason: str, left: bool, end: End = End.UNHEARD
+        self, session: Session, reason: str, left: bool, end: SessionEnd = SessionEnd.UNREACHABLE
     ) -> None:
         for seed in self._seeds.values():
             if not seed.is_reached and seed.wire is None:
                 self._look_within(seed, self._seed_retry_most)
-        what = "anew" if end is End.ALIVE else "down"
+        what = "anew" if end is SessionEnd.RESET else "down"
         self._trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
-        self._emit(LinkDown(session.peer, reason, left, session.outbox.lost(), end))
+        self._emit(LinkDown(session.peer, reason, left, session.send_buffer.undelivered(), end))
 
     def _arm(self, session: Session) -> None:
         self._alarms.set(session, session.next_alarm(session.peer.id in self._pins))
@@ -318,7 +323,7 @@ class Connections:
     def add_seed(self, address: str) -> None:
         """An address of the peer list ("host:port"): dialled until somebody there is connected,
         and again whenever nobody is. Emits SeedReached and SeedFailed."""
-        if self._has_left or address in self._seeds or len(self._seeds) >= SEEDS_MOST:
+        if self._has_left or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
             return
         if address == self._me.address:
             return

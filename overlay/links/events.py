@@ -1,4 +1,4 @@
-"""What links tell the machines above, and what they need from below."""
+"""What links emit for the machines above, and the two Protocols that they need from below."""
 
 from __future__ import annotations
 
@@ -9,78 +9,79 @@ from typing import Final, Protocol
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Message, Peer
 
-Connection = int
-"""A driver's name for one transport connection. Never reused within a process."""
-
+ConnectionId = int
+"""A driver's number of one transport connection. Never used twice within a process."""
 
 REFUSED: Final = "connection refused"
-"""The driver's reason for a dial that ended because nobody listens there: the process is gone, or
-was never there, while its machine answers."""
+"""The driver's reason for a dial that ended because no process listens there, while the machine
+answers (ECONNREFUSED)."""
 
 
-class End(Enum):
-    """What the end of a session says of the peer."""
+class SessionEnd(Enum):
+    """What the end of a session says about the peer."""
 
-    UNHEARD = auto()  # silent, or nobody answers where it is, or it broke the protocol
-    GONE = auto()  # nobody listens where it is, or another node does: its process ended
-    ALIVE = auto()  # it speaks, but has begun anew: it had given this side up, or restarted
+    UNREACHABLE = auto()  # it is silent, or does not answer dials, or broke the protocol
+    GONE = auto()  # its process ended: the dial was refused, or another node has its address
+    RESET = auto()  # it is alive, but has forgotten the session: it gave this node up, or restarted
 
 
 class LinkUp(LocalEvent, frozen=True):
-    """A session with `peer` is CONNECTED; `fresh` if it is a new session (the peer may be new
-    or restarted and knows nothing of what was said before)."""
+    """The session with `peer` is CONNECTED. `fresh`: it is a new session, so that the peer may have
+    restarted and lost what was said to it before."""
 
     peer: Peer
     fresh: bool
 
 
 class LinkDown(LocalEvent, frozen=True):
-    """The session with `peer` is over, as `end` says; or the peer `left`.
+    """The session with `peer` has ended, as `end` says; `left`: the peer said that it leaves.
 
-    `lost` are messages that were queued or not acknowledged: they may or may not have arrived.
+    `lost` are the messages that were queued or not acknowledged, in the order of sending: they may
+    or may not have arrived.
     """
 
     peer: Peer
     reason: str
     left: bool
     lost: tuple[Message, ...] = ()
-    end: End = End.UNHEARD
+    end: SessionEnd = SessionEnd.UNREACHABLE
 
 
-class LinkSilent(LocalEvent, frozen=True):
-    """What was said to `peer` is not acknowledged for longer than usual: the peer stands still, or
-    the link is broken. It may still come; if not, LinkDown follows (`dead_after`).
+class LinkSuspected(LocalEvent, frozen=True):
+    """`peer` does not acknowledge within the retransmission time-out: it is paused, or the link is
+    broken. What was sent may still arrive; if nothing is heard for `links.dead_after`, LinkDown
+    follows. (The suspicion of SWIM, section 4.2, from the link's own traffic.)
 
-    `waiting` are messages that were not named before in this silence. Told again while it lasts, as
-    often as there are more.
+    `unacknowledged` are messages that were not named before in this suspicion. The event is emitted
+    again while it lasts, as long as there are more of them.
     """
 
     peer: Peer
-    waiting: tuple[Message, ...]
+    unacknowledged: tuple[Message, ...]
 
 
-class LinkHeard(LocalEvent, frozen=True):
-    """A silence that was told is over: something is acknowledged."""
+class LinkRecovered(LocalEvent, frozen=True):
+    """A peer for which LinkSuspected was emitted acknowledges again."""
 
     peer: Peer
 
 
-class StoodStill(LocalEvent, frozen=True):
-    """This node was so many seconds late with what it should have done: it was paused, or has more
-    work than it can do (P3, Lifeguard)."""
+class LocalStall(LocalEvent, frozen=True):
+    """This node was `seconds` late with its own timers: the process was paused, or is overloaded.
+    Silence of others during that time says nothing about them (Lifeguard, Dadgar et al. 2017)."""
 
     seconds: float
 
 
 class SeedReached(LocalEvent, frozen=True):
-    """Somebody answered at an address of the peer list."""
+    """A node answered at an address of the peer list."""
 
     address: str
     peer: Peer
 
 
 class SeedFailed(LocalEvent, frozen=True):
-    """Nobody answered at an address of the peer list; it will be tried again."""
+    """An attempt to reach an address of the peer list failed; it will be tried again."""
 
     address: str
     reason: str
@@ -89,13 +90,14 @@ class SeedFailed(LocalEvent, frozen=True):
 class Transport(Protocol):
     """What carries frames: TCP in wire/, the virtual network in sim/. Methods queue and return."""
 
-    def dial(self, address: str) -> Connection:
-        """Begin to connect. `Links.on_opened` or `Links.on_closed` follows, in a later turn."""
+    def dial(self, address: str) -> ConnectionId:
+        """Begin to connect to "host:port". `Links.on_opened` or `Links.on_closed` follows, in a
+        later turn."""
 
-    def write(self, connection: Connection, frame: Frame) -> None:
-        """Send one frame, in order."""
+    def write(self, connection: ConnectionId, frame: Frame) -> None:
+        """Send one frame. Frames of a connection stay in order."""
 
-    def close(self, connection: Connection, reason: str) -> None:
+    def close(self, connection: ConnectionId, reason: str) -> None:
         """Close after what was written has left, or give up dialling. No `on_closed` follows."""
 
 
@@ -106,10 +108,10 @@ class Codec(Protocol):
         """A list of messages as the body of a batch."""
 
     def encode_one(self, message: Message) -> bytes:
-        """One message, to be joined by `join`."""
+        """One message, to be joined with others by `join`."""
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
-        """Bodies of single messages as the body of one batch."""
+        """Messages that were encoded one by one as the body of one batch."""
 
     def decode(self, body: bytes) -> list[Message]:
-        """Raises ProtocolError on anything that is not a list of known messages."""
+        """The messages of a body. Raises ProtocolError unless it is a list of known messages."""

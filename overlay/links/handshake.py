@@ -22,12 +22,12 @@ Welcome with session 0, a name. It may then say Hello to that node on the same c
 from __future__ import annotations
 
 from overlay.links.connections import Connections
-from overlay.links.events import Connection, End, LinkHeard, LinkUp, SeedFailed
+from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SeedFailed, SessionEnd
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.links.session import Session, Stage, State, Wire
 from overlay.machine import Message, Peer, ProtocolError
 
-GREETINGS_MOST = 32
+MAX_HELLOS = 32
 """Hellos on one connection: the repetitions of a lossy transport (at most 6 in 5 s) for a name and
 for a session, with room."""
 
@@ -38,7 +38,7 @@ NO_ROOM = "too many sessions, and all are in use"
 class Handshake(Connections):
     """The middle layer of `Links`: from a connection to a session that it carries."""
 
-    def on_opened(self, connection: Connection) -> None:
+    def on_opened(self, connection: ConnectionId) -> None:
         """A dial succeeded: say Hello."""
         wire = self._wires.get(connection)
         if wire is None:
@@ -68,7 +68,7 @@ class Handshake(Connections):
                 overlay=self._overlay,
                 peer=me,
                 incarnation=self._incarnation,
-                expected=session.inbox.expected,
+                expected=session.receive_buffer.expected,
                 yours=session.their_incarnation,
                 credit=window,
                 to=session.peer.id,
@@ -135,7 +135,7 @@ class Handshake(Connections):
 
     def _on_hello(self, wire: Wire, hello: Hello) -> None:
         wire.greetings += 1
-        if wire.greetings > GREETINGS_MOST:
+        if wire.greetings > MAX_HELLOS:
             raise ProtocolError("too many greetings")
         if reason := self._stranger(hello):
             self._refuse(wire, reason, final=True)
@@ -173,8 +173,8 @@ class Handshake(Connections):
                 restarted = hello.incarnation != session.their_incarnation
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
-                    unsent = session.outbox.take_unsent()
-                self._close_session(session, reason, left=False, end=End.ALIVE)
+                    unsent = session.send_buffer.take_queued()
+                self._close_session(session, reason, left=False, end=SessionEnd.RESET)
                 session = None
             elif hello.dials <= session.their_dials:
                 return None
@@ -185,7 +185,7 @@ class Handshake(Connections):
         elif not self._has_room(session):
             raise ProtocolError(NO_ROOM)
         for encoded, message in unsent:
-            session.outbox.offer(encoded, message)
+            session.send_buffer.enqueue(encoded, message)
         rival = session.wire
         if rival is not None and rival.stage is Stage.GREETED and self._me.id < hello.peer.id:
             return None
@@ -199,7 +199,7 @@ class Handshake(Connections):
             raise ProtocolError(f"{type(greeting).__name__} in the middle of a session")
         if isinstance(greeting, Hello):
             wire.greetings += 1
-            if wire.greetings > GREETINGS_MOST:
+            if wire.greetings > MAX_HELLOS:
                 raise ProtocolError("too many greetings")
             self._say_welcome(wire, session)
 
@@ -209,7 +209,7 @@ class Handshake(Connections):
             overlay=self._overlay,
             peer=self._me,
             incarnation=self._incarnation,
-            expected=session.inbox.expected,
+            expected=session.receive_buffer.expected,
             yours=session.their_incarnation,
             credit=self._settings.window,
             session=session.number,
@@ -238,11 +238,11 @@ class Handshake(Connections):
                 raise ProtocolError("a Welcome from the past")
             restarted = welcome.incarnation != session.their_incarnation
             reason = "it restarted" if restarted else "it has forgotten the session"
-            unsent = [] if restarted else session.outbox.take_unsent()
-            self._report_down(session, reason, left=False, end=End.ALIVE)
+            unsent = [] if restarted else session.send_buffer.take_queued()
+            self._report_down(session, reason, left=False, end=SessionEnd.RESET)
             session.begin_anew(session.number)
             for encoded, message in unsent:
-                session.outbox.offer(encoded, message)
+                session.send_buffer.enqueue(encoded, message)
         self._adopt(wire, session, welcome, welcome.expected)
 
     def _on_name(self, wire: Wire, peer: Peer) -> None:
@@ -254,7 +254,7 @@ class Handshake(Connections):
         if expected is not None:
             expected.wire = None
             there = f"{peer.id} is at {expected.peer.address}"
-            self._close_session(expected, there, left=False, end=End.GONE)
+            self._close_session(expected, there, left=False, end=SessionEnd.GONE)
         if seed is not None:
             seed.wire = None
             seed.peer = peer.id
@@ -292,7 +292,7 @@ class Handshake(Connections):
         now = self._clock()
         is_fresh = session.their_number == 0
         try:
-            again = session.outbox.resume(start, their.credit)
+            again = session.send_buffer.resume(start, their.credit)
         except ProtocolError as error:
             self._faults.note(session.peer.id, now)
             self._close_session(session, str(error), left=False)
@@ -309,13 +309,13 @@ class Handshake(Connections):
         session.their_incarnation = their.incarnation
         session.their_number = their.session
         session.their_dials = their.dials
-        session.inbox.resume()
+        session.receive_buffer.resume()
         session.heard = session.used = now
         if isinstance(their, Hello):
             self._say_welcome(wire, session)
         was_up = session.state is State.CONNECTED
         if was_up and session.is_silent:
-            self._emit(LinkHeard(session.peer))
+            self._emit(LinkRecovered(session.peer))
         if not was_up:
             self._enter(session, State.CONNECTED)
             self._trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overlay.links.events import Connection, LinkHeard, LinkSilent, StoodStill
+from overlay.links.events import ConnectionId, LinkRecovered, LinkSuspected, LocalStall
 from overlay.links.handshake import Handshake
-from overlay.links.inbox import Arrival, DigestMismatchError, unpack
-from overlay.links.messages import BODY_MOST, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.messages import MAX_BODY, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
 from overlay.links.session import Seed, Session, SessionStatus, Stage, State, Wire
 from overlay.machine import Message, NodeId, Peer, ProtocolError
 
 ACK_DELAY = 0.1
 """Seconds that an acknowledgement waits for a batch to ride on. A frame of its own costs both nodes
 a turn: with the 25 ms of RFC 9000 (QUIC), section 18.2, one turn in three was for that. Nobody
-waits for it while the window is not used up, and it is early beside `session.RESEND_LEAST`."""
+waits for it while the window is not used up, and it is early beside `session.MIN_RTO`."""
 
 ACK_SHARE = 4
 """An acknowledgement goes at once when a quarter of the window is unacknowledged, so that the
@@ -55,9 +55,9 @@ class Links(Handshake):
         encoded = self._last_encoded
         if not session.is_missed(peer.id in self._pins):
             session.miss(self._clock())
-        if len(encoded) > BODY_MOST:
+        if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
-        elif session.outbox.offer(encoded, message):
+        elif session.send_buffer.enqueue(encoded, message):
             self._dirty[peer.id] = session
         else:
             self._drop(peer, message, len(encoded), "queue full")
@@ -122,10 +122,10 @@ class Links(Handshake):
                 peer=session.peer,
                 state=session.state.name,
                 since=session.since,
-                waiting_bytes=session.outbox.waiting_bytes,
-                under_way_bytes=session.outbox.under_way_bytes,
-                sent=session.outbox.number,
-                received=session.inbox.expected,
+                queued_bytes=session.send_buffer.queued_bytes,
+                in_flight_bytes=session.send_buffer.in_flight_bytes,
+                sent=session.send_buffer.number,
+                received=session.receive_buffer.expected,
                 reason="" if session.state is State.CONNECTED else session.reason,
             )
             for session in self._sessions.values()
@@ -134,7 +134,11 @@ class Links(Handshake):
     def queues(self) -> Iterator[tuple[NodeId, int, int]]:
         """(peer, bytes that wait, bytes under way) of all sessions, oldest first."""
         for session in self._sessions.values():
-            yield session.peer.id, session.outbox.waiting_bytes, session.outbox.under_way_bytes
+            yield (
+                session.peer.id,
+                session.send_buffer.queued_bytes,
+                session.send_buffer.in_flight_bytes,
+            )
 
     def idle(self) -> bool:
         """Whether no data-plane message is queued or unacknowledged, with any peer.
@@ -142,11 +146,11 @@ class Links(Handshake):
         The rest does not count: machines gossip for ever, so that in a large overlay, or one that
         loses frames, hardly a moment would be idle.
         """
-        return not any(session.outbox.has_data() for session in self._sessions.values())
+        return not any(session.send_buffer.has_data() for session in self._sessions.values())
 
     # From the driver
 
-    def on_frame(self, connection: Connection, frame: Frame) -> None:
+    def on_frame(self, connection: ConnectionId, frame: Frame) -> None:
         """A frame arrived. Frames of connections that this side has closed are ignored."""
         wire = self._wires.get(connection)
         if wire is None:
@@ -172,7 +176,7 @@ class Links(Handshake):
         except DigestMismatchError as error:
             self.on_garbage(connection, str(error))
 
-    def on_garbage(self, connection: Connection, reason: str) -> None:
+    def on_garbage(self, connection: ConnectionId, reason: str) -> None:
         """Bytes arrived that are no frame: the connection is closed, the session may resume on
         another one, but not hotly."""
         wire = self._wires.get(connection)
@@ -224,9 +228,9 @@ class Links(Handshake):
         """Write what the credit allows; see that what arrived gets acknowledged."""
         wire = session.wire
         assert wire is not None, "CONNECTED without a connection"
-        while (sent := session.outbox.cut()) is not None:
+        while (sent := session.send_buffer.next_batch()) is not None:
             self._write_batch(session, wire, sent)
-        if session.outbox.waiting:
+        if session.send_buffer.queued:
             self._arm(session)  # no credit: it has to be asked for
         if not session.ack_due:
             return
@@ -238,14 +242,14 @@ class Links(Handshake):
 
     def _on_batch(self, wire: Wire, session: Session, batch: Batch) -> None:
         self._learn_acknowledged(session, batch.acknowledged, batch.credit)
-        inbox = session.inbox
-        arrival = inbox.judge(batch)
-        if arrival is Arrival.TAKEN:
+        receive_buffer = session.receive_buffer
+        arrival = receive_buffer.receive(batch)
+        if arrival is Arrival.IN_ORDER:
             self._take(session, batch)
-            while (kept := inbox.kept()) is not None:
+            while (kept := receive_buffer.next_buffered()) is not None:
                 self._take(session, kept)
-        gap = inbox.gap()
-        if gap or arrival is Arrival.REPEATED:
+        gap = receive_buffer.new_gap()
+        if gap or arrival is Arrival.DUPLICATE:
             self._acknowledge(session, wire, gap)
 
     def _take(self, session: Session, batch: Batch) -> None:
@@ -260,20 +264,20 @@ class Links(Handshake):
     def _on_ack(self, session: Session, ack: Ack) -> None:
         self._learn_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.gap:
-            self._write_again(session, session.outbox.mend_gap(ack.acknowledged, ack.gap))
+            self._write_again(session, session.send_buffer.fill_gap(ack.acknowledged, ack.gap))
         if ack.asks:
             session.used = session.heard  # somebody watches this link: it is no idle one
             session.ack_due = True
             self._dirty[session.peer.id] = session
 
     def _learn_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
-        outbox = session.outbox
-        if outbox.acknowledge(acknowledged, credit):
+        send_buffer = session.send_buffer
+        if send_buffer.acknowledge(acknowledged, credit):
             if session.is_silent:
-                self._emit(LinkHeard(session.peer))
+                self._emit(LinkRecovered(session.peer))
             session.delivered(session.heard)
-            self._write_again(session, outbox.recover())
-        if outbox.waiting:
+            self._write_again(session, send_buffer.recover())
+        if send_buffer.queued:
             self._dirty[session.peer.id] = session
 
     # Ends
@@ -283,7 +287,7 @@ class Links(Handshake):
             self._close_session(session, bye.reason, left=bye.final)
             return
         self._close_wire(wire, bye.reason)
-        if session.outbox.is_empty and session.peer.id not in self._pins:
+        if session.send_buffer.is_empty and session.peer.id not in self._pins:
             self._rest(session)
         else:
             self._ended(wire, bye.reason)
@@ -304,8 +308,8 @@ class Links(Handshake):
 
     def _doubt_itself(self, late: float, now: float) -> None:
         """This node stood still (P3, Lifeguard): whom it did not hear meanwhile may have spoken."""
-        self._count("stood_still", 1)
-        self._emit(StoodStill(late))
+        self._count("local_stalls", 1)
+        self._emit(LocalStall(late))
         for session in self._sessions.values():
             session.excuse(late, now)
         for wire in self._wires.values():
@@ -326,7 +330,7 @@ class Links(Handshake):
     def _tell_silence(self, session: Session, now: float) -> None:
         """What waits may go another way."""
         if now >= session.tell_at and (waiting := session.tell(now)):
-            self._emit(LinkSilent(session.peer, waiting))
+            self._emit(LinkSuspected(session.peer, waiting))
 
     def _on_live_alarm(self, session: Session, now: float) -> None:
         settings = self._settings
@@ -342,7 +346,7 @@ class Links(Handshake):
             return
         if now >= session.retransmit_at:
             session.timed_out(now)
-            self._write_again(session, session.outbox.probe())
+            self._write_again(session, session.send_buffer.probe())
         self._tell_silence(session, now)
         if now >= session.spoken + settings.heartbeat:
             session.used = now

@@ -1,7 +1,8 @@
-"""The wire vocabulary of links: frames. All other folders' messages travel inside `Batch`.
+"""The frames of a link: the vocabulary of the handshake and of batches.
 
-A frame is one MessagePack value behind a 4-byte length. Frames are read by hand-over of the driver
-(wire/) to the `Links` machine; they never reach another machine.
+A frame is one MessagePack value behind a 4-byte length (wire/framing). The driver hands each to
+`Links.on_frame`; no other machine sees one. The messages of all other folders travel inside
+`Batch`.
 """
 
 from __future__ import annotations
@@ -11,46 +12,46 @@ import msgspec
 from overlay.machine import NodeId, Peer
 
 PROTOCOL = 3
-"""Version of the wire protocol; another version is refused with a reason."""
+"""Version of the wire protocol; a peer with another version is refused with a reason."""
 
-BODY_MOST = (1 << 20) - 4_096
-"""The largest body of a batch, in bytes before compression: a frame and its head stay under the
-1 MiB of DESIGN.md, section 6."""
+MAX_BODY = (1 << 20) - 4_096
+"""The largest body of a batch, in bytes before compression: with its head a frame stays below the
+1 MiB that the framing accepts."""
 
-
-OVERHEAD = 64
-"""Bytes that each batch is reckoned at beyond its body, so that many tiny batches are bounded,
-too. About what the frame's head and the kept objects take."""
+BATCH_OVERHEAD = 64
+"""Bytes that each batch counts beyond its body, so that the window bounds many tiny batches as
+well. About what the frame's head and the objects that are kept for it take."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What travels on a connection."""
+    """What travels on a connection: one of the five kinds below."""
 
 
 class Hello(Frame, frozen=True):
-    """First frame of the side that dialled (M5: CONNECTING).
+    """First frame of the side that dialled: asks the peer to open or to resume a session.
 
-    With `to` empty (an address of the peer list) or of another node it only asks for a name: the
-    answer is a Welcome with session 0, after which a Hello to the right node may follow.
+    With `to` empty (an address of the peer list) or naming another node it only asks who is there:
+    the answer is a Welcome with session 0, after which a Hello to the right node may follow.
     """
 
     protocol: int
-    overlay: str  # name of the overlay; two overlays never link
-    peer: Peer  # who I am
+    overlay: str  # name of the overlay; nodes of two overlays never link
+    peer: Peer  # the sender
     incarnation: int  # grows with each start of the process: a new one has forgotten the session
-    expected: int  # next batch number that I want from you (0: I know of no session)
-    yours: int  # your incarnation as I know it, 0 if I do not
-    credit: int  # bytes that you may send beyond what I acknowledged
-    to: NodeId = ""  # whom I mean to reach
-    session: int = 0  # my number of this session; a greater one means that I forgot the last
-    your_session: int = 0  # your number of it as I know it, 0 if I do not
-    dials: int = 0  # how many Hellos I have sent in this session: an older one comes too late
+    expected: int  # number of the next batch that the sender wants (0: it knows of no session)
+    yours: int  # the receiver's incarnation as the sender knows it, 0 if it does not
+    credit: int  # bytes that the receiver may have in flight beyond what is acknowledged
+    to: NodeId = ""  # the node that is meant
+    session: int = 0  # the sender's number of this session; a greater one: it forgot the last
+    your_session: int = 0  # the receiver's number of it as the sender knows it, 0 if it does not
+    dials: int = 0  # Hellos sent in this session so far, to recognise an older one that comes late
 
 
 class Welcome(Frame, frozen=True):
-    """Answer to Hello: the same facts about the other side. Both are CONNECTED now.
+    """Answer to Hello, with the same facts about the other side: both are CONNECTED now.
 
-    With session 0 it only says who is here, and the handshake goes on with another Hello.
+    With session 0 it only names the node that answers, and the handshake goes on with another
+    Hello.
     """
 
     protocol: int
@@ -66,31 +67,31 @@ class Welcome(Frame, frozen=True):
 
 
 class Batch(Frame, frozen=True):
-    """Messages in order. `digest` is the CRC-32 of `body` as sent (V3)."""
+    """Messages in order, with a cumulative acknowledgement of the other direction."""
 
     number: int  # counted from 0 per session and direction
-    acknowledged: int  # everything before this number was received and consumed (M3)
-    credit: int  # bytes that may be under way beyond that
-    digest: int
-    compressed: bool
-    body: bytes  # codec-encoded list of messages
+    acknowledged: int  # every batch before this number was received and consumed
+    credit: int  # bytes that may be in flight beyond that
+    digest: int  # CRC-32 of `body` as it was sent
+    compressed: bool  # with zlib
+    body: bytes  # the codec's list of messages
 
 
 class Ack(Frame, frozen=True):
-    """Cumulative acknowledgement without a batch; also the heartbeat of a link that is watched."""
+    """Cumulative acknowledgement without a batch; also the keep-alive of a link that is watched."""
 
     acknowledged: int
     credit: int
-    gap: int = 0  # this batch is here, and what comes before it from `acknowledged` on is missing
-    asks: bool = False  # are you there? Whoever is, answers with a frame of any kind
+    gap: int = 0  # this batch was received, those from `acknowledged` up to it were not; 0: no gap
+    asks: bool = False  # a keep-alive probe: the peer answers with a frame of any kind
 
 
 class Bye(Frame, frozen=True):
-    """The link ends, with a reason for a person.
+    """The connection ends, with a reason for a person to read.
 
-    Without `final` and `rest`: I have forgotten the session, a new one may begin.
+    Without `final` and `rest` the sender has closed the session, and a new one may begin.
     """
 
     reason: str
-    final: bool = False  # the node leaves or will never talk to you: do not redial
-    rest: bool = False  # nobody used the link: the session is kept, redial when there is a need
+    final: bool = False  # the sender leaves, or will never accept this peer: do not redial
+    rest: bool = False  # the link was idle: the session is kept, and resumes when it is needed

@@ -25,38 +25,38 @@ from random import Random
 
 import msgspec
 
-from overlay.links.alarms import NEVER, Alarmed
-from overlay.links.events import Codec, Connection
-from overlay.links.inbox import Inbox
-from overlay.links.outbox import Outbox
+from overlay.links.deadlines import NEVER, Alarmed
+from overlay.links.events import Codec, ConnectionId
+from overlay.links.receive_buffer import ReceiveBuffer
+from overlay.links.send_buffer import SendBuffer
 from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
-DOUBLINGS = 16
+MAX_DOUBLINGS = 16
 """Back-off stops doubling here: by then every sensible limit is reached, and a float is not."""
 
 
-RESEND_LEAST = 0.5
+MIN_RTO = 0.5
 """Seconds that an acknowledgement is waited for at least: under load a node may take some tenths to
 look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: Linux, or 1: RFC
 6298)."""
 
 
-TELL = 0.2
+REPORT_INTERVAL = 0.2
 """Seconds between two reports of what a silent link has not carried: so much later than it could
 comes each delivery while a link is cut. Wild guess."""
 
-DIALLING = 1.0
+DIAL_SUSPECT_AFTER = 1.0
 """Seconds without an answer to a dial after which its link is silent: two round trips of half a
 second. Wild guess."""
 
 
-TELL_FIRST = 16
+FIRST_REPORT = 16
 """Messages that the first report names at most; each may have dozens of events. Four times as many
 each time after. Wild guess."""
 
 
-REFUSALS = 2
+MAX_REFUSALS = 2
 """Refused dials in a row after which a session ends: a process listens as long as it lives. Two, so
 that a peer whom nobody can dial has the time to dial us, which takes `retry_first`. Wild guess."""
 
@@ -82,7 +82,7 @@ class Stage(Enum):
 class Wire(Alarmed):
     """One transport connection. Its alarm is the end of the handshake's time, or another Hello."""
 
-    def __init__(self, connection: Connection, stage: Stage, give_up: float) -> None:
+    def __init__(self, connection: ConnectionId, stage: Stage, give_up: float) -> None:
         self.connection = connection
         self.stage = stage
         self.give_up = give_up
@@ -136,19 +136,19 @@ class Session(Alarmed):
         self.timeouts = 0  # of the oldest batch
         self.is_silent = False  # … and this was told
         self.told = 0  # messages that were named by it
-        self.tell_most = TELL_FIRST
+        self.tell_most = FIRST_REPORT
         self.tell_at = NEVER
         self.ack_due = False  # something arrived that is not acknowledged
         self.ack_timed = False  # … and a delayed acknowledgement is on its way
         self.ack_bytes = 0
         self.begin_anew(number)
-        self.tell_at = now + DIALLING
+        self.tell_at = now + DIAL_SUSPECT_AFTER
 
     def begin_anew(self, number: int) -> None:
         """Forget both directions: the other side has."""
         self.number = number
-        self.outbox = Outbox(self._settings, self._codec)
-        self.inbox = Inbox(self._settings.window)
+        self.send_buffer = SendBuffer(self._settings, self._codec)
+        self.receive_buffer = ReceiveBuffer(self._settings.window)
         self.their_incarnation = self.their_number = self.their_dials = 0
         self.retransmit_at = NEVER
         self._timed = None
@@ -159,7 +159,7 @@ class Session(Alarmed):
 
     def _begin_to_listen(self) -> None:
         self.timeouts = self.told = 0
-        self.tell_most = TELL_FIRST
+        self.tell_most = FIRST_REPORT
         self.is_silent = False
         self.tell_at = NEVER
 
@@ -175,7 +175,7 @@ class Session(Alarmed):
         """Change the state."""
         self.state = state
         self.since = now
-        self.tell_at = now + DIALLING if state is State.CONNECTING else NEVER
+        self.tell_at = now + DIAL_SUSPECT_AFTER if state is State.CONNECTING else NEVER
 
     def back_off(self, now: float, rng: Random, not_before: float) -> None:
         """A connection failed or was lost: when to dial next."""
@@ -186,13 +186,13 @@ class Session(Alarmed):
     def delivered(self, now: float) -> None:
         """The peer acknowledged something new: the retransmission clock begins again."""
         self._begin_to_listen()
-        if self._timed is not None and self._timed[0] < self.outbox.acknowledged:
+        if self._timed is not None and self._timed[0] < self.send_buffer.acknowledged:
             self._measured(now - self._timed[1])
             self._timed = None
         most = self._settings.retransmit_after
         wait = self._smoothed + 4.0 * self._varying if self._smoothed else most
-        self.retransmit_after = min(max(wait, RESEND_LEAST), most)
-        self.retransmit_at = now + self.retransmit_after if self.outbox.under_way else NEVER
+        self.retransmit_after = min(max(wait, MIN_RTO), most)
+        self.retransmit_at = now + self.retransmit_after if self.send_buffer.in_flight else NEVER
 
     def _measured(self, round_trip: float) -> None:
         """RFC 6298, section 2."""
@@ -226,8 +226,8 @@ class Session(Alarmed):
         """It is silent: what was not named before, few at first (as TCP's slow start), since to a
         peer that is merely slow they come twice."""
         self.is_silent = True
-        self.tell_at = now + TELL
-        fresh = self.outbox.lost()[self.told : self.told + self.tell_most]
+        self.tell_at = now + REPORT_INTERVAL
+        fresh = self.send_buffer.undelivered()[self.told : self.told + self.tell_most]
         self.told += len(fresh)
         self.tell_most *= 4
         return fresh
@@ -252,7 +252,7 @@ class Session(Alarmed):
 
     def is_missed(self, is_pinned: bool) -> bool:
         """Whether silence counts: the link is watched, or something has not arrived yet."""
-        return is_pinned or not self.outbox.is_empty
+        return is_pinned or not self.send_buffer.is_empty
 
     def next_alarm(self, is_pinned: bool) -> float:
         """When something of this session falls due next."""
@@ -278,8 +278,8 @@ class SessionStatus(msgspec.Struct, frozen=True):
     peer: Peer
     state: str
     since: float
-    waiting_bytes: int
-    under_way_bytes: int
+    queued_bytes: int
+    in_flight_bytes: int
     sent: int  # batches
     received: int
     reason: str
@@ -288,4 +288,4 @@ class SessionStatus(msgspec.Struct, frozen=True):
 def backoff(attempts: int, first: float, most: float, rng: Random) -> float:
     """Seconds until the next attempt: doubles, with half of it at random so that two nodes that
     lost each other do not dial in step."""
-    return float(min(first * 2.0 ** min(attempts, DOUBLINGS), most) * (0.5 + rng.random() / 2))
+    return float(min(first * 2.0 ** min(attempts, MAX_DOUBLINGS), most) * (0.5 + rng.random() / 2))

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from overlay.links.events import LinkDown, LinkUp
-from overlay.lower_random.buried import Buried
 from overlay.lower_random.messages import AccessPoint, StalePoint
+from overlay.lower_random.tombstones import Tombstones
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Version
 from overlay.settings import ViewSettings
 
@@ -52,7 +52,7 @@ class AccessPoints(Machine):
         # Least recently used attribute first; per attribute best first, with who named the point.
         self._table: dict[str, list[Entry]] = {}
         self._stale: dict[tuple[str, NodeId], Version] = {}
-        self._buried = Buried()
+        self._tombstones = Tombstones()
         self._shuffles = 0
 
     def handlers(self) -> Handlers:
@@ -95,7 +95,7 @@ class AccessPoints(Machine):
         stale = self._stale.get((attribute, who))
         if stale is not None and point.version <= stale:
             return False
-        if self._buried.hides(who, point.age, self._shuffles):
+        if self._tombstones.covers(who, point.age, self._shuffles):
             return False
         entries = self._table.pop(attribute, [])
         self._table[attribute] = entries
@@ -113,7 +113,7 @@ class AccessPoints(Machine):
             del self._table[next(iter(self._table))]
         return any(each is entry for each in entries)
 
-    def drop(self, attribute: str, peer_id: NodeId, version: Version | None = None) -> None:
+    def invalidate(self, attribute: str, peer_id: NodeId, version: Version | None = None) -> None:
         """This node no longer has the attribute, as of `version` (None: of the version that is
         in the table): forget it, tell who named it."""
         for point, named_by, _ in self._table.get(attribute, []):
@@ -126,7 +126,7 @@ class AccessPoints(Machine):
         if version is not None:
             self._forget(attribute, peer_id, version)
 
-    def belong(self, ring: str) -> None:
+    def enter_ring(self, ring: str) -> None:
         """This node belongs to this ring now: ways into trees of any other lead astray."""
         self.ring = crc32(ring.encode())
         for attribute in list(self._table):
@@ -135,7 +135,7 @@ class AccessPoints(Machine):
             if not kept:
                 del self._table[attribute]
 
-    def own(self, points: Sequence[AccessPoint]) -> None:
+    def set_local(self, points: Sequence[AccessPoint]) -> None:
         """All trees that this node serves now; replaces what was said before."""
         self._own = {point.attribute: point for point in points}
 
@@ -151,7 +151,7 @@ class AccessPoints(Machine):
         mine = min(len(own), count - others)
         return (*rng.sample(own, mine), *map(self._aged, rng.sample(heard, others)))
 
-    def grow_older(self) -> None:
+    def age_entries(self) -> None:
         """One shuffle later: everything but the own trees ages; what is too old leaves."""
         self._shuffles += 1
         oldest = self._shuffles - self._settings.access_point_age
@@ -176,11 +176,11 @@ class AccessPoints(Machine):
 
     def on_link_up(self, event: LinkUp) -> None:
         """It lives."""
-        self._buried.revive(event.peer.id)
+        self._tombstones.remove(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
         """Nobody enters a tree through the dead."""
-        self._buried.bury(event.peer.id, self._shuffles)
+        self._tombstones.add(event.peer.id, self._shuffles)
         for attribute in list(self._table):
             self._remove(attribute, event.peer.id, None)
 

@@ -22,19 +22,19 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import WalkSettings
 
-ATTRIBUTES_MOST = 256
+MAX_WALK_ATTRIBUTES = 256
 """Attributes on one walk; more go on several walks. Wild guess."""
 
-OPEN_MOST = 8_192
+MAX_OPEN_WALKS = 8_192
 """Walks of this node at the same time; what is beyond is a miss at once. Wild guess."""
 
-HOPS_MOST = 1_024
+MAX_HOPS = 1_024
 """A longer walk, limit or trace is refused: a hundred times the paper's limits. Wild guess."""
 
 
@@ -67,14 +67,14 @@ class Crawl(Machine):
         }
 
     def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
-        """Look for the trees of these attributes. For each, WalkFound or WalkLost is emitted.
+        """Look for the trees of these attributes. For each, WalkFound or WalkFailed is emitted.
 
         `hops` is the limit instead of the settings' one (C10: half of it, after a stale point).
         """
         limit = max(1, self._settings.hops if hops is None else hops)
         names = list(dict.fromkeys(attributes))
-        for first in range(0, len(names), ATTRIBUTES_MOST):
-            self._begin(names[first : first + ATTRIBUTES_MOST], limit)
+        for first in range(0, len(names), MAX_WALK_ATTRIBUTES):
+            self._begin(names[first : first + MAX_WALK_ATTRIBUTES], limit)
 
     def _begin(self, attributes: list[str], limit: int) -> None:
         self._number += 1
@@ -85,7 +85,7 @@ class Crawl(Machine):
         self.port.set_timer(self._settings.timeout, WalkOverdue(number))
         found, rest = self._look(attributes, me)
         self._end_found(number, found, 0, None)
-        if rest and len(self._open) > OPEN_MOST:
+        if rest and len(self._open) > MAX_OPEN_WALKS:
             self.port.count("walks_refused")
             self._end_lost(number, list(open_), 0)
         elif rest:
@@ -168,7 +168,7 @@ class Crawl(Machine):
 
     def on_walk_hit(self, sender: Peer, message: WalkHit) -> None:
         """Somebody on the way knew."""
-        if len(message.found) > ATTRIBUTES_MOST or message.hop < 0:
+        if len(message.found) > MAX_WALK_ATTRIBUTES or message.hop < 0:
             raise ProtocolError("a walk's hit beyond all bounds")
         self._end_found(message.number, message.found, message.hop, sender)
 
@@ -206,7 +206,7 @@ class Crawl(Machine):
             del open_[attribute]
             self._record("walk_miss", self.port.me, number, attribute, hop=hop)
         if lost:
-            self.port.emit(WalkLost(lost, hop))
+            self.port.emit(WalkFailed(lost, hop))
         self._end_if_done(number)
 
     def _end_if_done(self, number: int) -> None:
@@ -226,9 +226,9 @@ def _with(walk: Walk, attributes: tuple[str, ...]) -> Walk:
 
 def _check(walk: Walk) -> None:
     """Raises ProtocolError for a walk that no honest node sends."""
-    if not 1 <= len(walk.attributes) <= ATTRIBUTES_MOST:
+    if not 1 <= len(walk.attributes) <= MAX_WALK_ATTRIBUTES:
         raise ProtocolError(f"a walk for {len(walk.attributes)} attributes")
-    if not 0 <= walk.left <= walk.limit <= HOPS_MOST or not 1 <= walk.hop <= 4 * HOPS_MOST:
+    if not 0 <= walk.left <= walk.limit <= MAX_HOPS or not 1 <= walk.hop <= 4 * MAX_HOPS:
         raise ProtocolError(f"a walk at hop {walk.hop} with {walk.left} of {walk.limit} left")
-    if not 1 <= len(walk.trace) <= HOPS_MOST:
+    if not 1 <= len(walk.trace) <= MAX_HOPS:
         raise ProtocolError(f"a walk with a trace of {len(walk.trace)}")

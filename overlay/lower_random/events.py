@@ -18,7 +18,7 @@ class NeighbourDown(LocalEvent, frozen=True):
     peer: Peer
 
 
-class RingHeard(LocalEvent, frozen=True):
+class RingHintReceived(LocalEvent, frozen=True):
     """A way into a ring, from gossip."""
 
     hint: RingHint
@@ -31,7 +31,7 @@ class WalkFound(LocalEvent, frozen=True):
     hop: int
 
 
-class WalkLost(LocalEvent, frozen=True):
+class WalkFailed(LocalEvent, frozen=True):
     """A walk of ours ended, or was not heard of in time, without finding these attributes."""
 
     attributes: tuple[str, ...]

@@ -17,24 +17,24 @@ Each exchange carries access points (C2) and hints at the ring, too.
 
 from __future__ import annotations
 
-from overlay.links.events import End, LinkDown, LinkUp, SeedReached
+from overlay.links.events import LinkDown, LinkUp, SeedReached, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.buried import Buried
-from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHeard
+from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
+from overlay.lower_random.tombstones import Tombstones
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import ViewSettings
 
-UNANSWERED_MOST = 3
+MAX_UNANSWERED_PERIODS = 3
 """Periods that a partner has for its answer. Wild guess; a dead link is noticed sooner."""
 
-RINGS_KEPT = 16
+MAX_RING_HINTS = 16
 """Hints at the ring that are remembered, newest heard last. Wild guess."""
 
-RINGS_TOLD = 4
+RING_HINTS_PER_EXCHANGE = 4
 """… and how many of them an exchange carries beside the own one. Wild guess."""
 
-HEARD_MOST = 256
+MAX_EXCHANGED = 256
 """Entries of a kind in one exchange, whatever the other's settings: a bound. Wild guess."""
 
 
@@ -51,7 +51,7 @@ class View(Machine):
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
         self._asked: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}  # when, what was sent
-        self._buried = Buried()
+        self._tombstones = Tombstones()
         self._shuffles = 0
         self._is_idle = True
         self._is_settled = False
@@ -111,20 +111,20 @@ class View(Machine):
 
     def forget(self, peer_id: NodeId) -> None:
         """Somebody found this node dead."""
-        self._buried.bury(peer_id, self._shuffles)
+        self._tombstones.add(peer_id, self._shuffles)
         self._asked.pop(peer_id, None)
         entry = self._entries.pop(peer_id, None)
         if entry is not None:
             self.port.emit(NeighbourDown(entry.peer))
 
-    def tell_ring(self, hint: RingHint | None) -> None:
+    def advertise_ring(self, hint: RingHint | None) -> None:
         """The own cluster's hint, told in every exchange; None: this node is in none."""
         self._own_ring = hint
 
-    def end_ring(self, ring: str) -> None:
+    def forget_ring(self, ring: str) -> None:
         """This ring is no more: no gossip about it."""
         self._ended[ring] = None
-        if len(self._ended) > RINGS_KEPT:
+        if len(self._ended) > MAX_RING_HINTS:
             del self._ended[next(iter(self._ended))]
         self._rings = {place: hint for place, hint in self._rings.items() if place[0] != ring}
 
@@ -134,11 +134,11 @@ class View(Machine):
         """One period later."""
         self._set_timer()
         self._shuffles += 1
-        self._access_points.grow_older()
+        self._access_points.age_entries()
         for peer_id, entry in list(self._entries.items()):
             self._entries[peer_id] = Neighbour(entry.peer, entry.age + 1, entry.idle)
         for peer_id, (when, _) in list(self._asked.items()):
-            if self._shuffles - when >= UNANSWERED_MOST:
+            if self._shuffles - when >= MAX_UNANSWERED_PERIODS:
                 self.port.count("shuffles_unanswered")
                 self.forget(peer_id)
         self._shuffle_with_oldest()
@@ -146,7 +146,7 @@ class View(Machine):
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
         """A neighbour begins an exchange."""
         _check(message)
-        self._buried.revive(sender.id)
+        self._tombstones.remove(sender.id)
         mine = self._choose(sender.id)
         self.port.send(sender, ShuffleReply(*self._told(mine)))
         self._hear(sender, message, [entry.peer.id for entry in mine])
@@ -200,7 +200,7 @@ class View(Machine):
 
     def _take(self, entry: Neighbour, replaceable: list[NodeId]) -> None:
         who = entry.peer.id
-        if who == self.port.me.id or self._buried.hides(who, entry.age, self._shuffles):
+        if who == self.port.me.id or self._tombstones.covers(who, entry.age, self._shuffles):
             return
         known = self._entries.get(who)
         if known is not None:
@@ -226,7 +226,7 @@ class View(Machine):
 
     def on_link_up(self, event: LinkUp) -> None:
         """Somebody lives: a neighbour if there is room. The first one is asked at once."""
-        self._buried.revive(event.peer.id)
+        self._tombstones.remove(event.peer.id)
         was_alone = self.is_alone
         self._take(Neighbour(event.peer, 0), [])
         if was_alone and event.peer.id in self._entries:
@@ -234,7 +234,7 @@ class View(Machine):
 
     def on_seed_reached(self, event: SeedReached) -> None:
         """Somebody of the peer list answers: it enters at once, for the oldest if need be."""
-        self._buried.revive(event.peer.id)
+        self._tombstones.remove(event.peer.id)
         if event.peer.id == self.port.me.id:
             return
         by_age = sorted(self._entries.values(), key=lambda entry: -entry.age)
@@ -244,7 +244,7 @@ class View(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """Contact failed: out of the view. Who lives stays; what was asked of it may be lost."""
-        if event.end is End.ALIVE:
+        if event.end is SessionEnd.RESET:
             self._asked.pop(event.peer.id, None)
         else:
             self.forget(event.peer.id)
@@ -254,28 +254,28 @@ class View(Machine):
     def _tell_rings(self) -> tuple[RingHint, ...]:
         own = self._own_ring
         others = [hint for hint in self._rings.values() if hint != own]
-        some = self.port.rng.sample(others, min(RINGS_TOLD, len(others)))
+        some = self.port.rng.sample(others, min(RING_HINTS_PER_EXCHANGE, len(others)))
         return tuple(some) if own is None else (own, *some)
 
     def _hear_ring(self, hint: RingHint) -> None:
         """Remember the newest of each cluster; a primary found dead is not passed on."""
-        if hint.ring in self._ended or self._buried.hides(hint.primary.id, 0, self._shuffles):
+        if hint.ring in self._ended or self._tombstones.covers(hint.primary.id, 0, self._shuffles):
             return
         place = (hint.ring, hint.key)
         known = self._rings.pop(place, None)
         if known is not None and known.version > hint.version:
             hint = known
         self._rings[place] = hint
-        if len(self._rings) > RINGS_KEPT:
+        if len(self._rings) > MAX_RING_HINTS:
             del self._rings[next(iter(self._rings))]
-        self.port.emit(RingHeard(hint))
+        self.port.emit(RingHintReceived(hint))
 
 
 def _check(message: Shuffle | ShuffleReply) -> None:
     """Raises ProtocolError for an exchange beyond all bounds."""
     parts = (message.neighbours, message.access_points, message.rings)
-    if any(len(part) > HEARD_MOST for part in parts):
-        raise ProtocolError(f"a shuffle with more than {HEARD_MOST} entries of a kind")
+    if any(len(part) > MAX_EXCHANGED for part in parts):
+        raise ProtocolError(f"a shuffle with more than {MAX_EXCHANGED} entries of a kind")
     ages = [entry.age for entry in message.neighbours] + [p.age for p in message.access_points]
     if any(age < 0 for age in ages):
         raise ProtocolError("a shuffle with an entry from the future")

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import TypeVar
 
 from matching import Value
-from overlay.links.messages import BODY_MOST
+from overlay.links.messages import MAX_BODY
 from overlay.upper_tree.messages import Registration
 
-ITEM_MOST = BODY_MOST // 2
+ITEM_MOST = MAX_BODY // 2
 """The largest event or registration that is taken, in bytes."""
 
-BATCH_BYTES = BODY_MOST // 4
+BATCH_BYTES = MAX_BODY // 4
 """Bytes after which a batch is closed."""
 
 BATCH_ITEMS = 256

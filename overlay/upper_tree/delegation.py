@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent, LinkUp
+from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
 from overlay.machine import Handlers, LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.copies import Copies
 from overlay.upper_tree.deliveries import Deliveries, Recipient, recipients_of, split
@@ -51,8 +51,8 @@ class Delegation(Machine):
         return {
             Delegated: self.on_delegated,
             Undelivered: self.on_undelivered,
-            LinkSilent: self.on_link_silent,
-            LinkHeard: self.on_link_heard,
+            LinkSuspected: self.on_link_silent,
+            LinkRecovered: self.on_link_heard,
             LinkDown: self.on_link_down,
             LinkUp: self.on_link_up,
         }
@@ -77,10 +77,10 @@ class Delegation(Machine):
             deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
         deliveries.send(traced=False)
 
-    def on_link_silent(self, event: LinkSilent) -> None:
+    def on_link_silent(self, event: LinkSuspected) -> None:
         """What waits there goes another way as well."""
         node = event.peer.id
-        for message in deliveries_of(event.waiting):
+        for message in deliveries_of(event.unacknowledged):
             if message.registrations:
                 continue
             helper = self.detours.helper(node)
@@ -89,7 +89,7 @@ class Delegation(Machine):
             if self.detours.copy(node, message):
                 self._go_around(event.peer, message, helper)
 
-    def on_link_heard(self, event: LinkHeard) -> None:
+    def on_link_heard(self, event: LinkRecovered) -> None:
         """It was slow, or the link was."""
         self.detours.hear(event.peer.id)
 
@@ -100,8 +100,8 @@ class Delegation(Machine):
         deliveries = deliveries_of(event.lost)
         returns = [message for message in event.lost if isinstance(message, Undelivered)]
         copied = self.detours.copied(event.peer.id)
-        gone = event.left or event.end is End.GONE
-        if event.end is End.UNHEARD and not gone:
+        gone = event.left or event.end is SessionEnd.GONE
+        if event.end is SessionEnd.UNREACHABLE and not gone:
             self.detours.lose(event.peer.id)
         else:
             self.detours.find(event.peer.id)
@@ -111,7 +111,7 @@ class Delegation(Machine):
             if message.events and use_up(copied, of_message(message)):
                 continue
             helper = None
-            if event.end is End.UNHEARD and not gone and not message.registrations:
+            if event.end is SessionEnd.UNREACHABLE and not gone and not message.registrations:
                 helper = self.detours.helper(event.peer.id)
             if helper is not None or message.host is not None:
                 self._go_around(event.peer, message, helper, event.left)

@@ -18,7 +18,7 @@ from typing import Protocol
 from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
@@ -51,7 +51,7 @@ class Walker(Protocol):
     """What the finder needs of overlay/lower_random's `Crawl`."""
 
     def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
-        """One walk for all of them: WalkFound per attribute that is met, WalkLost for the rest."""
+        """One walk for all: WalkFound per attribute that is met, WalkFailed for the rest."""
 
 
 class AskAgain(Timer, frozen=True):
@@ -102,7 +102,7 @@ class Finder(Machine):
         """Messages, timers and events with their handlers."""
         return {
             WalkFound: self.on_walk_found,
-            WalkLost: self.on_walk_lost,
+            WalkFailed: self.on_walk_lost,
             OwnerFound: self.on_owner_found,
             OwnerUnknown: self.on_owner_unknown,
             TreeAnswer: self.on_tree_answer,
@@ -206,7 +206,7 @@ class Finder(Machine):
             self.locations.learn_entry(attribute, event.point.peer)
             self._found(attribute, "walk")
 
-    def on_walk_lost(self, event: WalkLost) -> None:
+    def on_walk_lost(self, event: WalkFailed) -> None:
         """The ring answers with certainty (C5)."""
         lost = []
         for attribute in event.attributes:

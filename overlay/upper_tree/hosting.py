@@ -225,7 +225,7 @@ class Hosting(Machine):
     def on_ring_known(self, event: RingKnown) -> None:
         """Only ways into the trees of this ring are of use, and told."""
         self._ring = event.ring
-        self.access_points.belong(event.ring)
+        self.access_points.enter_ring(event.ring)
         self._publish_access_points()
 
     def on_ring_left(self, event: RingLeft) -> None:
@@ -252,7 +252,7 @@ class Hosting(Machine):
         return epoch < known
 
     def _publish_access_points(self) -> None:
-        self.access_points.own(
+        self.access_points.set_local(
             [
                 AccessPoint(attribute, self.port.me, tree.version, 0, self.access_points.ring)
                 for attribute, tree in self.trees.items()

@@ -311,7 +311,7 @@ class Publisher(Machine):
             self.bundles.loosen()
             self.locations.forget(attribute, sender.id)
             self.replicas.moved(attribute, sender.id, self.port.now)
-            self.access_points.drop(attribute, sender.id)
+            self.access_points.invalidate(attribute, sender.id)
             again = []
             for sequence in message.sequences:
                 outgoing = self.outgoing.get(sequence)

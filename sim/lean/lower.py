@@ -18,7 +18,7 @@ from typing import Any
 
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.machine import LocalEvent, Message, Peer, Timer
 from overlay.settings import ViewSettings, WalkSettings
@@ -160,7 +160,7 @@ class LowerLayer:
             point = event.point
             self._result.entries[int(point.attribute[1:])] = peer_number(point.peer)
         else:
-            assert isinstance(event, WalkLost)
+            assert isinstance(event, WalkFailed)
 
     # --- nodes ---
 
@@ -182,6 +182,6 @@ class LowerLayer:
             if host is not None and host != number:
                 table.learn(AccessPoint(attribute_name(attribute), lean_peer(host), (1, 1), 0))
         mine = [attribute_name(attribute) for attribute in self._own.get(number, ())]
-        table.own([AccessPoint(attribute, port.me, (1, 1), 0) for attribute in mine])
+        table.set_local([AccessPoint(attribute, port.me, (1, 1), 0) for attribute in mine])
         view: Any = FixedView(tuple(lean_peer(other) for other in self.neighbours(number)))
         return Crawl(port, self._walk, view, table)

@@ -14,7 +14,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.repair import finger_key
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import RingHeard
+from overlay.lower_random.events import RingHintReceived
 from overlay.machine import Peer
 from overlay.settings import RingSettings
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
@@ -83,7 +83,7 @@ def test_a_lookup_waits_for_the_first_way_into_the_ring() -> None:
     assert not outsider.ring.known()
     hint = founder.view.hint
     assert hint is not None
-    outsider.port.emit(RingHeard(hint))
+    outsider.port.emit(RingHintReceived(hint))
     outsider.settle()
     world.run(1)
     assert outsider.ring.known()

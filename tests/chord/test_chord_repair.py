@@ -14,7 +14,7 @@ from overlay.chord.messages import (
     Stabilise,
 )
 from overlay.chord.repair import finger_key
-from overlay.lower_random.events import RingHeard
+from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Peer
 from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
@@ -145,7 +145,7 @@ def test_a_second_ring_is_noticed_once_and_kept_out() -> None:
     ring = node.ring.id
     for _ in range(2):
         hint = RingHint("9" + ring, KEYS[0], (9, 9), Peer("f" * 16, ""))
-        node.port.emit(RingHeard(hint))
+        node.port.emit(RingHintReceived(hint))
         node.settle()
     assert node.ring.id == ring
     assert node.port.counters["other_rings_met"] == 1
@@ -206,7 +206,7 @@ def test_a_primary_that_gossip_names_and_no_pointer_does_is_asked() -> None:
     for number, key in enumerate((between, inside, beyond, between)):
         peer = Peer(f"{number % 3:016x}", f"other:{number % 3}")
         before = len(world.sent)
-        node.port.emit(RingHeard(RingHint(own.ring, key, (1, 0), peer)))
+        node.port.emit(RingHintReceived(RingHint(own.ring, key, (1, 0), peer)))
         node.settle()
         asked.append([type(m) for _, to, m in world.sent[before:] if to == peer.id])
     assert asked == [[Stabilise], [Stabilise], [], []]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.chord.election import CampaignOver
 from overlay.chord.keys import key_of
 from overlay.chord.voting_messages import Beat, Grant, Nominate
-from overlay.links.events import StoodStill
+from overlay.links.events import LocalStall
 from tests.support.mini_world import MiniNode, MiniWorld, grown
 
 KEY = key_of("attr:x")
@@ -123,7 +123,7 @@ def test_on_a_slow_network_each_rank_leaves_time_for_those_before_it() -> None:
 def test_where_all_are_unwell_somebody_stands_all_the_same() -> None:
     world, rest = bereft()
     for node in rest:
-        node.clusters.election.on_stood_still(StoodStill(1.5))
+        node.clusters.election.on_local_stall(LocalStall(1.5))
         node.clusters.election.suspect()
     world.run(2.0)
     assert len(world.owners(KEY)) == 1

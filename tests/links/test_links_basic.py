@@ -18,7 +18,7 @@ def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:
     assert a.of(LinkUp) == [LinkUp(b.peer, True)]
     assert b.of(LinkUp) == [LinkUp(a.peer, True)]
     assert a.links.connected("b")
-    assert a.links.sessions()[0].under_way_bytes == 0
+    assert a.links.sessions()[0].in_flight_bytes == 0
 
 
 def test_a_pure_acknowledgement_follows_when_no_batch_does() -> None:
@@ -26,9 +26,9 @@ def test_a_pure_acknowledgement_follows_when_no_batch_does() -> None:
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(0.0)
-    assert a.links.sessions()[0].under_way_bytes > 0
+    assert a.links.sessions()[0].in_flight_bytes > 0
     world.run(ACK_DELAY)
-    assert a.links.sessions()[0].under_way_bytes == 0
+    assert a.links.sessions()[0].in_flight_bytes == 0
     assert [ack.acknowledged for ack in b.frames(Ack)] == [1]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from overlay.links.inbox import unpack
-from overlay.links.messages import BODY_MOST, OVERHEAD, Ack, Batch, Bye
-from overlay.links.outbox import Outbox
+from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY, Ack, Batch, Bye
+from overlay.links.receive_buffer import unpack
+from overlay.links.send_buffer import SendBuffer
 from overlay.machine import ProtocolError
 from overlay.settings import LinkSettings
 from tests.support.list_codec import ListCodec
@@ -20,34 +20,34 @@ from tests.support.wires import Note, World
 CODEC = ListCodec(Note)
 
 
-def outbox(credit: int = 1 << 20, **changed: int) -> Outbox:
-    box = Outbox(LinkSettings(**changed), CODEC)  # type: ignore[arg-type]
+def send_buffer(credit: int = 1 << 20, **changed: int) -> SendBuffer:
+    box = SendBuffer(LinkSettings(**changed), CODEC)  # type: ignore[arg-type]
     box.credit = credit
     return box
 
 
-def put(box: Outbox, *numbers: int, size: int = 10) -> None:
+def put(box: SendBuffer, *numbers: int, size: int = 10) -> None:
     for number in numbers:
         note = Note(number, "x" * size)
-        assert box.offer(CODEC.encode_one(note), note)
+        assert box.enqueue(CODEC.encode_one(note), note)
 
 
-def cut_all(box: Outbox) -> list[list[int]]:
+def cut_all(box: SendBuffer) -> list[list[int]]:
     batches = []
-    while (sent := box.cut()) is not None:
+    while (sent := box.next_batch()) is not None:
         assert CODEC.decode(sent.body) == list(sent.messages)
         batches.append([note.number for note in sent.messages if isinstance(note, Note)])
     return batches
 
 
 def test_a_batch_is_cut_at_the_frames_size() -> None:
-    box = outbox(frame=4_096)
+    box = send_buffer(frame=4_096)
     put(box, *range(10), size=1_000)
     assert cut_all(box) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_a_message_larger_than_a_frame_goes_alone() -> None:
-    box = outbox(frame=4_096)
+    box = send_buffer(frame=4_096)
     put(box, 0)
     put(box, 1, size=9_000)
     put(box, 2)
@@ -55,7 +55,7 @@ def test_a_message_larger_than_a_frame_goes_alone() -> None:
 
 
 def test_without_credit_nothing_goes() -> None:
-    box = outbox(credit=0)
+    box = send_buffer(credit=0)
     put(box, 1)
     assert cut_all(box) == []
     box.acknowledge(0, 5_000)
@@ -63,7 +63,7 @@ def test_without_credit_nothing_goes() -> None:
 
 
 def test_a_message_larger_than_the_whole_credit_goes_when_nothing_else_is_under_way() -> None:
-    box = outbox(credit=5_000)
+    box = send_buffer(credit=5_000)
     put(box, 0, size=3_000)
     put(box, 1, size=8_000)
     assert cut_all(box) == [[0]]
@@ -72,7 +72,7 @@ def test_a_message_larger_than_the_whole_credit_goes_when_nothing_else_is_under_
 
 
 def test_a_message_larger_than_the_rest_of_the_credit_waits_for_it() -> None:
-    box = outbox(credit=20_000, frame=4_096)
+    box = send_buffer(credit=20_000, frame=4_096)
     put(box, 0, size=8_000)
     put(box, 1, size=15_000)
     assert cut_all(box) == [[0]]
@@ -81,7 +81,7 @@ def test_a_message_larger_than_the_rest_of_the_credit_waits_for_it() -> None:
 
 
 def test_small_rests_of_credit_are_saved_up() -> None:
-    box = outbox(credit=10_000, frame=4_096)
+    box = send_buffer(credit=10_000, frame=4_096)
     put(box, *range(100), size=1_000)
     before = sum(len(each) for each in cut_all(box))
     box.acknowledge(1, 10_000)
@@ -105,7 +105,7 @@ STEPS = st.lists(
 @given(STEPS)
 @example([("put", 1), ("put", 1), ("credit", 82), ("cut", 0)])  # the joined list's own head
 def test_credit_is_never_exceeded_and_nothing_overtakes(steps: list[tuple[str, int]]) -> None:
-    box = outbox(credit=9_000, frame=4_096)
+    box = send_buffer(credit=9_000, frame=4_096)
     number = 0
     sent: list[int] = []
     for step, amount in steps:
@@ -117,29 +117,31 @@ def test_credit_is_never_exceeded_and_nothing_overtakes(steps: list[tuple[str, i
         elif step == "credit":
             box.acknowledge(box.acknowledged, amount)
         else:
-            before = box.under_way_bytes
-            batch = box.cut()
+            before = box.in_flight_bytes
+            batch = box.next_batch()
             if batch is None:
                 continue
             sent += [note.number for note in batch.messages if isinstance(note, Note)]
-            assert box.under_way_bytes <= box.credit or (before == 0 and len(batch.messages) == 1)
-        assert box.under_way_bytes == sum(len(one.body) + OVERHEAD for one in box.under_way)
-        assert box.waiting_bytes == sum(len(encoded) for encoded, _ in box.waiting)
+            assert box.in_flight_bytes <= box.credit or (before == 0 and len(batch.messages) == 1)
+        assert box.in_flight_bytes == sum(len(one.body) + BATCH_OVERHEAD for one in box.in_flight)
+        assert box.queued_bytes == sum(len(encoded) for encoded, _ in box.queued)
     assert sent == list(range(len(sent)))
-    waiting = [note.number for _, note in box.waiting if isinstance(note, Note)]
+    waiting = [note.number for _, note in box.queued if isinstance(note, Note)]
     assert sent + waiting == list(range(number))
-    assert len(box.lost()) == number - sum(
-        1 for each in sent if each not in [n.number for n in box.lost() if isinstance(n, Note)]
+    assert len(box.undelivered()) == number - sum(
+        1
+        for each in sent
+        if each not in [n.number for n in box.undelivered() if isinstance(n, Note)]
     )
 
 
 def test_an_acknowledgement_is_cumulative_and_old_ones_are_ignored() -> None:
-    box = outbox()
+    box = send_buffer()
     for number in range(5):
         put(box, number)
-        box.cut()
+        box.next_batch()
     assert box.acknowledge(3, 1_000)
-    assert [sent.number for sent in box.under_way] == [3, 4]
+    assert [sent.number for sent in box.in_flight] == [3, 4]
     assert not box.acknowledge(2, 9)
     assert box.credit == 1_000
     assert not box.acknowledge(3, 2_000)
@@ -148,36 +150,36 @@ def test_an_acknowledgement_is_cumulative_and_old_ones_are_ignored() -> None:
 
 @pytest.mark.parametrize(("acknowledged", "credit"), [(2, 10), (0, -1)])
 def test_impossible_acknowledgements_break_the_protocol(acknowledged: int, credit: int) -> None:
-    box = outbox()
+    box = send_buffer()
     put(box, 0)
-    box.cut()
+    box.next_batch()
     with pytest.raises(ProtocolError):
         box.acknowledge(acknowledged, credit)
 
 
 def test_a_gap_is_mended_once_for_the_same_number() -> None:
-    box = outbox()
+    box = send_buffer()
     for number in range(4):
         put(box, number)
-        box.cut()
+        box.next_batch()
     box.acknowledge(1, 1 << 20)
-    assert [sent.number for sent in box.mend_gap(1, 3)] == [1, 2], "the last is there"
-    assert box.mend_gap(1, 3) == []
-    assert box.mend_gap(0, 3) == []
+    assert [sent.number for sent in box.fill_gap(1, 3)] == [1, 2], "the last is there"
+    assert box.fill_gap(1, 3) == []
+    assert box.fill_gap(0, 3) == []
     box.acknowledge(2, 1 << 20)
-    assert box.mend_gap(2, 3) == [], "what is left of it is on its way"
-    assert [sent.number for sent in box.mend_gap(2, 4)] == [2, 3]
-    assert [sent.number for sent in box.mend_gap(2, 3)] == [2], "lost again, and 3 is there"
-    assert box.mend_gap(2, 4) == []
+    assert box.fill_gap(2, 3) == [], "what is left of it is on its way"
+    assert [sent.number for sent in box.fill_gap(2, 4)] == [2, 3]
+    assert [sent.number for sent in box.fill_gap(2, 3)] == [2], "lost again, and 3 is there"
+    assert box.fill_gap(2, 4) == []
     box.acknowledge(3, 1 << 20)
-    assert box.mend_gap(3, 1) == [], "nonsense"
+    assert box.fill_gap(3, 1) == [], "nonsense"
 
 
 def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
-    box = outbox()
+    box = send_buffer()
     for number in range(10):
         put(box, number)
-        box.cut()
+        box.next_batch()
     assert [sent.number for sent in box.probe()] == [0]
     box.acknowledge(1, 1 << 20)
     assert [sent.number for sent in box.recover()] == [1, 2]
@@ -185,7 +187,7 @@ def test_the_retransmission_timer_begins_with_one_batch_and_doubles() -> None:
     assert [sent.number for sent in box.recover()] == [3, 4, 5, 6]
     box.acknowledge(10, 1 << 20)
     put(box, 10)
-    box.cut()
+    box.next_batch()
     assert list(box.recover()) == []
 
 
@@ -194,22 +196,22 @@ def batch(number: int, body: bytes = b"\x90", compressed: bool = False) -> Batch
 
 
 def test_large_bodies_are_compressed_where_it_pays() -> None:
-    box = Outbox(LinkSettings(compress=True), CODEC)
+    box = SendBuffer(LinkSettings(compress=True), CODEC)
     box.credit = 1 << 20
     put(box, *range(50), size=100)
-    sent = box.cut()
+    sent = box.next_batch()
     assert sent is not None
     assert sent.compressed
     assert len(sent.body) < 1_000
     packed = Batch(0, 0, 0, sent.digest, True, sent.body)
     assert CODEC.decode(unpack(packed)) == list(sent.messages)
     put(box, 1)
-    small = box.cut()
+    small = box.next_batch()
     assert small is not None
     assert not small.compressed
     noise = Note(1, "".join(chr(Random(1).randrange(32, 0x10000)) for _ in range(400)))
-    assert box.offer(Random(2).randbytes(4_000), noise)
-    random = box.cut()
+    assert box.enqueue(Random(2).randbytes(4_000), noise)
+    random = box.next_batch()
     assert random is not None
     assert not random.compressed
 
@@ -217,8 +219,8 @@ def test_large_bodies_are_compressed_where_it_pays() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        zlib.compress(b"\0" * (BODY_MOST + 1)),
-        zlib.compress(b"\0" * 100 * BODY_MOST, 9),
+        zlib.compress(b"\0" * (MAX_BODY + 1)),
+        zlib.compress(b"\0" * 100 * MAX_BODY, 9),
         zlib.compress(b"hello hello hello")[:-3],
         zlib.compress(b"hello") + b"more",
         b"no zlib",
@@ -231,7 +233,7 @@ def test_compressed_bodies_that_are_broken_or_bombs_break_the_protocol(body: byt
 
 
 def test_the_largest_body_is_unpacked() -> None:
-    assert len(unpack(batch(0, zlib.compress(b"\0" * BODY_MOST), compressed=True))) == BODY_MOST
+    assert len(unpack(batch(0, zlib.compress(b"\0" * MAX_BODY), compressed=True))) == MAX_BODY
 
 
 def test_a_full_queue_drops_the_newest_counts_and_traces() -> None:
@@ -267,7 +269,7 @@ def test_a_window_smaller_than_what_is_sent_only_costs_round_trips() -> None:
     for _ in range(400):
         world.run(0.05)
         [status] = a.links.sessions()
-        most = max(most, status.under_way_bytes)
+        most = max(most, status.in_flight_bytes)
     assert b.numbers(a) == list(range(200))
     assert 4_096 < most <= 8_192
 
@@ -285,7 +287,7 @@ def test_acknowledgements_ride_on_batches() -> None:
     assert len(b.frames(Batch)) == 50
     assert len(b.frames(Ack)) == acks
     [status] = a.links.sessions()
-    assert status.under_way_bytes == 0
+    assert status.in_flight_bytes == 0
 
 
 def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
@@ -350,7 +352,7 @@ def test_idle_counts_the_data_plane_only() -> None:
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     assert a.links.idle()  # a Note is maintenance
-    assert a.links.sessions()[0].waiting_bytes > 0
+    assert a.links.sessions()[0].queued_bytes > 0
 
 
 def test_the_deadline_is_kept_cheaply() -> None:

@@ -7,8 +7,8 @@ import zlib
 import msgspec
 import pytest
 
-from overlay.links.inbox import Arrival, DigestMismatchError, Inbox
-from overlay.links.messages import OVERHEAD, Ack, Batch
+from overlay.links.messages import BATCH_OVERHEAD, Ack, Batch
+from overlay.links.receive_buffer import Arrival, DigestMismatchError, ReceiveBuffer
 from tests.support.wires import World
 
 
@@ -16,36 +16,36 @@ def batch(number: int, body: bytes = b"\x90") -> Batch:
     return Batch(number, 0, 1 << 20, zlib.crc32(body), False, body)
 
 
-def take(inbox: Inbox, number: int) -> tuple[str, list[int], int]:
+def take(receive_buffer: ReceiveBuffer, number: int) -> tuple[str, list[int], int]:
     """What becomes of a batch, which kept ones follow it, and the gap to tell of."""
-    arrival = inbox.judge(batch(number))
+    arrival = receive_buffer.receive(batch(number))
     followers = []
-    while arrival is Arrival.TAKEN and (one := inbox.kept()) is not None:
+    while arrival is Arrival.IN_ORDER and (one := receive_buffer.next_buffered()) is not None:
         followers.append(one.number)
-    return arrival.name, followers, inbox.gap()
+    return arrival.name, followers, receive_buffer.new_gap()
 
 
 def test_what_comes_before_its_turn_is_kept_and_each_gap_is_told_once() -> None:
-    inbox = Inbox(1 << 20)
-    assert take(inbox, 0) == ("TAKEN", [], 0)
-    assert take(inbox, 3) == ("KEPT", [], 3)
-    assert take(inbox, 6) == ("KEPT", [], 0)
-    assert take(inbox, 3) == ("REPEATED", [], 0)
-    assert take(inbox, 0) == ("REPEATED", [], 0)
-    assert take(inbox, 1) == ("TAKEN", [], 0), "2 is missing still, and is on its way"
-    assert take(inbox, 2) == ("TAKEN", [3], 6), "another gap"
-    assert take(inbox, 5) == ("KEPT", [], 5), "4 was lost again"
-    assert take(inbox, 4) == ("TAKEN", [5, 6], 0)
-    assert inbox.expected == 7
+    receive_buffer = ReceiveBuffer(1 << 20)
+    assert take(receive_buffer, 0) == ("IN_ORDER", [], 0)
+    assert take(receive_buffer, 3) == ("OUT_OF_ORDER", [], 3)
+    assert take(receive_buffer, 6) == ("OUT_OF_ORDER", [], 0)
+    assert take(receive_buffer, 3) == ("DUPLICATE", [], 0)
+    assert take(receive_buffer, 0) == ("DUPLICATE", [], 0)
+    assert take(receive_buffer, 1) == ("IN_ORDER", [], 0), "2 is missing still, and is on its way"
+    assert take(receive_buffer, 2) == ("IN_ORDER", [3], 6), "another gap"
+    assert take(receive_buffer, 5) == ("OUT_OF_ORDER", [], 5), "4 was lost again"
+    assert take(receive_buffer, 4) == ("IN_ORDER", [5, 6], 0)
+    assert receive_buffer.expected == 7
 
 
 def test_what_is_lost_again_is_told_alone_and_the_rest_of_its_gap_is_on_its_way() -> None:
-    inbox = Inbox(1 << 20)
-    assert take(inbox, 9) == ("KEPT", [], 9), "0 to 8 come again"
-    assert [take(inbox, n)[2] for n in (0, 1, 3, 4)] == [0, 0, 3, 0], "but 2 does not"
-    assert take(inbox, 2) == ("TAKEN", [3, 4], 0)
-    assert [take(inbox, n)[2] for n in (5, 6, 8)] == [0, 0, 8]
-    assert take(inbox, 7) == ("TAKEN", [8, 9], 0)
+    receive_buffer = ReceiveBuffer(1 << 20)
+    assert take(receive_buffer, 9) == ("OUT_OF_ORDER", [], 9), "0 to 8 come again"
+    assert [take(receive_buffer, n)[2] for n in (0, 1, 3, 4)] == [0, 0, 3, 0], "but 2 does not"
+    assert take(receive_buffer, 2) == ("IN_ORDER", [3, 4], 0)
+    assert [take(receive_buffer, n)[2] for n in (5, 6, 8)] == [0, 0, 8]
+    assert take(receive_buffer, 7) == ("IN_ORDER", [8, 9], 0)
 
 
 def test_a_long_gap_is_sent_again_once_and_not_once_for_each_batch_of_it() -> None:
@@ -65,27 +65,43 @@ def test_a_long_gap_is_sent_again_once_and_not_once_for_each_batch_of_it() -> No
 
 
 def test_no_more_is_kept_than_the_window_allows() -> None:
-    inbox = Inbox(3 * (OVERHEAD + 1))
-    assert [take(inbox, n)[0] for n in (1, 2, 3, 4)] == ["KEPT", "KEPT", "KEPT", "DROPPED"]
-    assert take(inbox, 0) == ("TAKEN", [1, 2, 3], 0)
-    assert [take(inbox, n)[0] for n in (5, 6, 7, 8)] == ["KEPT", "KEPT", "KEPT", "DROPPED"]
+    receive_buffer = ReceiveBuffer(3 * (BATCH_OVERHEAD + 1))
+    assert [take(receive_buffer, n)[0] for n in (1, 2, 3, 4)] == [
+        "OUT_OF_ORDER",
+        "OUT_OF_ORDER",
+        "OUT_OF_ORDER",
+        "DROPPED",
+    ]
+    assert take(receive_buffer, 0) == ("IN_ORDER", [1, 2, 3], 0)
+    assert [take(receive_buffer, n)[0] for n in (5, 6, 7, 8)] == [
+        "OUT_OF_ORDER",
+        "OUT_OF_ORDER",
+        "OUT_OF_ORDER",
+        "DROPPED",
+    ]
 
 
 def test_a_new_connection_brings_what_was_kept_again() -> None:
-    inbox = Inbox(2 * (OVERHEAD + 1))
-    assert [take(inbox, n) for n in (1, 2)] == [("KEPT", [], 1), ("KEPT", [], 0)]
-    inbox.resume()
-    assert [take(inbox, n) for n in (1, 2)] == [("KEPT", [], 1), ("KEPT", [], 0)]
-    assert take(inbox, 0) == ("TAKEN", [1, 2], 0)
+    receive_buffer = ReceiveBuffer(2 * (BATCH_OVERHEAD + 1))
+    assert [take(receive_buffer, n) for n in (1, 2)] == [
+        ("OUT_OF_ORDER", [], 1),
+        ("OUT_OF_ORDER", [], 0),
+    ]
+    receive_buffer.resume()
+    assert [take(receive_buffer, n) for n in (1, 2)] == [
+        ("OUT_OF_ORDER", [], 1),
+        ("OUT_OF_ORDER", [], 0),
+    ]
+    assert take(receive_buffer, 0) == ("IN_ORDER", [1, 2], 0)
 
 
 def test_a_damaged_batch_is_not_taken_and_still_expected() -> None:
-    inbox = Inbox(1 << 20)
+    receive_buffer = ReceiveBuffer(1 << 20)
     for number in (0, 3):
         with pytest.raises(DigestMismatchError):
-            inbox.judge(msgspec.structs.replace(batch(number), digest=1))
-    assert inbox.expected == 0
-    assert inbox.judge(batch(0)) is Arrival.TAKEN
+            receive_buffer.receive(msgspec.structs.replace(batch(number), digest=1))
+    assert receive_buffer.expected == 0
+    assert receive_buffer.receive(batch(0)) is Arrival.IN_ORDER
 
 
 def test_a_gap_is_mended_in_a_round_trip() -> None:

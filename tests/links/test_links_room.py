@@ -13,7 +13,7 @@ MOST = 8
 
 @pytest.fixture(autouse=True)
 def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SESSIONS_MOST", MOST)
+    monkeypatch.setattr(connections, "MAX_ACTIVE_SESSIONS", MOST)
 
 
 def connected(host: Host) -> list[str]:
@@ -41,12 +41,12 @@ def test_more_callers_than_sessions_are_all_heard_and_nobody_is_lost() -> None:
         assert caller.numbers(hub) == list(range(3))
         assert not caller.downs()
     assert not hub.downs()
-    assert hub.counts["links_gave_way"] > 0
+    assert hub.counts["links_evicted"] > 0
     assert hub.counts.get("link_dropped", 0) == 0
 
 
 def test_the_link_that_was_used_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlay.links.room.AT_ONCE", 1)
+    monkeypatch.setattr("overlay.links.eviction.EVICTION_BATCH", 1)
     world = World()
     hub = world.host("hub")
     callers = [world.host(f"c{number}") for number in range(MOST)]
@@ -81,7 +81,7 @@ def test_links_that_either_side_watches_do_not_give_way() -> None:
 
 
 def test_of_the_sessions_at_rest_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "RESTING_MOST", 3)
+    monkeypatch.setattr(connections, "MAX_DORMANT_SESSIONS", 3)
     world = World()
     hub = world.host("hub", idle_close=5.0)
     callers = [world.host(f"c{number}") for number in range(5)]
@@ -117,6 +117,6 @@ def test_a_seed_at_rest_is_looked_at_at_last() -> None:
     world = World()
     a, b = world.host("a", idle_close=5.0), world.host("b")
     a.links.add_seed("b:1")
-    world.run(connections.SEED_REST * 10)
+    world.run(connections.SEED_RECHECK * 10)
     assert 10 <= a.dialled.count("b:1") <= 21
     assert len(b.dialled) == 0

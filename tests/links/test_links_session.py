@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.links.events import REFUSED, End, LinkDown, LinkUp, SeedFailed, SeedReached
+from overlay.links.events import REFUSED, LinkDown, LinkUp, SeedFailed, SeedReached, SessionEnd
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
 from tests.support.wires import Host, Note, World
@@ -143,7 +143,7 @@ def test_where_nobody_listens_the_second_dial_is_the_last() -> None:
     world.kill(b)
     a.send(b, 2)
     world.run(1.0)
-    assert a.downs() == [LinkDown(b.peer, REFUSED, False, (Note(2),), End.GONE)]
+    assert a.downs() == [LinkDown(b.peer, REFUSED, False, (Note(2),), SessionEnd.GONE)]
     assert len(a.dialled) == 3
 
 

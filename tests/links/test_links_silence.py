@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from overlay.links.events import End, LinkHeard, LinkSilent
+from overlay.links.events import LinkRecovered, LinkSuspected, SessionEnd
 from overlay.links.messages import Ack
-from overlay.links.session import TELL_FIRST
+from overlay.links.session import FIRST_REPORT
 from tests.support.wires import Host, Note, World
 
 
@@ -52,12 +52,12 @@ def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> N
     a.send(b, 1)
     world.run(1.0)
     session = a.links._sessions["b"]
-    session.outbox.credit = 0
+    session.send_buffer.credit = 0
     a.send(b, 2)
     world.run(2.0)
     assert [ack for ack in a.frames(Ack) if ack.asks]
     assert b.numbers(a) == [1, 2]  # its answer grants credit again
-    session.outbox.credit = 0
+    session.send_buffer.credit = 0
     world.kill(b, reset=False)
     a.send(b, 3)
     world.run(7.0)
@@ -161,7 +161,7 @@ def test_silence_goes_on_to_count_after_standing_still() -> None:
     assert not a.downs()
     world.run(3.0)
     [down] = a.downs()
-    assert (down.end, "silent" in down.reason) == (End.UNHEARD, True)
+    assert (down.end, "silent" in down.reason) == (SessionEnd.UNREACHABLE, True)
 
 
 def test_a_peer_that_begins_anew_lives() -> None:
@@ -174,7 +174,7 @@ def test_a_peer_that_begins_anew_lives() -> None:
     again.send(a, 2)
     world.run(3.0)
     [down] = a.downs()
-    assert (down.end, down.reason) == (End.ALIVE, "it restarted")
+    assert (down.end, down.reason) == (SessionEnd.RESET, "it restarted")
 
 
 def test_a_process_that_is_not_there_any_more_is_gone() -> None:
@@ -186,7 +186,7 @@ def test_a_process_that_is_not_there_any_more_is_gone() -> None:
     world.run(3.0)
     a.send(b, 2)
     world.run(3.0)
-    assert {down.end for down in a.downs()} == {End.GONE}
+    assert {down.end for down in a.downs()} == {SessionEnd.GONE}
 
 
 def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> None:
@@ -197,11 +197,14 @@ def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> Non
     world.kill(b, reset=False)
     a.send(b, *range(100))
     world.run(1.0)
-    first = a.of(LinkSilent)
-    assert [len(told.waiting) for told in first[:2]] == [TELL_FIRST, min(84, 4 * TELL_FIRST)]
+    first = a.of(LinkSuspected)
+    assert [len(told.unacknowledged) for told in first[:2]] == [
+        FIRST_REPORT,
+        min(84, 4 * FIRST_REPORT),
+    ]
     a.send(b, 100)
     world.run(1.5)
-    told = [note.number for each in a.of(LinkSilent) for note in each.waiting]
+    told = [note.number for each in a.of(LinkSuspected) for note in each.unacknowledged]
     assert told == list(range(101))
     assert not a.downs()
 
@@ -211,9 +214,9 @@ def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(0.9)
-    assert not a.of(LinkSilent)
+    assert not a.of(LinkSuspected)
     world.run(0.5)
-    assert [told.waiting for told in a.of(LinkSilent)] == [(Note(1),)]
+    assert [told.unacknowledged for told in a.of(LinkSuspected)] == [(Note(1),)]
 
 
 def test_a_silence_that_is_over_is_told_and_the_next_is_told_from_the_start() -> None:
@@ -224,15 +227,15 @@ def test_a_silence_that_is_over_is_told_and_the_next_is_told_from_the_start() ->
     world.partition = lambda one, other: True
     a.send(b, 1)
     world.run(1.0)
-    assert a.of(LinkSilent)
-    assert not a.of(LinkHeard)
+    assert a.of(LinkSuspected)
+    assert not a.of(LinkRecovered)
     world.partition = lambda one, other: False
     world.run(3.0)
-    assert len(a.of(LinkHeard)) == 1
+    assert len(a.of(LinkRecovered)) == 1
     world.partition = lambda one, other: True
     a.send(b, 2)
     world.run(2.0)
-    assert a.of(LinkSilent)[-1].waiting == (Note(2),)
+    assert a.of(LinkSuspected)[-1].unacknowledged == (Note(2),)
 
 
 def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
@@ -246,9 +249,9 @@ def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
     b.send(a, 1)
     world.run(1.0)
     assert b.numbers(a) == [0]
-    assert not a.of(LinkSilent)
+    assert not a.of(LinkSuspected)
     world.run(1.0)
-    assert a.of(LinkSilent)
+    assert a.of(LinkSuspected)
 
 
 def test_a_slow_answer_is_no_silence() -> None:
@@ -257,4 +260,4 @@ def test_a_slow_answer_is_no_silence() -> None:
     for number in range(20):
         a.send(b, number)
         world.run(0.3)
-    assert not a.of(LinkSilent)
+    assert not a.of(LinkSuspected)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from overlay.links.events import LinkUp
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.crawl import ATTRIBUTES_MOST, Crawl
-from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.crawl import MAX_WALK_ATTRIBUTES, Crawl
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.machine import Message, Peer, ProtocolError
@@ -165,7 +165,7 @@ def test_a_node_without_neighbours_misses_at_once() -> None:
     [(to, miss)] = port.sent
     assert to.id == port.me.id
     port.hear(miss, port.me)  # type: ignore[arg-type]
-    assert port.of(WalkLost) == [WalkLost(("x",), 0)]
+    assert port.of(WalkFailed) == [WalkFailed(("x",), 0)]
 
 
 def test_the_walk_of_figure_3_recovers_and_finds() -> None:
@@ -180,7 +180,7 @@ def test_the_walk_of_figure_3_recovers_and_finds() -> None:
         grove.run(10.0)
         found += len(member.of(WalkFound))
         recovered += sum(node[0].counts["walks_recovered"] > 0 for node in nodes.values())
-        assert len(member.of(WalkFound)) + len(member.of(WalkLost)) == 1
+        assert len(member.of(WalkFound)) + len(member.of(WalkFailed)) == 1
     assert recovered >= 10
     assert found >= 30
 
@@ -195,11 +195,11 @@ def test_a_hit_is_told_upwards_once_and_learnt_with_who_named_it() -> None:
     port.hear(hit, peer("n"))
     assert port.of(WalkFound) == [WalkFound(point("x", "h"), 4)]
     assert points.lookup("x") == point("x", "h")
-    points.drop("x", "h", (1, 1))
+    points.invalidate("x", "h", (1, 1))
     assert [to.id for to, _ in port.sent] == ["n"]
     assert len(port.timers) == 1  # y is still out
     port.hear(WalkMiss(1, 10, ("y", "x", "z")), peer("n"))
-    assert port.of(WalkLost) == [WalkLost(("y",), 10)]
+    assert port.of(WalkFailed) == [WalkFailed(("y",), 10)]
     assert not port.timers
 
 
@@ -208,9 +208,9 @@ def test_a_walk_not_heard_of_in_time_is_a_miss_and_a_late_hit_is_only_learnt() -
     crawl, points = walker(port, "a", timeout=3.0)
     crawl.walk(["x"])
     port.advance(2.9)
-    assert not port.of(WalkLost)
+    assert not port.of(WalkFailed)
     port.advance(0.2)
-    assert port.of(WalkLost) == [WalkLost(("x",), 0)]
+    assert port.of(WalkFailed) == [WalkFailed(("x",), 0)]
     port.hear(WalkHit(1, 4, (point("x", "h"),)), peer("n"))
     assert not port.of(WalkFound)
     assert points.lookup("x") == point("x", "h")
@@ -261,7 +261,10 @@ def test_many_attributes_go_on_several_walks() -> None:
     crawl, _ = walker(port, "a")
     crawl.walk([f"x{number % 300}" for number in range(600)])
     walks = port.take(Walk)
-    assert [len(walk.attributes) for walk in walks] == [ATTRIBUTES_MOST, 300 - ATTRIBUTES_MOST]
+    assert [len(walk.attributes) for walk in walks] == [
+        MAX_WALK_ATTRIBUTES,
+        300 - MAX_WALK_ATTRIBUTES,
+    ]
     assert [walk.data_units() for walk in walks] == [256, 44]
 
 
@@ -269,7 +272,7 @@ def test_many_attributes_go_on_several_walks() -> None:
     "walk",
     [
         a_walk(),
-        a_walk(*(f"x{number}" for number in range(ATTRIBUTES_MOST + 1))),
+        a_walk(*(f"x{number}" for number in range(MAX_WALK_ATTRIBUTES + 1))),
         a_walk("x", left=-1),
         a_walk("x", left=11, limit=10),
         a_walk("x", left=5, limit=100_000),
@@ -324,7 +327,7 @@ def test_on_any_graph_a_walk_ends_within_its_bound_and_avoids_its_trace(
     member, crawl, _ = nodes["A"]
     crawl.walk(["x"])
     grove.run(10.0)
-    assert len(member.of(WalkFound)) + len(member.of(WalkLost)) == 1
+    assert len(member.of(WalkFound)) + len(member.of(WalkFailed)) == 1
     assert not member.timers.keys() - {timer for timer in member.timers if "Shuffle" in repr(timer)}
     bound, limit = hops, hops // 2
     while limit >= 1:  # each recovery is a step of its own and then half as many

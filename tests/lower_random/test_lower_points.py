@@ -73,26 +73,26 @@ def test_the_attribute_used_least_recently_leaves_first() -> None:
 def test_own_trees_come_first_never_age_and_are_never_evicted() -> None:
     port, points = table(access_points=1, access_point_age=2)
     own = AccessPoint("x", port.me, (1, 1), 0)
-    points.own([own])
+    points.set_local([own])
     points.learn(point("x", "p", (9, 9)))
     points.learn(point("y", "p"))
     for _ in range(5):
-        points.grow_older()
+        points.age_entries()
     assert points.lookup("x") == own
-    points.drop("x", port.me.id, (9, 9))
+    points.invalidate("x", port.me.id, (9, 9))
     assert points.lookup("x") == own
-    points.own([])
+    points.set_local([])
     assert points.lookup("x") is None
 
 
 def test_entries_age_with_each_shuffle_and_leave_when_too_old() -> None:
     _, points = table(access_point_age=3)
     points.learn(point("x", "p", age=1))
-    points.grow_older()
+    points.age_entries()
     assert points.lookup("x") == point("x", "p", age=2)
-    points.grow_older()
+    points.age_entries()
     assert points.lookup("x") == point("x", "p", age=3)
-    points.grow_older()
+    points.age_entries()
     assert points.lookup("x") is None
     assert len(points) == 0
     assert not points.learn(point("x", "p", age=4))
@@ -101,7 +101,7 @@ def test_entries_age_with_each_shuffle_and_leave_when_too_old() -> None:
 def test_a_stale_point_is_dropped_reported_to_who_named_it_and_not_learnt_again() -> None:
     port, points = table()
     points.learn(point("x", "p", (1, 3)), named_by=peer("gossip"))
-    points.drop("x", "p", (1, 4))
+    points.invalidate("x", "p", (1, 4))
     assert points.lookup("x") is None
     assert port.sent == [(peer("gossip"), StalePoint("x", "p", (1, 4)))]
     assert not points.learn(point("x", "p", (1, 4)))
@@ -111,10 +111,10 @@ def test_a_stale_point_is_dropped_reported_to_who_named_it_and_not_learnt_again(
 
 def test_a_drop_without_a_version_means_the_one_that_is_known() -> None:
     port, points = table()
-    points.drop("x", "p")
+    points.invalidate("x", "p")
     assert not port.sent
     points.learn(point("x", "p", (1, 3)), named_by=peer("gossip"))
-    points.drop("x", "p")
+    points.invalidate("x", "p")
     assert port.sent == [(peer("gossip"), StalePoint("x", "p", (1, 3)))]
     assert not points.learn(point("x", "p", (1, 3)))
 
@@ -134,10 +134,10 @@ def test_nobody_enters_through_the_dead_until_they_are_heard_of_again() -> None:
     port, points = table()
     for attribute in "xy":
         points.learn(point(attribute, "p"))
-    points.grow_older()
+    points.age_entries()
     port.hear(LinkDown(peer("p"), "silent", False))
     assert len(points) == 0
-    points.grow_older()
+    points.age_entries()
     assert not points.learn(point("x", "p", age=1))
     assert points.learn(point("x", "p", age=0))
     port.hear(LinkDown(peer("p"), "silent", False))
@@ -152,12 +152,12 @@ def test_a_node_is_no_access_point_to_itself_by_hearsay() -> None:
 
 def test_half_of_what_is_told_is_own_and_the_rest_is_heard() -> None:
     port, points = table()
-    points.own([AccessPoint(f"own{number}", port.me, (1, 1), 0) for number in range(30)])
+    points.set_local([AccessPoint(f"own{number}", port.me, (1, 1), 0) for number in range(30)])
     for number in range(30):
         points.learn(point(f"heard{number}", "p"))
     told = [each.attribute[:3] for each in points.sample(20)]
     assert told.count("own") == told.count("hea") == 10
-    points.own([])
+    points.set_local([])
     assert len(points.sample(20)) == 20
     assert len(points.sample(50)) == 30
 
@@ -184,13 +184,13 @@ def test_whatever_happens_the_table_is_bounded_and_names_nothing_refuted(
         if move == "learn":
             points.learn(point(name, host, (epoch, 1), age))
         elif move == "drop":
-            points.drop(name, host, (epoch, 1))
+            points.invalidate(name, host, (epoch, 1))
             refuted[name, host] = max(refuted.get((name, host), (0, 0)), (epoch, 1))
         elif move == "down":
             port.hear(LinkDown(peer(host), "", False))
             assert all(each.peer.id != host for each in points.sample(100))
         else:
-            points.grow_older()
+            points.age_entries()
         told = points.sample(100)
         assert len(points) == len(told) <= 5
         for each in told:
@@ -201,11 +201,11 @@ def test_whatever_happens_the_table_is_bounded_and_names_nothing_refuted(
 def test_ways_into_the_trees_of_another_ring_are_not_taken() -> None:
     """Views mix sooner than rings do, and who enters the other's tree misses one's own."""
     _, points = table()
-    points.belong("ours")
+    points.enter_ring("ours")
     theirs, ours = point("x", "a"), msgspec.structs.replace(point("x", "b"), ring=points.ring)
     assert not points.learn(theirs)
     assert points.learn(ours)
     assert points.lookup("x") == ours
-    points.belong("another")
+    points.enter_ring("another")
     assert points.lookup("x") is None
     assert len(points) == 0

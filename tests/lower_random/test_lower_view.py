@@ -8,7 +8,7 @@ import pytest
 
 from overlay.links.events import LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHeard
+from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
 from overlay.lower_random.messages import (
     AccessPoint,
     Neighbour,
@@ -16,7 +16,7 @@ from overlay.lower_random.messages import (
     Shuffle,
     ShuffleReply,
 )
-from overlay.lower_random.view import HEARD_MOST, View
+from overlay.lower_random.view import MAX_EXCHANGED, View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings
 from tests.support.fake_port import FakePort, Grove
@@ -255,7 +255,7 @@ def test_idle_nodes_are_told_in_exchanges_and_found_for_recruiting() -> None:
 
 def test_an_exchange_carries_access_points_both_ways() -> None:
     port, _, points = alone()
-    points.own([AccessPoint("mine", port.me, (1, 1), 0)])
+    points.set_local([AccessPoint("mine", port.me, (1, 1), 0)])
     theirs = AccessPoint("theirs", peer("h"), (1, 2), 4)
     port.hear(Shuffle((Neighbour(peer("a"), 0),), (theirs,), ()), peer("a"))
     assert points.lookup("theirs") == theirs
@@ -276,11 +276,11 @@ def rings(port: FakePort, *hints: RingHint) -> Sequence[RingHint]:
 def test_ring_hints_are_told_heard_and_passed_on_in_their_newest_version() -> None:
     port, view, _ = alone()
     own = hint("00")
-    view.tell_ring(own)
+    view.advertise_ring(own)
     assert rings(port, hint("11", 2)) == (own,)
-    assert port.of(RingHeard) == [RingHeard(hint("11", 2))]
+    assert port.of(RingHintReceived) == [RingHintReceived(hint("11", 2))]
     assert set(rings(port, hint("11", 1))) == {own, hint("11", 2)}
-    view.tell_ring(None)
+    view.advertise_ring(None)
     assert rings(port) == (hint("11", 2),)
 
 
@@ -292,7 +292,7 @@ def test_hints_are_bounded_and_not_passed_on_when_the_primary_is_dead() -> None:
     port.hear(LinkDown(peer("p"), "dead", False))
     port.emitted.clear()
     assert hint("99") not in rings(port, hint("99"))
-    assert not port.of(RingHeard)
+    assert not port.of(RingHintReceived)
 
 
 def test_nothing_is_told_of_a_ring_that_has_ended() -> None:
@@ -300,15 +300,15 @@ def test_nothing_is_told_of_a_ring_that_has_ended() -> None:
     known = hint("11")
     assert known not in rings(port, known)
     assert known in rings(port)
-    view.end_ring(known.ring)
+    view.forget_ring(known.ring)
     assert rings(port, known) == ()
     assert rings(port) == ()
-    assert len(port.of(RingHeard)) == 1
+    assert len(port.of(RingHintReceived)) == 1
 
 
 def test_an_exchange_beyond_all_bounds_breaks_the_link() -> None:
     port, _, _ = alone()
-    many = tuple(Neighbour(peer(f"x{number}"), 0) for number in range(HEARD_MOST + 1))
+    many = tuple(Neighbour(peer(f"x{number}"), 0) for number in range(MAX_EXCHANGED + 1))
     with pytest.raises(ProtocolError):
         port.hear(Shuffle(many, (), ()), peer("a"))
     with pytest.raises(ProtocolError):

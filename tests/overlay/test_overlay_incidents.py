@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.chord.events import Fenced, MemberLost, RoleChanged
 from overlay.chord.messages import Cluster
 from overlay.client import GetIncidents, GetRing, Incidents, Ring
-from overlay.incidents import KEPT, Watcher
+from overlay.incidents import MAX_INCIDENTS, IncidentLog
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
@@ -75,38 +75,38 @@ def test_the_ring_tells_since_when_a_primary_leads_and_who_is_silent() -> None:
     assert ring(world, outside).clusters[0].silent == ()
 
 
-def watched() -> tuple[FakePort, Watcher]:
+def watched() -> tuple[FakePort, IncidentLog]:
     port = FakePort()
-    watcher = Watcher(port)
-    port.add(watcher)
-    return port, watcher
+    incident_log = IncidentLog(port)
+    port.add(incident_log)
+    return port, incident_log
 
 
 def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> None:
-    port, watcher = watched()
+    port, incident_log = watched()
     port.hear(LinkDown(Peer("p", "p:1"), "left", True))
     port.hear(LinkUp(Peer("p", "p:1"), True))
-    assert not watcher.kept
+    assert not incident_log.records
     port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
     port.now += 2.5
     port.hear(LinkUp(Peer("p", "p:1"), True))
     port.hear(LinkUp(Peer("p", "p:1"), False))
-    assert [(one.what, one.text) for one in watcher.kept] == [
+    assert [(one.what, one.text) for one in incident_log.records] == [
         ("lost", "connection refused"),
         ("back", "after 2.5 s"),
     ]
 
 
 def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
-    port, watcher = watched()
+    port, incident_log = watched()
     old = Cluster("ring", "8" * 40, "8" * 40, (1, 0), port.me)
     new = Cluster("ring", "8" * 40, "8" * 40, (2, 0), Peer("q", "q:1"))
     port.hear(RoleChanged(old, "primary"))
     port.hear(Fenced(new))
     port.hear(RoleChanged(new, "broker"))
-    assert [one.what for one in watcher.kept] == ["role", "fenced", "elected", "role"]
+    assert [one.what for one in incident_log.records] == ["role", "fenced", "elected", "role"]
     port.hear(MemberLost(Peer("m0", "")))
-    for number in range(KEPT + 5):
+    for number in range(MAX_INCIDENTS + 5):
         port.hear(MemberLost(Peer(f"m{number}", "")))
-    assert len(watcher.kept) == KEPT
-    assert port.counts["incidents_member_lost"] == KEPT + 5
+    assert len(incident_log.records) == MAX_INCIDENTS
+    assert port.counts["incidents_member_lost"] == MAX_INCIDENTS + 5

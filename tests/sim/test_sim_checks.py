@@ -158,10 +158,10 @@ def test_every_bound_is_looked_at_on_every_link(world: World) -> None:
         assert what in found
     assert all(size <= bound for size, bound in found.values())
     session = next(iter(node.links._sessions.values()))
-    before = session.outbox.under_way_bytes
-    session.outbox.under_way_bytes = 5 << 20  # the window is 4 MiB
+    before = session.send_buffer.in_flight_bytes
+    session.send_buffer.in_flight_bytes = 5 << 20  # the window is 4 MiB
     over = [what for what, size, bound in bounds(node) if size > bound]
-    session.outbox.under_way_bytes = before
+    session.send_buffer.in_flight_bytes = before
     assert over == [f"bytes under way to {session.peer.id}"]
 
 

@@ -17,7 +17,7 @@ from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
 from overlay.chord.messages import Cluster
 from overlay.chord.ring import Ring
 from overlay.links.events import LinkDown, LinkUp
-from overlay.lower_random.events import RingHeard
+from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, LocalEvent, Message, Named, NodeId, Peer, Timer
 from overlay.settings import ClusterSettings, ElectionSettings, RingSettings
@@ -92,10 +92,10 @@ class FakeView:
     def set_idle(self, idle: bool) -> None:
         self.idle = idle
 
-    def tell_ring(self, hint: RingHint | None) -> None:
+    def advertise_ring(self, hint: RingHint | None) -> None:
         self.hint = hint
 
-    def end_ring(self, ring: str) -> None:
+    def forget_ring(self, ring: str) -> None:
         pass
 
 
@@ -210,7 +210,7 @@ class MiniWorld:
             for peer in node.view.peers():
                 hint = self.nodes[peer.id].view.hint
                 if hint is not None:
-                    self._give(node, RingHeard(hint))
+                    self._give(node, RingHintReceived(hint))
 
     def crash(self, node: MiniNode, left: bool = False) -> None:
         """The node is gone; its partners notice after a while."""

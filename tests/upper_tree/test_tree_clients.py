@@ -23,7 +23,7 @@ from overlay.client import (
     Subscriptions,
     Unsubscribe,
 )
-from overlay.lower_random.events import WalkLost
+from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
 from overlay.upper_tree.clients import Clients
 from overlay.upper_tree.finder import Finder
@@ -45,7 +45,7 @@ class Walks:
         self.port = port
 
     def walk(self, attributes: Any, hops: int | None = None) -> None:
-        self.port.emit(WalkLost(tuple(attributes), 0))
+        self.port.emit(WalkFailed(tuple(attributes), 0))
 
 
 class Rig:

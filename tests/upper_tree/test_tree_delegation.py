@@ -6,8 +6,8 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.client import Event
-from overlay.links.events import End, LinkDown, LinkUp
-from overlay.links.messages import BODY_MOST
+from overlay.links.events import LinkDown, LinkUp, SessionEnd
+from overlay.links.messages import MAX_BODY
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree import deliveries as leaving
@@ -208,7 +208,7 @@ def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
     rig.delegation.detours.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     lost = tuple(rig.net.links.pop(("h", "s0")))
-    rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, End.GONE))
+    rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, SessionEnd.GONE))
     rig.net.flush()
     assert rig.host.port.counts["deliveries_given_up"] == 1
 
@@ -274,5 +274,5 @@ def test_the_largest_message_fits_into_a_frame() -> None:
         deliveries.spread(event(number, text="t" * 50_000), everybody)
     deliveries.send()
     messages = port.take(Deliver)
-    assert max(len(WireCodec().encode_one(message)) for message in messages) < BODY_MOST
+    assert max(len(WireCodec().encode_one(message)) for message in messages) < MAX_BODY
     assert len(messages) >= 40

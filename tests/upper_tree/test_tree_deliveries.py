@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matching import EVERYTHING, compile_selector
 from overlay.client import Event
-from overlay.links.events import End, LinkDown
+from overlay.links.events import LinkDown, SessionEnd
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.copies import Copies
@@ -107,7 +107,7 @@ def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
     """What a host sends whose link to n0 is lost with this on it."""
     port = TreePort("h")
     port.add(Delegation(port, Copies(16), lambda: others))
-    port.hear(LinkDown(peer("n0"), "silent", False, (lost,), End.UNHEARD))
+    port.hear(LinkDown(peer("n0"), "silent", False, (lost,), SessionEnd.UNREACHABLE))
     return port.sent_to(Deliver)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matching import EVERYTHING
-from overlay.links.events import End, LinkDown, LinkHeard, LinkSilent
+from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, SessionEnd
 from overlay.upper_tree import detours
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 from tests.support.overlays import settings
@@ -14,7 +14,7 @@ from tests.upper_tree.test_tree_delegation import Rig
 def silence(rig: Rig, name: str = "s0", holder: str = "h") -> None:
     """The link from `holder` to this node carries nothing; what waits there is told."""
     waiting = tuple(rig.net.links.get((holder, name), ()))
-    rig.net.nodes[holder].hear(LinkSilent(peer(name), waiting))
+    rig.net.nodes[holder].hear(LinkSuspected(peer(name), waiting))
 
 
 def test_what_waits_on_a_silent_link_goes_by_a_helper_as_well() -> None:
@@ -84,7 +84,7 @@ def test_what_a_delegate_gives_back_survives_the_loss_of_that_link_too() -> None
         assert [type(m) for m in rig.net.links[delegate, "h"]] == [Undelivered]
         if lost_for_good:
             lost = tuple(rig.net.links.pop((delegate, "h")))
-            gone = LinkDown(peer("h"), "connection refused", False, lost, End.GONE)
+            gone = LinkDown(peer("h"), "connection refused", False, lost, SessionEnd.GONE)
             rig.net.nodes[delegate].hear(gone)
         else:
             rig.net.cut(delegate, "h")
@@ -112,7 +112,7 @@ def test_a_link_that_is_heard_again_is_used() -> None:
     rig.delegation.detours.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     silence(rig)
-    rig.host.port.hear(LinkHeard(peer("s0")))
+    rig.host.port.hear(LinkRecovered(peer("s0")))
     rig.publish(event(2, x=5))
     rig.net.cut("h", "s0")
     rig.net.flush()
@@ -136,7 +136,7 @@ def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
     rig.delegation.detours.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     lost = tuple(rig.net.links.pop(("h", "s0")))
-    rig.host.port.hear(LinkDown(peer("s0"), "it restarted", False, lost, End.ALIVE))
+    rig.host.port.hear(LinkDown(peer("s0"), "it restarted", False, lost, SessionEnd.RESET))
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
     assert rig.host.port.counts["deliveries_sent_again"] == 1

@@ -11,7 +11,7 @@ from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import WalkFound, WalkLost
+from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
@@ -57,7 +57,7 @@ class Seeker:
         self.port.add(self.finder)
 
     def lost(self, *attributes: str) -> None:
-        self.port.hear(WalkLost(attributes, 10))
+        self.port.hear(WalkFailed(attributes, 10))
 
     def asked(self) -> list[tuple[str, tuple[str, ...]]]:
         return [(to, message.attributes) for to, message in self.port.sent_to(AskTree)]

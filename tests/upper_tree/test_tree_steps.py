@@ -9,7 +9,7 @@ from matching import EVERYTHING
 from overlay.chord.events import Elected, MemberJoined, MemberLeaving, MemberLost, RoleChanged
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
-from overlay.links.messages import BODY_MOST
+from overlay.links.messages import MAX_BODY
 from overlay.settings import Settings
 from overlay.upper_tree.messages import (
     Assign,
@@ -209,7 +209,7 @@ def test_long_selectors_move_in_messages_that_a_frame_can_carry() -> None:
     rig.owner.port.take(Install)
     rig.settle()
     sizes = [len(msgspec.msgpack.encode(m)) for m in rig.owner.port.take(Install)]
-    assert sum(sizes) > BODY_MOST > max(sizes)
+    assert sum(sizes) > MAX_BODY > max(sizes)
     assert rig.spread == ["h2"]
     assert len(rig.hosts["h2"].hosting.trees["x"].registrations) == 200
 

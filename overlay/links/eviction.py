@@ -1,7 +1,7 @@
 """Room for newcomers: which links give way when a node has too many (M5).
 
 Many may know one node: all name it in their peer lists, or it owns what all ask for. It keeps as
-many links as it can afford (`SESSIONS_MOST`), and those who talk to it now have the first claim.
+many links as it can afford (`MAX_ACTIVE_SESSIONS`), and those who talk to it now come first.
 When another one is to begin, the links that nobody used for longest are put to rest, as if
 `idle_close` had come for them early: both sides keep the session's numbers, so nothing is lost, and
 whoever has something to say again resumes. A link rests only if nothing waits or is unacknowledged
@@ -10,8 +10,8 @@ it, and then asks once per heartbeat. If no link is quiet the newcomer is refuse
 with back-off.
 
 Sessions at rest cost no connection but some memory, so that of those there is a bound as well
-(`RESTING_MOST`). The one that has rested longest is forgotten: if the other side still knows it,
-it learns so when it resumes.
+(`MAX_DORMANT_SESSIONS`). The one that has rested longest is forgotten: if the other side still
+knows it, it learns so when it resumes.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from collections.abc import Container, Iterable
 from overlay.links.session import Session, State
 from overlay.machine import NodeId
 
-SESSIONS_MOST = 4_096
+MAX_ACTIVE_SESSIONS = 4_096
 """Sessions that are connected or dialling. A node talks to its view, clusters, hosts and
 subscribers; each costs a file and some buffers of the system. Wild guess."""
 
-RESTING_MOST = 16_384
+MAX_DORMANT_SESSIONS = 16_384
 """Sessions at rest whose numbers are remembered: 1.5 kB each (measured), so 25 MB. Wild guess."""
 
-QUIET = 3.0
+EVICTABLE_AFTER = 3.0
 """Heartbeats without a batch or a question after which a link may give way: with fewer, one that
 the other side watches might be closed between two of its questions. Wild guess."""
 
-AT_ONCE = 64
+EVICTION_BATCH = 64
 """Links that give way together: finding the least used looks at all, so it is not done for every
 newcomer. Wild guess."""
 
 
-def least_used(
+def least_recently_used(
     sessions: Iterable[Session], pinned: Container[NodeId], before: float
 ) -> list[Session]:
-    """At most `AT_ONCE` links that may rest now, of those that were used `before` (monotonic
+    """At most `EVICTION_BATCH` links that may rest now, of those that were used `before` (monotonic
     seconds) and not since; the one that was used longest ago first."""
     idle = [
         session
@@ -50,4 +50,4 @@ def least_used(
         and session.used <= before
         and not session.is_missed(session.peer.id in pinned)
     ]
-    return heapq.nsmallest(AT_ONCE, idle, key=lambda session: session.used)
+    return heapq.nsmallest(EVICTION_BATCH, idle, key=lambda session: session.used)

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from overlay.machine import NodeId
 
-REMEMBERED = 1_024
+MAX_TOMBSTONES = 1_024
 """Graves kept, the oldest is given up first: more than die within one entry's life. Wild guess."""
 
 
-class Buried:
+class Tombstones:
     """Nodes by the shuffle in which they were found dead."""
 
     def __init__(self) -> None:
-        self._graves: dict[NodeId, int] = {}
+        self._died_in: dict[NodeId, int] = {}
 
-    def bury(self, peer_id: NodeId, now: int) -> None:
+    def add(self, peer_id: NodeId, now: int) -> None:
         """`peer_id` does not answer, in shuffle `now`."""
-        self._graves.pop(peer_id, None)
-        self._graves[peer_id] = now
-        if len(self._graves) > REMEMBERED:
-            del self._graves[next(iter(self._graves))]
+        self._died_in.pop(peer_id, None)
+        self._died_in[peer_id] = now
+        if len(self._died_in) > MAX_TOMBSTONES:
+            del self._died_in[next(iter(self._died_in))]
 
-    def revive(self, peer_id: NodeId) -> None:
+    def remove(self, peer_id: NodeId) -> None:
         """It was heard of directly."""
-        self._graves.pop(peer_id, None)
+        self._died_in.pop(peer_id, None)
 
-    def hides(self, peer_id: NodeId, age: int, now: int) -> bool:
+    def covers(self, peer_id: NodeId, age: int, now: int) -> bool:
         """Whether hearsay of this age is older than the death."""
-        died = self._graves.get(peer_id)
+        died = self._died_in.get(peer_id)
         return died is not None and now - age <= died

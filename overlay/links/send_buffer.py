@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from overlay.links.events import Codec
-from overlay.links.messages import OVERHEAD
+from overlay.links.messages import BATCH_OVERHEAD
 from overlay.machine import Message, ProtocolError
 from overlay.settings import LinkSettings
 
@@ -28,7 +28,7 @@ COMPRESS_FROM = 1_024
 """Smaller bodies are not worth zlib's 10 to 20 µs (overlay/settings.py, compress)."""
 
 
-class Sent(NamedTuple):
+class InFlightBatch(NamedTuple):
     """A batch that is not acknowledged."""
 
     number: int
@@ -40,10 +40,10 @@ class Sent(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that it takes of the credit."""
-        return len(self.body) + OVERHEAD
+        return len(self.body) + BATCH_OVERHEAD
 
 
-class Outbox:
+class SendBuffer:
     """One direction of one session.
 
     Lists and not deques: an empty deque takes 700 bytes, and a node has a hundred sessions, most of
@@ -52,16 +52,16 @@ class Outbox:
 
     __slots__ = (
         *("_burst", "_codec", "_gap", "_recover_to", "_settings", "credit", "number"),
-        *("under_way", "under_way_bytes", "waiting", "waiting_bytes"),
+        *("in_flight", "in_flight_bytes", "queued", "queued_bytes"),
     )
 
     def __init__(self, settings: LinkSettings, codec: Codec) -> None:
         self._settings = settings
         self._codec = codec
-        self.waiting: list[tuple[bytes, Message]] = []
-        self.waiting_bytes = 0
-        self.under_way: list[Sent] = []
-        self.under_way_bytes = 0
+        self.queued: list[tuple[bytes, Message]] = []
+        self.queued_bytes = 0
+        self.in_flight: list[InFlightBatch] = []
+        self.in_flight_bytes = 0
         self.number = 0  # of the next batch
         self.credit = 0  # granted by the peer; nothing before the handshake
         self._recover_to = 0  # batches before this one may have been lost with the first
@@ -71,59 +71,59 @@ class Outbox:
     @property
     def acknowledged(self) -> int:
         """Everything before this number has arrived."""
-        return self.number - len(self.under_way)
+        return self.number - len(self.in_flight)
 
     @property
     def is_empty(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not self.waiting and not self.under_way
+        return not self.queued and not self.in_flight
 
-    def offer(self, encoded: bytes, message: Message) -> bool:
+    def enqueue(self, encoded: bytes, message: Message) -> bool:
         """Queue one message; False (and nothing is queued) if the queue is full."""
-        size = self.waiting_bytes + len(encoded)
+        size = self.queued_bytes + len(encoded)
         if size > self._settings.queue:
             return False
-        self.waiting_bytes = size
-        self.waiting.append((encoded, message))
+        self.queued_bytes = size
+        self.queued.append((encoded, message))
         return True
 
-    def cut(self) -> Sent | None:
+    def next_batch(self) -> InFlightBatch | None:
         """The next batch, now under way; None if nothing waits or the credit forbids it."""
-        waiting = self.waiting
-        if not waiting:
+        queued = self.queued
+        if not queued:
             return None
-        room = self.credit - self.under_way_bytes - OVERHEAD - LIST_HEAD
+        room = self.credit - self.in_flight_bytes - BATCH_OVERHEAD - LIST_HEAD
         frame = self._settings.frame
         # Small rests of credit are not used up in tiny batches (the silly window of RFC 1122,
         # section 4.2.3.4): wait until the room is worth a batch.
-        worth = min(self.waiting_bytes, frame, self.credit // 2)
-        alone = not self.under_way and self.credit > 0
+        worth = min(self.queued_bytes, frame, self.credit // 2)
+        alone = not self.in_flight and self.credit > 0
         if room < worth and not alone:
             return None
         limit = min(frame, room)
-        size = len(waiting[0][0])
+        size = len(queued[0][0])
         if size > room and not alone:
             return None
         count = 1
-        while count < len(waiting) and size + len(waiting[count][0]) <= limit:
-            size += len(waiting[count][0])
+        while count < len(queued) and size + len(queued[count][0]) <= limit:
+            size += len(queued[count][0])
             count += 1
-        taken = waiting[:count]
-        del waiting[:count]
-        self.waiting_bytes -= size
-        return self._put_under_way([one for one, _ in taken], tuple(m for _, m in taken))
+        taken = queued[:count]
+        del queued[:count]
+        self.queued_bytes -= size
+        return self._launch([one for one, _ in taken], tuple(m for _, m in taken))
 
-    def _put_under_way(self, encoded: list[bytes], messages: tuple[Message, ...]) -> Sent:
+    def _launch(self, encoded: list[bytes], messages: tuple[Message, ...]) -> InFlightBatch:
         body = self._codec.join(encoded)
         compressed = False
         if self._settings.compress and len(body) > COMPRESS_FROM:
             small = zlib.compress(body, 1)
             if len(small) < len(body):
                 body, compressed = small, True
-        sent = Sent(self.number, zlib.crc32(body), compressed, body, messages)
+        sent = InFlightBatch(self.number, zlib.crc32(body), compressed, body, messages)
         self.number += 1
-        self.under_way.append(sent)
-        self.under_way_bytes += sent.size
+        self.in_flight.append(sent)
+        self.in_flight_bytes += sent.size
         return sent
 
     def acknowledge(self, acknowledged: int, credit: int) -> bool:
@@ -139,12 +139,12 @@ class Outbox:
         if acknowledged == self.acknowledged:
             return False
         arrived = acknowledged - self.acknowledged
-        for sent in self.under_way[:arrived]:
-            self.under_way_bytes -= sent.size
-        del self.under_way[:arrived]
+        for sent in self.in_flight[:arrived]:
+            self.in_flight_bytes -= sent.size
+        del self.in_flight[:arrived]
         return True
 
-    def resume(self, expected: int, credit: int) -> list[Sent]:
+    def resume(self, expected: int, credit: int) -> list[InFlightBatch]:
         """A new connection: the peer wants `expected` next. What to send again.
 
         Raises ProtocolError if the peer wants what it has already acknowledged.
@@ -154,9 +154,9 @@ class Outbox:
         self.acknowledge(expected, credit)
         self._recover_to = 0
         self._gap = (-1, 0)
-        return list(self.under_way)
+        return list(self.in_flight)
 
-    def mend_gap(self, acknowledged: int, until: int) -> list[Sent]:
+    def fill_gap(self, acknowledged: int, until: int) -> list[InFlightBatch]:
         """The peer misses `acknowledged` and what follows up to `until`, which it has: these again,
         but not what is left of a gap that was mended, nor a larger one from the same number.
 
@@ -171,9 +171,9 @@ class Outbox:
             return []
         self._gap = (acknowledged, until)
         self._recover_to = 0
-        return self.under_way[: max(0, until - acknowledged)]
+        return self.in_flight[: max(0, until - acknowledged)]
 
-    def probe(self) -> Iterator[Sent]:
+    def probe(self) -> Iterator[InFlightBatch]:
         """The retransmission timer fired: the first batch again, and see what the peer lacks.
 
         All of them would be a flood if the peer is merely slow. While acknowledgements then show
@@ -183,31 +183,31 @@ class Outbox:
         self._burst = 1
         yield from self._first(1)
 
-    def recover(self) -> Iterator[Sent]:
+    def recover(self) -> Iterator[InFlightBatch]:
         """After news that follows `probe`: the next batches that were probably lost with it."""
         if self._recover_to > self.acknowledged:
             self._burst *= 2
             yield from self._first(self._burst)
 
-    def _first(self, count: int) -> Iterator[Sent]:
-        for sent in self.under_way:
+    def _first(self, count: int) -> Iterator[InFlightBatch]:
+        for sent in self.in_flight:
             if count == 0 or sent.number >= self._recover_to:
                 break
             count -= 1
             yield sent
 
-    def take_unsent(self) -> list[tuple[bytes, Message]]:
+    def take_queued(self) -> list[tuple[bytes, Message]]:
         """What never went out, and so cannot have arrived: another session may send it."""
-        unsent = list(self.waiting)
-        self.waiting.clear()
-        self.waiting_bytes = 0
+        unsent = list(self.queued)
+        self.queued.clear()
+        self.queued_bytes = 0
         return unsent
 
     def has_data(self) -> bool:
         """Whether a data-plane message is among what waits or is under way."""
-        return any(message.data_units() for message in self.lost())
+        return any(message.data_units() for message in self.undelivered())
 
-    def lost(self) -> tuple[Message, ...]:
+    def undelivered(self) -> tuple[Message, ...]:
         """Every message that may not have arrived, in the order of sending."""
-        sent = [message for batch in self.under_way for message in batch.messages]
-        return (*sent, *(message for _, message in self.waiting))
+        sent = [message for batch in self.in_flight for message in batch.messages]
+        return (*sent, *(message for _, message in self.queued))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from enum import Enum, auto
 
-from overlay.links.messages import BODY_MOST, OVERHEAD, Batch
+from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY, Batch
 from overlay.machine import ProtocolError
 
 
@@ -23,75 +23,77 @@ class DigestMismatchError(Exception):
 class Arrival(Enum):
     """What became of a batch."""
 
-    TAKEN = auto()
-    REPEATED = auto()
-    KEPT = auto()  # it comes after a gap
+    IN_ORDER = auto()
+    DUPLICATE = auto()
+    OUT_OF_ORDER = auto()  # it comes after a gap
     DROPPED = auto()  # and there is no room to keep it
 
 
-class Inbox:
+class ReceiveBuffer:
     """One direction of one session. `expected` is the number of the next batch."""
 
-    __slots__ = ("_gaps", "_kept", "_room", "expected")
+    __slots__ = ("_buffered", "_reported_gaps", "_room", "expected")
 
     def __init__(self, window: int) -> None:
         """`window`: bytes that the peer may send beyond what is acknowledged."""
         self.expected = 0
         self._room = window
-        self._kept: dict[int, Batch] = {}
-        self._gaps: tuple[int, ...] = ()  # ends of those that the peer was told of, last the least
+        self._buffered: dict[int, Batch] = {}
+        self._reported_gaps: tuple[
+            int, ...
+        ] = ()  # ends of those that the peer was told of, last the least
 
-    def judge(self, batch: Batch) -> Arrival:
+    def receive(self, batch: Batch) -> Arrival:
         """Take `batch` if it is the next; `kept` may follow then.
 
         Raises DigestMismatchError, and then the batch is still expected.
         """
-        if batch.number < self.expected or batch.number in self._kept:
-            return Arrival.REPEATED
+        if batch.number < self.expected or batch.number in self._buffered:
+            return Arrival.DUPLICATE
         if zlib.crc32(batch.body) != batch.digest:
             raise DigestMismatchError(f"batch {batch.number} does not match its digest")
         if batch.number == self.expected:
             self.expected += 1
-            return Arrival.TAKEN
-        if len(batch.body) + OVERHEAD > self._room:
+            return Arrival.IN_ORDER
+        if len(batch.body) + BATCH_OVERHEAD > self._room:
             return Arrival.DROPPED
-        self._room -= len(batch.body) + OVERHEAD
-        self._kept[batch.number] = batch
-        return Arrival.KEPT
+        self._room -= len(batch.body) + BATCH_OVERHEAD
+        self._buffered[batch.number] = batch
+        return Arrival.OUT_OF_ORDER
 
-    def kept(self) -> Batch | None:
+    def next_buffered(self) -> Batch | None:
         """Take the next that came before its turn; None: it is not here."""
-        batch = self._kept.pop(self.expected, None)
+        batch = self._buffered.pop(self.expected, None)
         if batch is not None:
-            self._room += len(batch.body) + OVERHEAD
+            self._room += len(batch.body) + BATCH_OVERHEAD
             self.expected += 1
         return batch
 
-    def gap(self) -> int:
+    def new_gap(self) -> int:
         """The number of the first batch after a gap of which the peer was not told yet; 0: none.
 
         A gap is known by its end: while it is filled from its beginning it is the same, and what is
         left of it is on its way. If some of that is lost again, what follows makes a smaller gap.
         """
-        if not self._kept:
+        if not self._buffered:
             return 0
-        while self._gaps and self._gaps[-1] < self.expected:
-            self._gaps = self._gaps[:-1]
-        end = min(self._kept)
-        if self._gaps and self._gaps[-1] == end:
+        while self._reported_gaps and self._reported_gaps[-1] < self.expected:
+            self._reported_gaps = self._reported_gaps[:-1]
+        end = min(self._buffered)
+        if self._reported_gaps and self._reported_gaps[-1] == end:
             return 0
-        self._gaps = (*self._gaps, end)
+        self._reported_gaps = (*self._reported_gaps, end)
         return end
 
     def resume(self) -> None:
         """A new connection: all that was not acknowledged comes again."""
-        self._gaps = ()
-        self._room += sum(len(batch.body) + OVERHEAD for batch in self._kept.values())
-        self._kept.clear()
+        self._reported_gaps = ()
+        self._room += sum(len(batch.body) + BATCH_OVERHEAD for batch in self._buffered.values())
+        self._buffered.clear()
 
 
 def unpack(batch: Batch) -> bytes:
-    """The body as the codec made it, at most BODY_MOST bytes.
+    """The body as the codec made it, at most MAX_BODY bytes.
 
     Raises ProtocolError for a body that is no zlib stream or too large when unpacked.
     """
@@ -99,9 +101,9 @@ def unpack(batch: Batch) -> bytes:
         return batch.body
     unpacker = zlib.decompressobj()
     try:
-        body = unpacker.decompress(batch.body, BODY_MOST)
+        body = unpacker.decompress(batch.body, MAX_BODY)
     except zlib.error as error:
         raise ProtocolError(f"a compressed body is broken: {error}") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise ProtocolError(f"a compressed body is truncated or over {BODY_MOST} bytes")
+        raise ProtocolError(f"a compressed body is truncated or over {MAX_BODY} bytes")
     return body
