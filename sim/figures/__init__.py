@@ -2,5 +2,6 @@
 
 `model` (what a figure is), `points` (what one point of a curve costs), `paper` (the five figures),
 `draw` (the picture). What the paper leaves open, and what was chosen, stands in
-docs/lab/figures.md. The baselines are no part of the product: they are handed in, as the codec is to the world.
+docs/lab/figures.md. The baselines are no part of the product: they are handed in, as the codec is
+to the world.
 """

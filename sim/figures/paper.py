@@ -37,7 +37,8 @@ PLANS = {
         subscriptions=3_000,
     ),
 }
-"""The paper's parameters where it gives them (view, table, hops); else docs/lab/figures.md."""
+"""The paper's parameters where it gives them (view, table, hops, nodes); else
+docs/lab/figures.md."""
 
 
 def make(
