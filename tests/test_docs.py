@@ -1,0 +1,109 @@
+"""The documentation against the code: links lead somewhere, and reference tables are complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from traces.schema import FIELDS, KINDS
+from wire.config import NodeConfig
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def broken(page: Path) -> Iterator[str]:
+    """Links of a page to files or headings that are not there."""
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    assert not list(broken(page))
+
+
+def test_the_code_cites_pages_that_exist() -> None:
+    missing = {
+        f"{path.relative_to(ROOT)}: {cited}"
+        for folder in (
+            "overlay",
+            "matching",
+            "canopy",
+            "cli",
+            "sim",
+            "traces",
+            "tui",
+            "wire",
+            "bench",
+        )
+        for path in (ROOT / folder).rglob("*.py")
+        for cited in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+        if not (ROOT / cited).exists()
+    }
+    assert not missing
+
+
+def settings() -> Iterator[tuple[str, str, str]]:
+    """(group or "", key, default as the table writes it) of everything that a user may set."""
+    for field in msgspec.structs.fields(NodeConfig):
+        if isinstance(field.default, msgspec.Struct):
+            for inner in msgspec.structs.fields(type(field.default)):
+                yield field.name, inner.name, written(inner.default)
+        else:
+            yield "", field.name, written(field.default)
+
+
+def written(value: object) -> str:
+    """A default as docs/reference/configuration.md writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return {"": '""', (): "[]", None: "null"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
+
+
+def test_the_configuration_page_has_every_key_with_its_default() -> None:
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (?:`(\w+)`|The node).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    found = {
+        (group, key, default)
+        for group, body in sections.items()
+        for key, default in re.findall(r"^\| `(\w+)` \| `(.*?)` \|", body, re.M)
+    }
+    assert found == set(settings())
+
+
+def test_the_formats_page_has_every_trace_record_and_field() -> None:
+    text = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
+    rows = {line for line in text.splitlines() if line.startswith("| `")}
+    for kind, fields in KINDS.items():
+        assert f"| `{kind}` | {', '.join(f'`{name}`' for name in fields) or 'none'} |" in rows
+    for field, type_ in FIELDS.items():
+        assert any(row.startswith(f"| `{field}` | {type_} |") for row in rows), field
+
+
+def test_the_overview_names_every_mechanism() -> None:
+    text = (ROOT / "docs/design/overview.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([CPVMT]\d+) \|", text, re.M)
+    counts = {"C": 12, "P": 8, "V": 9, "M": 6, "T": 8}
+    assert rows == [f"{letter}{n + 1}" for letter, most in counts.items() for n in range(most)]
