@@ -21,7 +21,7 @@ from typing import Any
 from overlay.chord.forks import FORK
 from overlay.chord.keys import attribute_key
 from overlay.chord.observing import COPIES_MOST
-from overlay.links.eviction import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
+from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.crawl import MAX_OPEN_WALKS
 from overlay.machine import Key
@@ -252,6 +252,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
     """
     settings = node.settings
     way = max(settings.links.window, MAX_BODY + BATCH_OVERHEAD)  # larger messages go alone
+    active, dormant = node.links.session_counts()
     found = [
         ("view", len(node.view.peers()), settings.view.size),
         ("access points", len(node.access_points._table), settings.view.access_points),
@@ -266,17 +267,17 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("open walks", len(node.crawl._open), MAX_OPEN_WALKS + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
-        ("sessions", len(node.links._sessions) - len(node.links._resting), MAX_ACTIVE_SESSIONS),
-        ("sessions at rest", len(node.links._resting), MAX_DORMANT_SESSIONS),
+        ("sessions", active, MAX_ACTIVE_SESSIONS),
+        ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
         ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),
         ("registrations to be installed", len(node.hosting.installing), WAITING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)
-        for peer, waiting, under_way in node.links.queues()
+        for peer, queued, in_flight in node.links.queues()
         for what, size, bound in (
-            ("queue", waiting, settings.links.queue),
-            ("bytes under way", under_way, way),
+            ("queue", queued, settings.links.queue),
+            ("bytes under way", in_flight, way),
         )
     ]
     found += [

@@ -1,58 +1,59 @@
 """One heap for everything in links that falls due: sessions, connections, seeds.
 
-Each owner has at most one valid alarm, its `alarm` attribute. An owner whose time moves *later*
-(every frame heard moves the hour of death) does nothing at all: it wakes at the old time, sees
-that nothing is due and asks for the next. Only a time that moves *earlier* costs a push. So a busy
-session costs about one wake per heartbeat, however many frames pass.
+Each owner has at most one valid deadline, its `wake_at`. A deadline that moves *later* (each frame
+received moves the time at which a peer counts as dead) costs nothing: the owner is woken at the old
+time, finds nothing due and schedules the next. Only a deadline that moves *earlier* costs a push.
+So a busy session costs about one wake-up per heartbeat, however many frames pass.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TypeVar
 
 NEVER = float("inf")
 
 
-class Alarmed:
-    """Something with one alarm."""
+class HasDeadline:
+    """The base of what `DeadlineQueue` wakes. `wake_at` is written by the queue only."""
 
-    alarm: float = NEVER
-
-
-T = TypeVar("T", bound=Alarmed)
+    wake_at: float = NEVER
 
 
-class Alarms:
-    """A heap of (time, sequence, owner) with lazy removal; equal times wake in order of setting."""
+class DeadlineQueue:
+    """A heap of (time, sequence, owner) with lazy removal; equal times are popped in the order of
+    scheduling. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Alarmed]] = []
+        self._heap: list[tuple[float, int, HasDeadline]] = []
         self._sequence = itertools.count()
 
-    def set(self, owner: Alarmed, when: float) -> None:
-        """Wake `owner` no later than `when`; an earlier alarm that is pending stays."""
-        if when < owner.alarm:
-            owner.alarm = when
+    def __len__(self) -> int:
+        """Entries of the heap, those that are no longer valid included."""
+        return len(self._heap)
+
+    def schedule(self, owner: HasDeadline, when: float) -> None:
+        """Wake `owner` no later than `when`; an earlier deadline that is pending stays."""
+        if when < owner.wake_at:
+            owner.wake_at = when
             heapq.heappush(self._heap, (when, next(self._sequence), owner))
 
-    def cancel(self, owner: Alarmed) -> None:
-        """Never wake `owner` (until it is set again)."""
-        owner.alarm = NEVER
+    def cancel(self, owner: HasDeadline) -> None:
+        """Do not wake `owner` until it is scheduled again."""
+        owner.wake_at = NEVER
 
-    def deadline(self) -> float | None:
-        """When the next alarm is due, None if there is none."""
+    def next_due(self) -> float | None:
+        """The time of the next deadline, None if there is none."""
         heap = self._heap
-        while heap and heap[0][0] != heap[0][2].alarm:
+        while heap and heap[0][0] != heap[0][2].wake_at:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def take(self, now: float) -> Alarmed | None:
-        """One owner whose alarm is due (it has none from now on), or None."""
-        due = self.deadline()
+    def pop_due(self, now: float) -> HasDeadline | None:
+        """Take the deadline of one owner that is due and return the owner, or None."""
+        due = self.next_due()
         if due is None or due > now:
             return None
         owner = heapq.heappop(self._heap)[2]
-        owner.alarm = NEVER
+        owner.wake_at = NEVER
         return owner

@@ -1,329 +1,364 @@
-"""The handshake: who are you, do we go on or begin anew, which connection stays (M5).
+"""The handshake: who is there, resume or begin anew, and which of two connections stays (M5).
 
-**Going on or beginning anew.** A session is named by what both sides call it: (incarnation,
-session number). Hello and Welcome carry one's own name for it and the other's as far as known.
+**Resuming or beginning anew.** A session is named by what both sides call it: (incarnation, session
+number). Hello and Welcome carry the sender's own name for it and the other's as far as known.
 
-* Both agree: the session resumes, each side sends again from what the other `expected`.
+* Both agree: the session resumes, and each side sends again from what the other `expected`.
 * One knows the other's name, but the other does not know its own (0): that side has just begun, or
-  its Welcome got lost on the way. Nothing can have been consumed, so all is sent from number 0.
+  its Welcome was lost. Nothing can have been consumed, so everything is sent from number 0.
 * The name is newer than the one remembered: the other side has forgotten the session (it
-  restarted, or gave us up). The old one is over (LinkDown), a new one begins.
-* The name is older: words from the past, on a connection that was slow. Closed without a word.
+  restarted, or gave this node up). The old session is over (LinkDown), a new one begins.
+* The name is older: a frame from the past, on a connection that was slow. Closed without a word.
 
-**Two dial each other.** Of two connections in the handshake the one stays that the node with the
-smaller id dialled; both sides see it the same way. A Hello also carries how many Hellos were sent
-in the session, and a Welcome the same number: a Hello that its sender has since given up is
+**Simultaneous dials.** Of two connections in the handshake the one stays that the node with the
+smaller id dialled; both sides decide the same. A Hello also carries how many Hellos were sent in
+the session, and a Welcome the same number: a Hello that its sender has since given up is
 recognised, however late it comes.
 
-**Who is there.** A dialler that knows only an address, or finds somebody else at it, gets a
-Welcome with session 0, a name. It may then say Hello to that node on the same connection.
+**Unknown names.** A node that dialled a mere address, or finds another node at it, gets a Welcome
+with session 0, which only says who is there. It may then send a Hello to that node on the same
+connection.
 """
 
 from __future__ import annotations
 
-from overlay.links.connections import Connections
-from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SeedFailed, SessionEnd
+from collections.abc import Iterable
+from typing import Protocol
+
+from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
+from overlay.links.context import LinkContext
+from overlay.links.deadlines import DeadlineQueue
+from overlay.links.dialler import Dialler
+from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SessionEnd
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
-from overlay.links.session import Session, Stage, State, Wire
+from overlay.links.penalties import Penalties
+from overlay.links.seeds import Seed, Seeds
+from overlay.links.send_buffer import InFlightBatch
+from overlay.links.session import Session, SessionState
+from overlay.links.session_table import SessionTable
 from overlay.machine import Message, Peer, ProtocolError
 
-MAX_HELLOS = 32
-"""Hellos on one connection: the repetitions of a lossy transport (at most 6 in 5 s) for a name and
-for a session, with room."""
-
-
 NO_ROOM = "too many sessions, and all are in use"
+PENALISED = "too soon after a fault"
+TAKEN_OVER = "another connection took over"
 
 
-class Handshake(Connections):
-    """The middle layer of `Links`: from a connection to a session that it carries."""
+class EstablishedListener(Protocol):
+    """What must hear that a connection carries a session now."""
 
-    def on_opened(self, connection: ConnectionId) -> None:
+    def session_established(self, session: Session, missing: Iterable[InFlightBatch]) -> None:
+        """Send these batches again, then what is queued."""
+
+
+class Handshake:
+    """From a connection to a session that it carries."""
+
+    def __init__(
+        self,
+        context: LinkContext,
+        deadlines: DeadlineQueue,
+        sessions: SessionTable,
+        connections: ConnectionTable,
+        seeds: Seeds,
+        dialler: Dialler,
+        penalties: Penalties,
+        listener: EstablishedListener,
+    ) -> None:
+        self._me = context.me
+        self._incarnation = context.incarnation
+        self._overlay = context.overlay
+        self._settings = context.settings
+        self._clock = context.clock
+        self._emit = context.emit
+        self._count = context.count
+        self._trace = context.trace
+        self._deadlines = deadlines
+        self._sessions = sessions
+        self._connections = connections
+        self._seeds = seeds
+        self._dialler = dialler
+        self._penalties = penalties
+        self._listener = listener
+
+    # --- connections in the handshake ---
+
+    def on_opened(self, id_: ConnectionId) -> None:
         """A dial succeeded: say Hello."""
-        wire = self._wires.get(connection)
-        if wire is None:
-            return
-        assert wire.stage is Stage.OPENING, "opened twice"
-        self._greet(wire)
+        connection = self._connections.find(id_)
+        if connection is not None:
+            assert connection.stage is HandshakeStage.DIALLING, "opened twice"
+            self._greet(connection)
 
-    def _greet(self, wire: Wire) -> None:
-        """A first Hello on this connection, to its session or to whoever is there."""
-        now = self._clock()
-        wire.stage = Stage.GREETED
-        if wire.session is not None:
-            wire.session.dials += 1
-        wire.pause = self._settings.retry_first
-        wire.again = now + wire.pause
-        wire.give_up = now + self._settings.connect_timeout
-        self._say_hello(wire)
-        self._alarms.set(wire, min(wire.again, wire.give_up))
+    def _greet(self, connection: LinkConnection) -> None:
+        """Send a first Hello, to the connection's session or to whoever is there."""
+        if connection.session is not None:
+            connection.session.greeted()
+        settings = self._settings
+        connection.start_hello(self._clock(), settings.retry_first, settings.connect_timeout)
+        self._say_hello(connection)
+        self._deadlines.schedule(connection, connection.next_deadline())
 
-    def _say_hello(self, wire: Wire) -> None:
-        me, window, session = self._me, self._settings.window, wire.session
-        if session is None:
-            hello = Hello(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
-        else:
-            hello = Hello(
-                protocol=PROTOCOL,
-                overlay=self._overlay,
-                peer=me,
-                incarnation=self._incarnation,
-                expected=session.receive_buffer.expected,
-                yours=session.their_incarnation,
-                credit=window,
-                to=session.peer.id,
-                session=session.number,
-                your_session=session.their_number,
-                dials=session.dials,
-            )
-        self._write(wire, hello)
-
-    def _on_wire_alarm(self, wire: Wire, now: float) -> None:
+    def on_deadline(self, connection: LinkConnection, now: float) -> None:
         """The handshake takes long: repeat the Hello, or give up."""
-        if wire.stage is Stage.LIVE:
+        if connection.stage is HandshakeStage.ESTABLISHED:
             return
-        if now >= wire.give_up:
+        if now >= connection.give_up_at:
             reason = "no handshake in time"
-            self._close_wire(wire, reason)
-            self._ended(wire, reason)
+            self._connections.close(connection, reason)
+            self._dialler.connection_lost(connection, reason)
             return
-        if wire.stage is Stage.GREETED and now >= wire.again:
-            wire.pause *= 2.0
-            wire.again = now + wire.pause
-            self._say_hello(wire)
-        self._alarms.set(wire, min(wire.again, wire.give_up))
+        if connection.has_sent_hello and now >= connection.hello_again_at:
+            connection.repeat_hello(now)
+            self._say_hello(connection)
+        self._deadlines.schedule(connection, connection.next_deadline())
 
-    def _on_early_frame(self, wire: Wire, frame: Frame) -> None:
+    def on_frame(self, connection: LinkConnection, frame: Frame) -> None:
         """A frame on a connection that carries no session yet."""
+        stage = connection.stage
         try:
-            if isinstance(frame, Hello) and wire.stage is Stage.AWAITING:
-                self._on_hello(wire, frame)
-            elif isinstance(frame, Welcome) and wire.stage is Stage.GREETED:
-                self._on_welcome(wire, frame)
+            if isinstance(frame, Hello) and stage is HandshakeStage.HELLO_AWAITED:
+                self._on_hello(connection, frame)
+            elif isinstance(frame, Welcome) and stage is HandshakeStage.HELLO_SENT:
+                self._on_welcome(connection, frame)
             elif isinstance(frame, Bye):
-                self._on_early_bye(wire, frame)
-            elif isinstance(frame, Batch | Ack) and wire.stage is Stage.GREETED:
+                self._on_bye(connection, frame)
+            elif isinstance(frame, Batch | Ack) and stage is HandshakeStage.HELLO_SENT:
                 self._count("link_early", 1)  # the Welcome before it was lost: both come again
             else:
                 raise ProtocolError(f"{type(frame).__name__} before the handshake")
         except ProtocolError as error:
-            self._refuse(wire, str(error))
+            self._refuse(connection, str(error))
 
-    def _refuse(self, wire: Wire, reason: str, final: bool = False) -> None:
+    def on_late_greeting(
+        self, connection: LinkConnection, session: Session, greeting: Hello | Welcome
+    ) -> None:
+        """A greeting on an established connection: the repetition of one whose answer was lost.
+        Raises ProtocolError if it is of another session."""
+        if isinstance(greeting, Welcome) and greeting.session == 0:
+            return  # a second answer to a repeated question for a name
+        if not session.is_known_as(greeting.incarnation, greeting.session):
+            raise ProtocolError(f"{type(greeting).__name__} in the middle of a session")
+        if isinstance(greeting, Hello):
+            connection.received_hello()
+            self._say_welcome(connection, session)
+
+    def _refuse(self, connection: LinkConnection, reason: str, final: bool = False) -> None:
         self._count("link_errors", 1)
-        if wire.connection not in self._wires:
+        if connection not in self._connections:
             return
-        self._write(wire, Bye(reason, final=final))
-        self._close_wire(wire, reason)
-        self._ended(wire, reason)
+        self._connections.write(connection, Bye(reason, final=final))
+        self._connections.close(connection, reason)
+        self._dialler.connection_lost(connection, reason)
 
-    def _on_early_bye(self, wire: Wire, bye: Bye) -> None:
-        self._close_wire(wire, bye.reason)
-        if wire.session is not None and bye.final:
-            self._close_session(wire.session, bye.reason, left=False)
-        self._ended(wire, bye.reason)
+    def _on_bye(self, connection: LinkConnection, bye: Bye) -> None:
+        self._connections.close(connection, bye.reason)
+        if connection.session is not None and bye.final:
+            self._dialler.close(connection.session, bye.reason)
+        self._dialler.connection_lost(connection, bye.reason)
 
-    def _stranger(self, greeting: Hello | Welcome) -> str:
-        """Why this node does not talk to that one at all; empty if it does."""
+    def _why_never(self, greeting: Hello | Welcome) -> str:
+        """Why this node does not link to the sender at all; empty if it does."""
         if greeting.protocol != PROTOCOL:
             return f"protocol {greeting.protocol} is not spoken here, but {PROTOCOL}"
         if greeting.overlay != self._overlay:
             return f"overlay {greeting.overlay!r} is not this one"
         return ""
 
-    # The side that was dialled
+    # --- the side that was dialled ---
 
-    def _on_hello(self, wire: Wire, hello: Hello) -> None:
-        wire.greetings += 1
-        if wire.greetings > MAX_HELLOS:
-            raise ProtocolError("too many greetings")
-        if reason := self._stranger(hello):
-            self._refuse(wire, reason, final=True)
+    def _on_hello(self, connection: LinkConnection, hello: Hello) -> None:
+        connection.received_hello()
+        if reason := self._why_never(hello):
+            self._refuse(connection, reason, final=True)
             return
         if hello.to != self._me.id or hello.peer.id == self._me.id:
-            me, window = self._me, self._settings.window
-            name = Welcome(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
-            self._write(wire, name)
+            self._say_name(connection)
             return
         if hello.session < 1 or hello.dials < 1:
             raise ProtocolError("a Hello without a session")
-        if self._faults.until(hello.peer.id) > self._clock():
+        if self._penalties.until(hello.peer.id) > self._clock():
             self._count("link_refused", 1)
-            self._write(wire, Bye("too soon after a fault"))
-            self._close_wire(wire, "too soon after a fault")
+            self._connections.write(connection, Bye(PENALISED))
+            self._connections.close(connection, PENALISED)
             return
         session = self._session_for(hello)
         if session is None:
-            self._close_wire(wire, "another connection took over")
+            self._connections.close(connection, TAKEN_OVER)
             return
         start = 0
         if (hello.yours, hello.your_session) == (self._incarnation, session.number):
             start = hello.expected
-        self._adopt(wire, session, hello, start)
+        self._establish(connection, session, hello, start)
 
     def _session_for(self, hello: Hello) -> Session | None:
-        """The session that a Hello means; None if another connection carries it, or will."""
-        session = self._sessions.get(hello.peer.id)
-        unsent: list[tuple[bytes, Message]] = []
+        """The session that a Hello means; None if another connection carries it, or will. Raises
+        ProtocolError if there are too many sessions."""
+        session = self._sessions.find(hello.peer.id)
+        queued: list[tuple[bytes, Message]] = []
         name = (hello.incarnation, hello.session)
-        if session is not None and session.their_number != 0:
-            if session.is_older(*name):
+        if session is not None and session.peer_number != 0:
+            if session.supersedes(*name):
                 return None
             if not session.is_known_as(*name):
-                restarted = hello.incarnation != session.their_incarnation
+                restarted = hello.incarnation != session.peer_incarnation
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
-                    unsent = session.send_buffer.take_queued()
-                self._close_session(session, reason, left=False, end=SessionEnd.RESET)
+                    queued = session.take_queued()
+                self._dialler.close(session, reason, end=SessionEnd.RESET)
                 session = None
-            elif hello.dials <= session.their_dials:
+            elif hello.dials <= session.peer_dials:
                 return None
         if session is None:
-            session = self._begin(hello.peer)
+            session = self._dialler.open(hello.peer)
             if session is None:
                 raise ProtocolError(NO_ROOM)
-        elif not self._has_room(session):
+        elif not self._dialler.make_room(session):
             raise ProtocolError(NO_ROOM)
-        for encoded, message in unsent:
-            session.send_buffer.enqueue(encoded, message)
-        rival = session.wire
-        if rival is not None and rival.stage is Stage.GREETED and self._me.id < hello.peer.id:
+        for encoded, message in queued:
+            session.enqueue(encoded, message)
+        rival = session.connection
+        if rival is not None and rival.has_sent_hello and self._me.id < hello.peer.id:
             return None
         return session
 
-    def _on_late_greeting(self, wire: Wire, session: Session, greeting: Hello | Welcome) -> None:
-        """A greeting on a live connection: the repetition of one whose answer was lost."""
-        if isinstance(greeting, Welcome) and greeting.session == 0:
-            return  # a second answer to a repeated question for a name
-        if not session.is_known_as(greeting.incarnation, greeting.session):
-            raise ProtocolError(f"{type(greeting).__name__} in the middle of a session")
-        if isinstance(greeting, Hello):
-            wire.greetings += 1
-            if wire.greetings > MAX_HELLOS:
-                raise ProtocolError("too many greetings")
-            self._say_welcome(wire, session)
+    # --- the side that dialled ---
 
-    def _say_welcome(self, wire: Wire, session: Session) -> None:
-        welcome = Welcome(
-            protocol=PROTOCOL,
-            overlay=self._overlay,
-            peer=self._me,
-            incarnation=self._incarnation,
-            expected=session.receive_buffer.expected,
-            yours=session.their_incarnation,
-            credit=self._settings.window,
-            session=session.number,
-            your_session=session.their_number,
-            dials=session.dials,
-        )
-        self._write(wire, welcome)
-
-    # The side that dialled
-
-    def _on_welcome(self, wire: Wire, welcome: Welcome) -> None:
-        if reason := self._stranger(welcome):
-            self._refuse(wire, reason, final=True)
+    def _on_welcome(self, connection: LinkConnection, welcome: Welcome) -> None:
+        if reason := self._why_never(welcome):
+            self._refuse(connection, reason, final=True)
             return
         if welcome.session == 0:
-            self._on_name(wire, welcome.peer)
+            self._on_name(connection, welcome.peer)
             return
-        session = wire.session
+        session = connection.session
         if session is None or welcome.peer.id != session.peer.id:
             raise ProtocolError("a Welcome to somebody else")
         if (welcome.yours, welcome.your_session) != (self._incarnation, session.number):
             raise ProtocolError("a Welcome to another session")
         name = (welcome.incarnation, welcome.session)
-        if session.their_number != 0 and not session.is_known_as(*name):
-            if session.is_older(*name):
+        if session.peer_number != 0 and not session.is_known_as(*name):
+            if session.supersedes(*name):
                 raise ProtocolError("a Welcome from the past")
-            restarted = welcome.incarnation != session.their_incarnation
+            restarted = welcome.incarnation != session.peer_incarnation
             reason = "it restarted" if restarted else "it has forgotten the session"
-            unsent = [] if restarted else session.send_buffer.take_queued()
-            self._report_down(session, reason, left=False, end=SessionEnd.RESET)
-            session.begin_anew(session.number)
-            for encoded, message in unsent:
-                session.send_buffer.enqueue(encoded, message)
-        self._adopt(wire, session, welcome, welcome.expected)
+            queued = [] if restarted else session.take_queued()
+            self._dialler.report_down(session, reason)
+            session.reset(session.number)
+            for encoded, message in queued:
+                session.enqueue(encoded, message)
+        self._establish(connection, session, welcome, welcome.expected)
 
-    def _on_name(self, wire: Wire, peer: Peer) -> None:
-        """Somebody else than expected, or than nobody in particular, is at the address."""
-        seed, expected = wire.seed, wire.session
+    def _on_name(self, connection: LinkConnection, peer: Peer) -> None:
+        """`peer` is at the address: another node than expected, or a seed's."""
+        expected = connection.session
         if expected is not None and expected.peer.id == peer.id:
             return  # asked twice because the first answer took long; the Hello to it is out
-        wire.seed = wire.session = None
+        expected, seed = connection.release()
         if expected is not None:
-            expected.wire = None
             there = f"{peer.id} is at {expected.peer.address}"
-            self._close_session(expected, there, left=False, end=SessionEnd.GONE)
+            self._dialler.close(expected, there, end=SessionEnd.GONE)
         if seed is not None:
-            seed.wire = None
-            seed.peer = peer.id
+            seed.answered(peer.id)
         if peer.id == self._me.id:
-            self._close_wire(wire, "this is myself")
+            self._connections.close(connection, "this is myself")
             if seed is not None:
-                del self._seeds[seed.address]
-                self._emit(SeedFailed(seed.address, "it is this node's own address"))
+                self._seeds.remove_own(seed)
             return
-        session = self._sessions.get(peer.id) or self._begin(peer)
+        self._greet_by_name(connection, peer, seed)
+
+    def _greet_by_name(self, connection: LinkConnection, peer: Peer, seed: Seed | None) -> None:
+        """Use a connection to an address for a session with the node that is there."""
+        session = self._sessions.find(peer.id) or self._dialler.open(peer)
         if (
             session is None
-            or not self._has_room(session)
-            or self._faults.until(peer.id) > self._clock()
+            or not self._dialler.make_room(session)
+            or self._penalties.until(peer.id) > self._clock()
         ):
-            self._close_wire(wire, "not now")
+            self._connections.close(connection, "not now")
             if seed is not None:
-                self._seed_failed(seed, "not now")
-        elif session.wire is not None:
-            self._close_wire(wire, "another connection took over")
-            if session.state is State.CONNECTED:
-                self._found(session.peer)
+                self._seeds.failed(seed, "not now")
+        elif session.connection is not None:
+            self._connections.close(connection, TAKEN_OVER)
+            if session.state is SessionState.CONNECTED:
+                self._seeds.connected(session.peer)
         else:
-            if session.state is not State.CONNECTING:
-                self._enter(session, State.CONNECTING)
-            wire.session = session
-            session.wire = wire
-            self._greet(wire)
-            self._arm(session)
+            if session.state is not SessionState.CONNECTING:
+                self._sessions.change_state(session, SessionState.CONNECTING)
+            connection.attach_session(session)
+            self._greet(connection)
+            self._dialler.reschedule(session)
 
-    # Both
+    # --- both sides ---
 
-    def _adopt(self, wire: Wire, session: Session, their: Hello | Welcome, start: int) -> None:
-        """Let `wire` carry `session` from now on, and send again from number `start`."""
+    def _establish(
+        self, connection: LinkConnection, session: Session, greeting: Hello | Welcome, start: int
+    ) -> None:
+        """Let `connection` carry `session` from now on; the peer expects the batch `start` next.
+        Raises ProtocolError if that cannot be, and closes the session."""
         now = self._clock()
-        is_fresh = session.their_number == 0
+        is_fresh = session.peer_number == 0
         try:
-            again = session.send_buffer.resume(start, their.credit)
+            unacknowledged = session.resume(start, greeting.credit)
         except ProtocolError as error:
-            self._faults.note(session.peer.id, now)
-            self._close_session(session, str(error), left=False)
+            self._penalties.protocol_violated(session.peer.id, now)
+            self._dialler.close(session, str(error))
             raise
-        if session.wire is not None and session.wire is not wire:
-            self._close_wire(session.wire, "another connection took over")
-        if wire.stage is Stage.AWAITING:
-            self._awaiting -= 1
-        wire.stage = Stage.LIVE
-        wire.session = session
-        self._alarms.cancel(wire)
-        session.wire = wire
-        session.peer = their.peer
-        session.their_incarnation = their.incarnation
-        session.their_number = their.session
-        session.their_dials = their.dials
-        session.receive_buffer.resume()
-        session.heard = session.used = now
-        if isinstance(their, Hello):
-            self._say_welcome(wire, session)
-        was_up = session.state is State.CONNECTED
-        if was_up and session.is_silent:
+        self._connections.established(connection, session)
+        session.established(greeting, now)
+        if isinstance(greeting, Hello):
+            self._say_welcome(connection, session)
+        was_up = session.state is SessionState.CONNECTED
+        if was_up and session.is_suspected:
             self._emit(LinkRecovered(session.peer))
         if not was_up:
-            self._enter(session, State.CONNECTED)
+            self._sessions.change_state(session, SessionState.CONNECTED)
             self._trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
             self._emit(LinkUp(session.peer, is_fresh))
             if not is_fresh:
                 self._count("link_resumed", 1)
-        session.delivered(now)
-        self._write_again(session, again)
-        self._dirty[session.peer.id] = session
-        self._arm(session)
-        self._found(session.peer)
+        session.restart_retransmission(now)
+        self._listener.session_established(session, unacknowledged)
+        self._dialler.reschedule(session)
+        self._seeds.connected(session.peer)
+
+    def _say_hello(self, connection: LinkConnection) -> None:
+        me, window, session = self._me, self._settings.window, connection.session
+        if session is None:
+            hello = Hello(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
+        else:
+            session.wrote(self._clock())
+            hello = Hello(
+                protocol=PROTOCOL,
+                overlay=self._overlay,
+                peer=me,
+                incarnation=self._incarnation,
+                expected=session.expected,
+                yours=session.peer_incarnation,
+                credit=window,
+                to=session.peer.id,
+                session=session.number,
+                your_session=session.peer_number,
+                dials=session.dials,
+            )
+        self._connections.write(connection, hello)
+
+    def _say_name(self, connection: LinkConnection) -> None:
+        me, window = self._me, self._settings.window
+        name = Welcome(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
+        self._connections.write(connection, name)
+
+    def _say_welcome(self, connection: LinkConnection, session: Session) -> None:
+        session.wrote(self._clock())
+        welcome = Welcome(
+            protocol=PROTOCOL,
+            overlay=self._overlay,
+            peer=self._me,
+            incarnation=self._incarnation,
+            expected=session.expected,
+            yours=session.peer_incarnation,
+            credit=self._settings.window,
+            session=session.number,
+            your_session=session.peer_number,
+            dials=session.dials,
+        )
+        self._connections.write(connection, welcome)

@@ -2,50 +2,112 @@
 
 From above: `send`, `flush` at the end of each turn, `pin`, `add_seed`, `leave`. From the driver:
 `on_opened`, `on_accepted`, `on_frame`, `on_closed`, `on_garbage`, and `on_tick` when `deadline` has
-come. The handshake is in ``handshake``; here batches go out and come in, and what falls due is
-done. The theory of operation is the folder's docstring.
+come. `Links` puts the parts together (session table, connection table, seeds, dialler, handshake)
+and does itself what concerns established sessions: batches, acknowledgements, retransmission,
+probes. How links work is told in the package's docstring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
 
-from overlay.links.events import ConnectionId, LinkRecovered, LinkSuspected, LocalStall
+from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
+from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE
+from overlay.links.context import LinkContext
+from overlay.links.deadlines import DeadlineQueue
+from overlay.links.dialler import Dialler
+from overlay.links.events import Codec, ConnectionId, LinkRecovered, LocalStall, Transport
 from overlay.links.handshake import Handshake
 from overlay.links.messages import MAX_BODY, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.penalties import Penalties
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
-from overlay.links.session import Seed, Session, SessionStatus, Stage, State, Wire
-from overlay.machine import Message, NodeId, Peer, ProtocolError
-
-ACK_DELAY = 0.1
-"""Seconds that an acknowledgement waits for a batch to ride on. A frame of its own costs both nodes
-a turn: with the 25 ms of RFC 9000 (QUIC), section 18.2, one turn in three was for that. Nobody
-waits for it while the window is not used up, and it is early beside `session.MIN_RTO`."""
-
-ACK_SHARE = 4
-"""An acknowledgement goes at once when a quarter of the window is unacknowledged, so that the
-sender never runs dry. Wild guess."""
+from overlay.links.seeds import Seed, Seeds
+from overlay.links.send_buffer import InFlightBatch
+from overlay.links.session import Session, SessionState, SessionStatus
+from overlay.links.session_table import SessionTable
+from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
+from overlay.settings import LinkSettings
 
 IDLE = "nobody used the link"
 TOO_LARGE = "message too large"
 
 
-class Links(Handshake):
-    """Every session of one node. No IO: the transport carries, the clock is handed in.
+class Links:
+    """Every session of one node. No IO: the transport carries the frames, the clock is injected."""
 
-    `dispatch` is called with each message that arrives, in order; a ProtocolError that it raises
-    closes the link to the sender, everything else propagates. `emit` gets LinkUp, LinkDown,
-    SeedReached and SeedFailed. `clock` is monotonic seconds.
-    """
+    def __init__(
+        self,
+        me: Peer,
+        incarnation: int,
+        overlay: str,
+        settings: LinkSettings,
+        rng: Random,
+        codec: Codec,
+        transport: Transport,
+        clock: Callable[[], float],
+        emit: Callable[[LocalEvent], None],
+        dispatch: Callable[[Peer, Message], None],
+        count: Callable[[str, int], None],
+        trace: Callable[..., None],
+        seed_retry_most: float = 30.0,  # ViewSettings.seed_retry_most
+    ) -> None:
+        """`incarnation` grows with each start of the process; nodes of another `overlay` are
+        refused. `clock` is monotonic seconds. `dispatch` is called with each message that arrives,
+        in order; a ProtocolError that it raises closes the session with the sender, any other
+        exception propagates. `emit` gets the events of overlay/links/events.py.
+        """
+        self._settings = settings
+        self._codec = codec
+        self._clock = clock
+        self._emit = emit
+        self._dispatch = dispatch
+        self._count = count
+        self._trace = trace
+        context = LinkContext(me, incarnation, overlay, settings, rng, clock, emit, count, trace)
+        self._deadlines = DeadlineQueue()
+        self._penalties = Penalties(
+            settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
+        )
+        self._sessions = SessionTable(context, codec)
+        self._connections = ConnectionTable(context, transport, self._deadlines)
+        self._seeds = Seeds(
+            context, seed_retry_most, self._deadlines, self._connections, self._sessions
+        )
+        self._dialler = Dialler(
+            context,
+            self._deadlines,
+            self._sessions,
+            self._connections,
+            self._seeds,
+            self._penalties,
+            listener=self,
+        )
+        self._handshake = Handshake(
+            context,
+            self._deadlines,
+            self._sessions,
+            self._connections,
+            self._seeds,
+            self._dialler,
+            self._penalties,
+            listener=self,
+        )
+        self._to_flush: dict[NodeId, Session] = {}  # may have something to write
+        self._acks: deque[tuple[float, Session]] = deque()  # the delay is one: in order of time
+        self._last: Message | None = None
+        self._last_encoded = b""
 
-    # From above
+    # --- from above ---
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Queue `message`; dial if need be. What is beyond the queue's bound is dropped, counted
-        and traced. Arrives once and in order, or is named by LinkDown."""
-        session = self._sessions.get(peer.id)
-        if session is None or session.state is not State.CONNECTED:
-            session = self._wanted(peer, session)
+        """Queue `message`; dial if need be. It arrives once and in order, or LinkDown names it. A
+        message that is too large or for which the queue has no room is dropped, counted
+        (`link_dropped`) and traced."""
+        session = self._sessions.find(peer.id)
+        if session is None or session.state is not SessionState.CONNECTED:
+            session = self._dialler.want(peer, session)
             if session is None:
                 self._drop(peer, message, 0, "no session")
                 return
@@ -53,301 +115,308 @@ class Links(Handshake):
             self._last_encoded = self._codec.encode_one(message)
             self._last = message
         encoded = self._last_encoded
-        if not session.is_missed(peer.id in self._pins):
-            session.miss(self._clock())
+        if not session.expects_answer():
+            session.expect_answer(self._clock())
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
-        elif session.send_buffer.enqueue(encoded, message):
-            self._dirty[peer.id] = session
+        elif session.enqueue(encoded, message):
+            self._to_flush[peer.id] = session
         else:
             self._drop(peer, message, len(encoded), "queue full")
 
     def flush(self) -> None:
-        """The end of a turn: one batch per peer (more if it is over settings.frame), with the
+        """The end of a turn: one batch per peer (more if it is over ``links.frame``), with the
         acknowledgement on it."""
-        if not self._dirty:
+        if not self._to_flush:
             return
-        dirty, self._dirty = self._dirty, {}
-        for session in dirty.values():
-            if session.state is State.CONNECTED:
-                self._pump(session)
+        sessions, self._to_flush = self._to_flush, {}
+        for session in sessions.values():
+            if session.state is SessionState.CONNECTED:
+                self._flush_session(session)
 
     def pin(self, peer_id: NodeId) -> None:
         """Watch the link to this peer, so that its death is noticed. As many unpins end it."""
-        session = self._sessions.get(peer_id)
-        pins = self._pins.get(peer_id, 0)
-        if session is not None and not session.is_missed(pins > 0):
-            session.miss(self._clock())
-        self._pins[peer_id] = pins + 1
-        if session is not None and pins == 0:
-            self._arm(session)
+        session = self._sessions.pin(peer_id)
+        if session is not None:
+            self._dialler.reschedule(session)
 
     def unpin(self, peer_id: NodeId) -> None:
         """Take one pin back."""
-        pins = self._pins.pop(peer_id, 0)
-        assert pins > 0, f"{peer_id} was not pinned"
-        if pins > 1:
-            self._pins[peer_id] = pins - 1
-        session = self._sessions.get(peer_id)
+        session = self._sessions.unpin(peer_id)
         if session is not None:
-            self._arm(session)
+            self._dialler.reschedule(session)
+
+    def add_seed(self, address: str) -> None:
+        """An address of the peer list ("host:port"): dialled until a node there is connected, and
+        again whenever none is. Emits SeedReached and SeedFailed."""
+        self._seeds.add(address)
 
     def leave(self, reason: str) -> None:
         """Say good-bye to all and close. Nothing is emitted; nothing can be sent from now on."""
         self.flush()
-        self._has_left = True
-        for session in list(self._sessions.values()):
-            if session.wire is not None and session.state is State.CONNECTED:
-                self._write(session.wire, Bye(reason, final=True))
-            self._enter(session, State.CLOSED)
-            self._alarms.cancel(session)
-        for wire in list(self._wires.values()):
-            self._close_wire(wire, reason)
-        for seed in self._seeds.values():
-            self._alarms.cancel(seed)
-        self._sessions.clear()
-        self._seeds.clear()
-        self._dirty.clear()
+        for session in self._sessions:
+            if session.connection is not None and session.state is SessionState.CONNECTED:
+                self._connections.write(session.connection, Bye(reason, final=True))
+        self._dialler.stop()
+        self._connections.shut(reason)
+        self._seeds.stop()
+        self._to_flush.clear()
         self._acks.clear()
 
     def connected(self, peer_id: NodeId) -> bool:
         """Whether a connection carries the session with this peer now."""
-        session = self._sessions.get(peer_id)
-        return session is not None and session.state is State.CONNECTED
+        session = self._sessions.find(peer_id)
+        return session is not None and session.state is SessionState.CONNECTED
 
     def sessions(self) -> tuple[SessionStatus, ...]:
         """All sessions, oldest first."""
-        return tuple(
-            SessionStatus(
-                peer=session.peer,
-                state=session.state.name,
-                since=session.since,
-                queued_bytes=session.send_buffer.queued_bytes,
-                in_flight_bytes=session.send_buffer.in_flight_bytes,
-                sent=session.send_buffer.number,
-                received=session.receive_buffer.expected,
-                reason="" if session.state is State.CONNECTED else session.reason,
-            )
-            for session in self._sessions.values()
-        )
+        return tuple(session.status() for session in self._sessions)
+
+    def session_counts(self) -> tuple[int, int]:
+        """How many sessions are active (connected or dialling), and how many dormant."""
+        return self._sessions.active, self._sessions.dormant
+
+    def connections(self) -> tuple[ConnectionId, ...]:
+        """The driver's numbers of all connections that are dialling or open, oldest first."""
+        return self._connections.ids()
 
     def queues(self) -> Iterator[tuple[NodeId, int, int]]:
-        """(peer, bytes that wait, bytes under way) of all sessions, oldest first."""
-        for session in self._sessions.values():
-            yield (
-                session.peer.id,
-                session.send_buffer.queued_bytes,
-                session.send_buffer.in_flight_bytes,
-            )
+        """(peer, bytes queued, bytes in flight) of all sessions, oldest first."""
+        for session in self._sessions:
+            yield session.queue()
 
     def idle(self) -> bool:
         """Whether no data-plane message is queued or unacknowledged, with any peer.
 
-        The rest does not count: machines gossip for ever, so that in a large overlay, or one that
-        loses frames, hardly a moment would be idle.
+        Other messages do not count: machines gossip for ever, so that in a large overlay, or one
+        that loses frames, hardly a moment would be idle.
         """
-        return not any(session.send_buffer.has_data() for session in self._sessions.values())
+        return not any(session.has_data() for session in self._sessions)
 
-    # From the driver
+    # --- from the driver ---
+
+    def on_accepted(self, connection: ConnectionId) -> None:
+        """A peer dialled this node; it has ``links.connect_timeout`` to say Hello."""
+        self._connections.accept(connection)
+
+    def on_opened(self, connection: ConnectionId) -> None:
+        """A dial succeeded."""
+        self._handshake.on_opened(connection)
+
+    def on_closed(self, connection: ConnectionId, reason: str) -> None:
+        """A connection has ended, or a dial failed."""
+        found = self._connections.find(connection)
+        if found is not None:
+            self._connections.forget(found)
+            self._dialler.connection_lost(found, reason)
 
     def on_frame(self, connection: ConnectionId, frame: Frame) -> None:
         """A frame arrived. Frames of connections that this side has closed are ignored."""
-        wire = self._wires.get(connection)
-        if wire is None:
+        found = self._connections.find(connection)
+        if found is None:
             return
-        session = wire.session
-        if wire.stage is not Stage.LIVE or session is None:
-            self._on_early_frame(wire, frame)
+        session = found.session
+        if found.stage is not HandshakeStage.ESTABLISHED or session is None:
+            self._handshake.on_frame(found, frame)
             return
-        session.heard = self._clock()
+        session.heard(self._clock())
         try:
             if type(frame) is Batch:
-                self._on_batch(wire, session, frame)
+                self._on_batch(found, session, frame)
             elif type(frame) is Ack:
                 self._on_ack(session, frame)
             elif isinstance(frame, Hello | Welcome):
-                self._on_late_greeting(wire, session, frame)
+                self._handshake.on_late_greeting(found, session, frame)
             elif isinstance(frame, Bye):
-                self._on_bye(wire, session, frame)
+                self._on_bye(found, session, frame)
             else:
                 raise ProtocolError("a frame of no known kind")
         except ProtocolError as error:
-            self._break(session, str(error))
+            self._break_off(session, str(error))
         except DigestMismatchError as error:
             self.on_garbage(connection, str(error))
 
     def on_garbage(self, connection: ConnectionId, reason: str) -> None:
-        """Bytes arrived that are no frame: the connection is closed, the session may resume on
-        another one, but not hotly."""
-        wire = self._wires.get(connection)
-        if wire is None:
+        """Bytes arrived that are no frame: the connection is closed; the session may resume on
+        another one, after a penalty."""
+        found = self._connections.find(connection)
+        if found is None:
             return
         self._count("link_errors", 1)
-        if wire.session is not None:
-            self._faults.note_damage(wire.session.peer.id, self._clock())
-        self._close_wire(wire, reason)
-        self._ended(wire, reason)
+        if found.session is not None:
+            self._penalties.bytes_corrupted(found.session.peer.id, self._clock())
+        self._connections.close(found, reason)
+        self._dialler.connection_lost(found, reason)
 
     def deadline(self) -> float | None:
-        """When `on_tick` wants to be called (monotonic seconds), None if nothing is pending."""
-        alarm = self._alarms.deadline()
+        """When `on_tick` is to be called (monotonic seconds), None if nothing is pending."""
+        due = self._deadlines.next_due()
         if not self._acks:
-            return alarm
+            return due
         ack = self._acks[0][0]
-        return ack if alarm is None else min(alarm, ack)
+        return ack if due is None else min(due, ack)
 
     def on_tick(self, late: float = 0.0) -> None:
-        """Do what has fallen due. Calling too early or twice does no harm. `late`: seconds since
-        something else of this node should have been done."""
+        """Do what has fallen due. Calling too early or twice does no harm. `late`: seconds by which
+        the node's other timers are late."""
         now = self._clock()
-        due = self._alarms.deadline()
+        due = self._deadlines.next_due()
         if due is not None:
             late = max(late, now - due)
         if late >= self._settings.heartbeat:
-            self._doubt_itself(late, now)
+            self._on_local_stall(late, now)
         while self._acks and self._acks[0][0] <= now:
             session = self._acks.popleft()[1]
-            session.ack_timed = False
-            if session.ack_due and session.wire is not None and session.state is State.CONNECTED:
-                self._acknowledge(session, session.wire)
-        # Each owner may need a second look at most: what is due compares as its alarm was computed.
-        for _ in range(2 * (len(self._sessions) + len(self._wires) + len(self._seeds))):
-            owner = self._alarms.take(now)
+            if session.ack_delay_over() and session.connection is not None:
+                self._connections.write(session.connection, session.make_ack(now))
+        # Each owner may need a second look at most: what is due compares as its deadline was
+        # computed.
+        for _ in range(2 * (len(self._sessions) + len(self._connections) + len(self._seeds))):
+            owner = self._deadlines.pop_due(now)
             if owner is None:
                 break
             if isinstance(owner, Session):
-                self._on_session_alarm(owner, now)
-            elif isinstance(owner, Wire):
-                self._on_wire_alarm(owner, now)
+                self._on_session_deadline(owner, now)
+            elif isinstance(owner, LinkConnection):
+                self._handshake.on_deadline(owner, now)
             elif isinstance(owner, Seed):
-                self._on_seed_alarm(owner, now)
+                self._seeds.on_deadline(owner)
 
-    # Batches
+    # --- from the handshake and the dialler ---
 
-    def _pump(self, session: Session) -> None:
+    def session_established(self, session: Session, missing: Iterable[InFlightBatch]) -> None:
+        """A connection carries the session: send again what the peer has not, then the rest."""
+        self._retransmit(session, missing)
+        self._to_flush[session.peer.id] = session
+
+    def session_closed(self, session: Session) -> None:
+        """The session has ended: nothing is written for it any more."""
+        self._to_flush.pop(session.peer.id, None)
+
+    # --- batches ---
+
+    def _flush_session(self, session: Session) -> None:
         """Write what the credit allows; see that what arrived gets acknowledged."""
-        wire = session.wire
-        assert wire is not None, "CONNECTED without a connection"
-        while (sent := session.send_buffer.next_batch()) is not None:
-            self._write_batch(session, wire, sent)
-        if session.send_buffer.queued:
-            self._arm(session)  # no credit: it has to be asked for
+        connection = session.connection
+        assert connection is not None, "CONNECTED without a connection"
+        while (batch := session.next_batch()) is not None:
+            self._write_batch(session, connection, batch)
+        if session.queued:
+            self._dialler.reschedule(session)  # no credit: the peer has to be asked for it
         if not session.ack_due:
             return
-        if session.ack_bytes * ACK_SHARE >= self._settings.window:
-            self._acknowledge(session, wire)
-        elif not session.ack_timed:
-            session.ack_timed = True
+        if session.ack_is_urgent(ACK_SHARE):
+            self._connections.write(connection, session.make_ack(self._clock()))
+        elif session.schedule_ack():
             self._acks.append((self._clock() + ACK_DELAY, session))
 
-    def _on_batch(self, wire: Wire, session: Session, batch: Batch) -> None:
-        self._learn_acknowledged(session, batch.acknowledged, batch.credit)
-        receive_buffer = session.receive_buffer
-        arrival = receive_buffer.receive(batch)
-        if arrival is Arrival.IN_ORDER:
-            self._take(session, batch)
-            while (kept := receive_buffer.next_buffered()) is not None:
-                self._take(session, kept)
-        gap = receive_buffer.new_gap()
-        if gap or arrival is Arrival.DUPLICATE:
-            self._acknowledge(session, wire, gap)
+    def _write_batch(
+        self, session: Session, connection: LinkConnection, batch: InFlightBatch
+    ) -> None:
+        frame = session.make_batch(batch, self._clock())
+        self._count("link_bytes", len(batch.body))
+        self._connections.write(connection, frame)
+        if session.retransmit_at < session.wake_at:
+            self._deadlines.schedule(session, session.retransmit_at)
 
-    def _take(self, session: Session, batch: Batch) -> None:
-        session.used = session.heard
-        session.ack_due = True
-        session.ack_bytes += len(batch.body)
-        self._dirty[session.peer.id] = session
+    def _retransmit(self, session: Session, batches: Iterable[InFlightBatch]) -> None:
+        connection = session.connection
+        if connection is None:
+            return
+        for batch in batches:
+            self._count("link_resent", 1)
+            self._write_batch(session, connection, batch)
+
+    def _on_batch(self, connection: LinkConnection, session: Session, batch: Batch) -> None:
+        self._on_acknowledged(session, batch.acknowledged, batch.credit)
+        arrival = session.receive(batch)
+        if arrival is Arrival.IN_ORDER:
+            self._consume(session, batch)
+            while (buffered := session.next_buffered()) is not None:
+                self._consume(session, buffered)
+        gap = session.new_gap()
+        if gap or arrival is Arrival.DUPLICATE:
+            self._connections.write(connection, session.make_ack(session.last_heard, gap))
+
+    def _consume(self, session: Session, batch: Batch) -> None:
+        session.received_batch(len(batch.body))
         peer = session.peer
+        self._to_flush[peer.id] = session
         for message in self._codec.decode(unpack(batch)):
             self._dispatch(peer, message)
 
     def _on_ack(self, session: Session, ack: Ack) -> None:
-        self._learn_acknowledged(session, ack.acknowledged, ack.credit)
+        self._on_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.gap:
-            self._write_again(session, session.send_buffer.fill_gap(ack.acknowledged, ack.gap))
+            self._retransmit(session, session.fill_gap(ack.acknowledged, ack.gap))
         if ack.asks:
-            session.used = session.heard  # somebody watches this link: it is no idle one
-            session.ack_due = True
-            self._dirty[session.peer.id] = session
+            session.was_probed()
+            self._to_flush[session.peer.id] = session
 
-    def _learn_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
-        send_buffer = session.send_buffer
-        if send_buffer.acknowledge(acknowledged, credit):
-            if session.is_silent:
+    def _on_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
+        was_suspected = session.is_suspected
+        if session.acknowledge(acknowledged, credit):
+            if was_suspected:
                 self._emit(LinkRecovered(session.peer))
-            session.delivered(session.heard)
-            self._write_again(session, send_buffer.recover())
-        if send_buffer.queued:
-            self._dirty[session.peer.id] = session
-
-    # Ends
-
-    def _on_bye(self, wire: Wire, session: Session, bye: Bye) -> None:
-        if not bye.rest:
-            self._close_session(session, bye.reason, left=bye.final)
-            return
-        self._close_wire(wire, bye.reason)
-        if session.send_buffer.is_empty and session.peer.id not in self._pins:
-            self._rest(session)
-        else:
-            self._ended(wire, bye.reason)
-
-    def _break(self, session: Session, reason: str) -> None:
-        """The peer broke the protocol: whatever it sent would come again, so the session ends."""
-        self._count("link_errors", 1)
-        self._faults.note(session.peer.id, session.heard)
-        if session.wire is not None:
-            self._write(session.wire, Bye(reason))
-        self._close_session(session, reason, left=False)
+            self._retransmit(session, session.recover())
+        if session.queued:
+            self._to_flush[session.peer.id] = session
 
     def _drop(self, peer: Peer, message: Message, size: int, reason: str) -> None:
         self._count("link_dropped", 1)
         self._trace("drop", peer=peer.id, reason=f"{type(message).__name__}: {reason}", size=size)
 
-    # What falls due
+    # --- ends ---
 
-    def _doubt_itself(self, late: float, now: float) -> None:
-        """This node stood still (P3, Lifeguard): whom it did not hear meanwhile may have spoken."""
+    def _on_bye(self, connection: LinkConnection, session: Session, bye: Bye) -> None:
+        if not bye.rest:
+            self._dialler.close(session, bye.reason, left=bye.final)
+            return
+        self._connections.close(connection, bye.reason)
+        if session.expects_answer():
+            self._dialler.connection_lost(connection, bye.reason)
+        else:
+            self._dialler.suspended(session)
+
+    def _break_off(self, session: Session, reason: str) -> None:
+        """The peer broke the protocol: whatever it sent would come again, so the session ends."""
+        self._count("link_errors", 1)
+        self._penalties.protocol_violated(session.peer.id, session.last_heard)
+        if session.connection is not None:
+            self._connections.write(session.connection, Bye(reason))
+        self._dialler.close(session, reason)
+
+    # --- what falls due ---
+
+    def _on_local_stall(self, late: float, now: float) -> None:
+        """This node stalled: peers that it did not hear meanwhile may have spoken."""
         self._count("local_stalls", 1)
         self._emit(LocalStall(late))
-        for session in self._sessions.values():
-            session.excuse(late, now)
-        for wire in self._wires.values():
-            wire.give_up += late
+        for session in self._sessions:
+            session.postpone_deadlines(late, now)
+        self._connections.postpone_deadlines(late)
 
-    def _on_session_alarm(self, session: Session, now: float) -> None:
-        if session.state is State.CONNECTING:
-            if now >= session.given_up_at():
-                self._close_session(session, session.reason, left=False)
-                return
-            if session.wire is None and now >= session.dial_at:
-                self._dial(session)
-            self._tell_silence(session, now)
-        elif session.state is State.CONNECTED:
-            self._on_live_alarm(session, now)
-        self._arm(session)
+    def _on_session_deadline(self, session: Session, now: float) -> None:
+        if session.state is SessionState.CONNECTING:
+            self._dialler.on_deadline(session, now)
+        elif session.state is SessionState.CONNECTED:
+            self._on_connected_deadline(session, now)
+            self._dialler.reschedule(session)
 
-    def _tell_silence(self, session: Session, now: float) -> None:
-        """What waits may go another way."""
-        if now >= session.tell_at and (waiting := session.tell(now)):
-            self._emit(LinkSuspected(session.peer, waiting))
-
-    def _on_live_alarm(self, session: Session, now: float) -> None:
+    def _on_connected_deadline(self, session: Session, now: float) -> None:
         settings = self._settings
-        wire = session.wire
-        assert wire is not None, "CONNECTED without a connection"
-        is_pinned = session.peer.id in self._pins
-        if not session.is_missed(is_pinned):
-            if now >= session.used + settings.idle_close:
-                self._put_to_rest(session, IDLE)
+        connection = session.connection
+        assert connection is not None, "CONNECTED without a connection"
+        if not session.expects_answer():
+            if now >= session.last_used + settings.idle_close:
+                self._dialler.suspend(session, IDLE)
             return
-        if now >= session.heard + settings.dead_after:
-            self._close_session(session, f"silent for {settings.dead_after:g} s", left=False)
+        if now >= session.last_heard + settings.dead_after:
+            self._dialler.close(session, f"silent for {settings.dead_after:g} s")
             return
         if now >= session.retransmit_at:
-            session.timed_out(now)
-            self._write_again(session, session.send_buffer.probe())
-        self._tell_silence(session, now)
-        if now >= session.spoken + settings.heartbeat:
-            session.used = now
-            self._acknowledge(session, wire, asks=True)
+            self._retransmit(session, session.timed_out(now))
+        self._dialler.report_suspicion(session, now)
+        if now >= session.last_written + settings.heartbeat:
+            session.probes(now)
+            self._connections.write(connection, session.make_ack(now, asks=True))

@@ -1,10 +1,11 @@
 """The receiving direction of a session: order, digests, acknowledgement (M3, V3).
 
-The batch that is expected next is taken. A repeated one is dropped and acknowledged again. A later
-one is kept, up to the window, and the peer is told once of each gap and where it ends, so that it
-sends again what is missing and no more. (When later ones were dropped, each loss cost all that was
-under way: with a twentieth lost and half a second of latency that was ten times the load, filled
-slow links, and what elections wait for came minutes late.) TCP loses nothing and leaves no gap.
+The batch that is expected next is taken. A duplicate is dropped and acknowledged again. A later one
+is buffered, up to the window, and the peer is told once of each gap and where it ends, so that it
+sends again what is missing and no more (selective acknowledgement, as RFC 2018). When later batches
+were dropped instead, each loss cost everything in flight: with a loss of 5 % and 0.5 s of latency
+that was ten times the load, and the messages that elections wait for came minutes late. TCP loses
+nothing and leaves no gap.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from overlay.machine import ProtocolError
 
 
 class DigestMismatchError(Exception):
-    """A batch was damaged on its way: the connection is bad, not the peer (V3)."""
+    """A batch was corrupted on its way: the connection is bad, not the peer (V3)."""
 
 
 class Arrival(Enum):
     """What became of a batch."""
 
-    IN_ORDER = auto()
-    DUPLICATE = auto()
-    OUT_OF_ORDER = auto()  # it comes after a gap
-    DROPPED = auto()  # and there is no room to keep it
+    IN_ORDER = auto()  # taken
+    DUPLICATE = auto()  # dropped
+    OUT_OF_ORDER = auto()  # buffered, since it comes after a gap
+    DROPPED = auto()  # it comes after a gap, and the window is used up
 
 
 class ReceiveBuffer:
@@ -35,18 +36,16 @@ class ReceiveBuffer:
     __slots__ = ("_buffered", "_reported_gaps", "_room", "expected")
 
     def __init__(self, window: int) -> None:
-        """`window`: bytes that the peer may send beyond what is acknowledged."""
+        """`window`: bytes that the peer may have in flight."""
         self.expected = 0
         self._room = window
         self._buffered: dict[int, Batch] = {}
-        self._reported_gaps: tuple[
-            int, ...
-        ] = ()  # ends of those that the peer was told of, last the least
+        self._reported_gaps: tuple[int, ...] = ()  # ends of gaps, the lowest last
 
     def receive(self, batch: Batch) -> Arrival:
-        """Take `batch` if it is the next; `kept` may follow then.
+        """Take `batch` if it is the next one; then `next_buffered` may have more.
 
-        Raises DigestMismatchError, and then the batch is still expected.
+        Raises DigestMismatchError if the body is corrupted; the batch is then still expected.
         """
         if batch.number < self.expected or batch.number in self._buffered:
             return Arrival.DUPLICATE
@@ -62,7 +61,7 @@ class ReceiveBuffer:
         return Arrival.OUT_OF_ORDER
 
     def next_buffered(self) -> Batch | None:
-        """Take the next that came before its turn; None: it is not here."""
+        """Take the expected batch if it was buffered, else None."""
         batch = self._buffered.pop(self.expected, None)
         if batch is not None:
             self._room += len(batch.body) + BATCH_OVERHEAD
@@ -70,10 +69,11 @@ class ReceiveBuffer:
         return batch
 
     def new_gap(self) -> int:
-        """The number of the first batch after a gap of which the peer was not told yet; 0: none.
+        """The number of the first batch after a gap that was not reported yet; 0: there is none.
 
-        A gap is known by its end: while it is filled from its beginning it is the same, and what is
-        left of it is on its way. If some of that is lost again, what follows makes a smaller gap.
+        A gap is identified by its end: while it is filled from its beginning it stays the same, and
+        what is left of it is in flight. If some of that is lost again, the batches that follow make
+        a smaller gap.
         """
         if not self._buffered:
             return 0
@@ -86,7 +86,7 @@ class ReceiveBuffer:
         return end
 
     def resume(self) -> None:
-        """A new connection: all that was not acknowledged comes again."""
+        """A new connection: everything that was not acknowledged comes again."""
         self._reported_gaps = ()
         self._room += sum(len(batch.body) + BATCH_OVERHEAD for batch in self._buffered.values())
         self._buffered.clear()
@@ -95,7 +95,7 @@ class ReceiveBuffer:
 def unpack(batch: Batch) -> bytes:
     """The body as the codec made it, at most MAX_BODY bytes.
 
-    Raises ProtocolError for a body that is no zlib stream or too large when unpacked.
+    Raises ProtocolError for a body that is no zlib stream, or too large when unpacked.
     """
     if not batch.compressed:
         return batch.body

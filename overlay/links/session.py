@@ -1,68 +1,54 @@
-"""A session with one peer: the states of M5 and what falls due when.
+"""A session with one peer: its states, its deadlines and its two directions (M5).
 
 ::
 
     NOT_CONNECTED --send, pin--> CONNECTING --handshake--> CONNECTED
           ^                       |      ^                   |   |
           |                       |      +--connection lost--+   |
-          +-----------nobody used it for idle_close--------------+
+          +--------------not used for idle_close-----------------+
                                   |                              |
                                   +--> CLOSED (LinkDown) <-------+
-    nobody answers for dead_after, or listens  left, broke the protocol, or silent for dead_after
-                                               while it is watched or owes an acknowledgement
+        no answer for dead_after,    the peer leaves, breaks the protocol, or is silent for
+        or the dial is refused       dead_after while it is watched or owes an acknowledgement
 
-A session that rests (NOT_CONNECTED) keeps its numbers, so that closing an idle connection can
-lose nothing even when the peer sends at the same moment: it resumes. CLOSED is for ever; a later
-send makes another session.
+A dormant session (NOT_CONNECTED) keeps its numbers, so that closing an idle connection loses
+nothing even if the peer sends at the same moment: the session resumes. CLOSED is final; a later
+send begins another session.
 
-This file holds state and times only; `Links` acts.
+A `Session` holds state and computes deadlines; it does no IO and emits nothing. Its fields are
+written by its own methods only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum, auto
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from overlay.links.deadlines import NEVER, Alarmed
-from overlay.links.events import Codec, ConnectionId
+from overlay.links.constants import (
+    DIAL_SUSPECT_AFTER,
+    FIRST_REPORT,
+    MAX_DOUBLINGS,
+    MIN_RTO,
+    REPORT_INTERVAL,
+)
+from overlay.links.deadlines import NEVER, HasDeadline
+from overlay.links.events import REFUSED, Codec
+from overlay.links.messages import Ack, Batch, Hello, Welcome
 from overlay.links.receive_buffer import ReceiveBuffer
-from overlay.links.send_buffer import SendBuffer
+from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
-MAX_DOUBLINGS = 16
-"""Back-off stops doubling here: by then every sensible limit is reached, and a float is not."""
+if TYPE_CHECKING:
+    from overlay.links.connections import LinkConnection
 
 
-MIN_RTO = 0.5
-"""Seconds that an acknowledgement is waited for at least: under load a node may take some tenths to
-look at what arrived, and TCP loses nothing. Wild guess (TCP itself takes 0.2: Linux, or 1: RFC
-6298)."""
-
-
-REPORT_INTERVAL = 0.2
-"""Seconds between two reports of what a silent link has not carried: so much later than it could
-comes each delivery while a link is cut. Wild guess."""
-
-DIAL_SUSPECT_AFTER = 1.0
-"""Seconds without an answer to a dial after which its link is silent: two round trips of half a
-second. Wild guess."""
-
-
-FIRST_REPORT = 16
-"""Messages that the first report names at most; each may have dozens of events. Four times as many
-each time after. Wild guess."""
-
-
-MAX_REFUSALS = 2
-"""Refused dials in a row after which a session ends: a process listens as long as it lives. Two, so
-that a peer whom nobody can dial has the time to dial us, which takes `retry_first`. Wild guess."""
-
-
-class State(Enum):
-    """M5."""
+class SessionState(Enum):
+    """The states of M5; the diagram is in the module's docstring."""
 
     NOT_CONNECTED = auto()
     CONNECTING = auto()
@@ -70,222 +56,382 @@ class State(Enum):
     CLOSED = auto()
 
 
-class Stage(Enum):
-    """How far a connection is."""
-
-    OPENING = auto()  # dialled, the transport has not answered
-    GREETED = auto()  # our Hello is out, the Welcome is awaited
-    AWAITING = auto()  # accepted, the Hello is awaited
-    LIVE = auto()  # it carries its session
-
-
-class Wire(Alarmed):
-    """One transport connection. Its alarm is the end of the handshake's time, or another Hello."""
-
-    def __init__(self, connection: ConnectionId, stage: Stage, give_up: float) -> None:
-        self.connection = connection
-        self.stage = stage
-        self.give_up = give_up
-        self.session: Session | None = None
-        self.seed: Seed | None = None
-        self.again = NEVER  # when to repeat the Hello, on transports that lose frames
-        self.pause = 0.0
-        self.greetings = 0  # Hellos heard: bounded
-
-
-class Seed(Alarmed):
-    """An address of the peer list. Its alarm is the next attempt to reach it."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.wire: Wire | None = None
-        self.peer: NodeId | None = None  # who answered there last
-        self.is_reached = False
-        self.attempts = 0
-
-
-class Session(Alarmed):
-    """What this node knows of its session with one peer."""
+class Session(HasDeadline):
+    """What this node knows of its session with one peer. Times are monotonic seconds."""
 
     def __init__(
-        self, peer: Peer, number: int, settings: LinkSettings, codec: Codec, now: float
+        self,
+        peer: Peer,
+        number: int,
+        settings: LinkSettings,
+        codec: Codec,
+        now: float,
+        dial_at: float,
+        is_watched: bool,
     ) -> None:
         self.peer = peer
         self.number = number
         self._settings = settings
         self._codec = codec
-        self.state = State.CONNECTING
+        self.state = SessionState.CONNECTING
         self.reason = "nobody answers"  # of the last failure
-        self.wire: Wire | None = None
-        self.their_incarnation = 0  # 0: never connected
-        self.their_number = 0
-        self.their_dials = 0
+        self.connection: LinkConnection | None = None
+        self.is_watched = is_watched
+        self.peer_incarnation = 0  # 0: never connected
+        self.peer_number = 0
+        self.peer_dials = 0
         self.dials = 0
-        self.attempts = 0  # failed since the last lasting connection
-        self.refusals = 0  # dials in a row that nobody listened to
-        self.dial_at = now
+        self._attempts = 0  # dials that failed since the last lasting connection
+        self._refusals = 0  # of those, refused ones in a row
+        self.dial_at = dial_at
         self.since = now  # when the present state began
-        self.heard = now  # last frame, or since when a frame is missed (`miss`)
-        self.spoken = now  # last frame written
-        self.used = now  # last batch, either way
+        self.last_heard = now  # last frame, or when silence began to count (`expect_answer`)
+        self.last_written = now
+        self.last_used = now  # last batch or probe, in either direction
         self.retransmit_at = NEVER
-        self.retransmit_after = settings.retransmit_after
-        self._smoothed = self._varying = 0.0  # round trip, by RFC 6298; 0: not measured
-        self._timed: tuple[int, float] | None = None  # a batch's number, and when it went out
-        self._written = 0  # batches before this one went out once
-        self.timeouts = 0  # of the oldest batch
-        self.is_silent = False  # … and this was told
-        self.told = 0  # messages that were named by it
-        self.tell_most = FIRST_REPORT
-        self.tell_at = NEVER
+        self._rto = settings.retransmit_after
+        self._srtt = self._rttvar = 0.0  # RFC 6298; 0: not measured
+        self._timed: tuple[int, float] | None = None  # a batch's number, and when it was sent
+        self._sent_once = 0  # batches before this one were sent at least once
+        self._timeouts = 0  # of the oldest batch in flight
+        self.is_suspected = False  # LinkSuspected was emitted
+        self._reported = 0  # messages that were named by it
+        self._report_limit = FIRST_REPORT
+        self.report_at = NEVER
         self.ack_due = False  # something arrived that is not acknowledged
-        self.ack_timed = False  # … and a delayed acknowledgement is on its way
-        self.ack_bytes = 0
-        self.begin_anew(number)
-        self.tell_at = now + DIAL_SUSPECT_AFTER
+        self._ack_timed = False  # … and a delayed acknowledgement is scheduled
+        self._ack_bytes = 0  # … of so many bytes
+        self.reset(number)
+        self.report_at = now + DIAL_SUSPECT_AFTER
 
-    def begin_anew(self, number: int) -> None:
-        """Forget both directions: the other side has."""
+    # --- identity ---
+
+    def reset(self, number: int) -> None:
+        """Forget both directions, because the peer has; from now on this node calls it `number`."""
         self.number = number
-        self.send_buffer = SendBuffer(self._settings, self._codec)
-        self.receive_buffer = ReceiveBuffer(self._settings.window)
-        self.their_incarnation = self.their_number = self.their_dials = 0
+        self._send_buffer = SendBuffer(self._settings, self._codec)
+        self._receive_buffer = ReceiveBuffer(self._settings.window)
+        # The methods that the data plane calls for each message or batch, bound once.
+        self.enqueue = self._send_buffer.enqueue
+        self.queued = self._send_buffer.queued  # read only
+        self.next_batch = self._send_buffer.next_batch
+        self.receive = self._receive_buffer.receive
+        self.next_buffered = self._receive_buffer.next_buffered
+        self.new_gap = self._receive_buffer.new_gap
+        self.peer_incarnation = self.peer_number = self.peer_dials = 0
         self.retransmit_at = NEVER
         self._timed = None
-        self._written = 0
-        self._begin_to_listen()
-        self.ack_due = self.ack_timed = False
-        self.ack_bytes = 0
-
-    def _begin_to_listen(self) -> None:
-        self.timeouts = self.told = 0
-        self.tell_most = FIRST_REPORT
-        self.is_silent = False
-        self.tell_at = NEVER
+        self._sent_once = 0
+        self._clear_suspicion()
+        self.ack_due = self._ack_timed = False
+        self._ack_bytes = 0
 
     def is_known_as(self, incarnation: int, number: int) -> bool:
-        """Whether the peer's words belong to the very session that is remembered here."""
-        return (incarnation, number) == (self.their_incarnation, self.their_number)
+        """Whether the peer's name for the session is the one remembered here."""
+        return (incarnation, number) == (self.peer_incarnation, self.peer_number)
 
-    def is_older(self, incarnation: int, number: int) -> bool:
-        """Whether they belong to one that the peer itself has left behind."""
-        return (incarnation, number) < (self.their_incarnation, self.their_number)
+    def supersedes(self, incarnation: int, number: int) -> bool:
+        """Whether that name is of an earlier session, which the peer itself has ended."""
+        return (incarnation, number) < (self.peer_incarnation, self.peer_number)
 
-    def enter(self, state: State, now: float) -> None:
-        """Change the state."""
+    def update_address(self, peer: Peer) -> None:
+        """Take `peer`'s address unless the peer itself has named one: both are hearsay, and the
+        newer one may be better."""
+        if self.peer_incarnation == 0 and self.peer.address != peer.address:
+            self.peer = peer
+
+    # --- states and connections ---
+
+    def enter(self, state: SessionState, now: float) -> None:
+        """Change the state. Called by `SessionTable` only, which keeps count of the dormant."""
         self.state = state
         self.since = now
-        self.tell_at = now + DIAL_SUSPECT_AFTER if state is State.CONNECTING else NEVER
+        connecting = state is SessionState.CONNECTING
+        self.report_at = now + DIAL_SUSPECT_AFTER if connecting else NEVER
+
+    def attach(self, connection: LinkConnection) -> None:
+        """`connection` is dialling for this session or carries it."""
+        self.connection = connection
+
+    def detach(self, connection: LinkConnection) -> None:
+        """`connection` has ended. Without effect if another one took over."""
+        if self.connection is connection:
+            self.connection = None
+
+    def allow_dial(self, at: float) -> None:
+        """There is something to send: dial at `at`, with no back-off from former failures."""
+        self._attempts = 0
+        self.dial_at = at
+
+    def greeted(self) -> None:
+        """A first Hello goes out on a new connection."""
+        self.dials += 1
+
+    def established(self, greeting: Hello | Welcome, now: float) -> None:
+        """The handshake is done: take what the peer says of itself."""
+        self.peer = greeting.peer
+        self.peer_incarnation = greeting.incarnation
+        self.peer_number = greeting.session
+        self.peer_dials = greeting.dials
+        self._receive_buffer.resume()
+        self.last_heard = self.last_used = now
+
+    def connection_failed(self, reason: str, now: float) -> int:
+        """A connection was lost or a dial failed. Returns how many dials in a row were refused."""
+        self.reason = reason
+        if self.state is SessionState.CONNECTED and now - self.since >= self._settings.heartbeat:
+            self._attempts = 0  # it lasted: no reason for a longer back-off
+        self._refusals = self._refusals + 1 if reason == REFUSED else 0
+        return self._refusals
 
     def back_off(self, now: float, rng: Random, not_before: float) -> None:
-        """A connection failed or was lost: when to dial next."""
-        pause = backoff(self.attempts, self._settings.retry_first, self._settings.retry_most, rng)
-        self.attempts += 1
+        """Set the time of the next dial: exponential back-off with jitter."""
+        pause = backoff(self._attempts, self._settings.retry_first, self._settings.retry_most, rng)
+        self._attempts += 1
         self.dial_at = max(now + pause, not_before)
 
-    def delivered(self, now: float) -> None:
-        """The peer acknowledged something new: the retransmission clock begins again."""
-        self._begin_to_listen()
-        if self._timed is not None and self._timed[0] < self.send_buffer.acknowledged:
-            self._measured(now - self._timed[1])
+    def suspended(self) -> None:
+        """The session is dormant."""
+        self.reason = "at rest"
+
+    # --- what was heard and written ---
+
+    def heard(self, now: float) -> None:
+        """A frame arrived."""
+        self.last_heard = now
+
+    def wrote(self, now: float) -> None:
+        """A greeting was written. (`make_batch` and `make_ack` note the time themselves.)"""
+        self.last_written = now
+
+    def received_batch(self, size: int) -> None:
+        """A batch of `size` bytes was taken in order: it is to be acknowledged."""
+        self.last_used = self.last_heard
+        self.ack_due = True
+        self._ack_bytes += size
+
+    def was_probed(self) -> None:
+        """The peer asks whether this node is there: the link is not idle, and answers."""
+        self.last_used = self.last_heard
+        self.ack_due = True
+
+    def probes(self, now: float) -> None:
+        """This node asks the peer: the link is not idle."""
+        self.last_used = now
+
+    # --- frames ---
+
+    def make_batch(self, batch: InFlightBatch, now: float) -> Batch:
+        """The frame for `batch`, first sent or sent again, with the acknowledgement of the other
+        direction on it; the retransmission timer runs for the oldest batch in flight."""
+        self.ack_due = False
+        self._ack_bytes = 0
+        self.last_used = self.last_written = now
+        if batch.number < self._sent_once:
+            self._timed = None  # which of the two is acknowledged cannot be known (Karn)
+        else:
+            self._sent_once = batch.number + 1
+            self._timed = self._timed or (batch.number, now)
+        if self.retransmit_at == NEVER:
+            self.retransmit_at = now + self._rto
+        return Batch(
+            batch.number,
+            self._receive_buffer.expected,
+            self._settings.window,
+            batch.digest,
+            batch.compressed,
+            batch.body,
+        )
+
+    def make_ack(self, now: float, gap: int = 0, asks: bool = False) -> Ack:
+        """An acknowledgement that goes alone; `gap` and `asks` as in `Ack`."""
+        self.ack_due = False
+        self._ack_bytes = 0
+        self.last_written = now
+        return Ack(self._receive_buffer.expected, self._settings.window, gap, asks)
+
+    def ack_is_urgent(self, share: int) -> bool:
+        """Whether 1/`share` of the window waits for an acknowledgement."""
+        return self._ack_bytes * share >= self._settings.window
+
+    def schedule_ack(self) -> bool:
+        """Note that a delayed acknowledgement is scheduled. False if one is already."""
+        if self._ack_timed:
+            return False
+        self._ack_timed = True
+        return True
+
+    def ack_delay_over(self) -> bool:
+        """The delay of the scheduled acknowledgement is over: whether to send it now."""
+        self._ack_timed = False
+        return self.ack_due and self.state is SessionState.CONNECTED
+
+    @property
+    def expected(self) -> int:
+        """The number of the next batch that the peer is to send."""
+        return self._receive_buffer.expected
+
+    def has_data(self) -> bool:
+        """Whether a data-plane message is queued or unacknowledged."""
+        return self._send_buffer.has_data()
+
+    def take_queued(self) -> list[tuple[bytes, Message]]:
+        """Take what was never sent, encoded and as a message: another session may send it."""
+        return self._send_buffer.take_queued()
+
+    def undelivered(self) -> tuple[Message, ...]:
+        """Every message that may not have arrived, in the order of sending."""
+        return self._send_buffer.undelivered()
+
+    # --- retransmission ---
+
+    def resume(self, expected: int, credit: int) -> list[InFlightBatch]:
+        """A new connection: the peer wants the batch `expected` next. What to send again; raises
+        ProtocolError if the peer has acknowledged that batch."""
+        return self._send_buffer.resume(expected, credit)
+
+    def acknowledge(self, number: int, credit: int) -> bool:
+        """The peer has every batch before `number`. Returns whether that is news; if so, the
+        suspicion is over. Raises ProtocolError if the batch was never sent."""
+        if not self._send_buffer.acknowledge(number, credit):
+            return False
+        self.restart_retransmission(self.last_heard)
+        return True
+
+    def fill_gap(self, first: int, end: int) -> list[InFlightBatch]:
+        """The peer lacks the batches from `first` up to `end`: what to send again."""
+        return self._send_buffer.fill_gap(first, end)
+
+    def recover(self) -> Iterator[InFlightBatch]:
+        """After an acknowledgement that follows a time-out: what to send again."""
+        return self._send_buffer.recover()
+
+    def restart_retransmission(self, now: float) -> None:
+        """The peer acknowledged something new, or a new connection begins: measure the round trip,
+        and start the retransmission timer anew."""
+        self._clear_suspicion()
+        if self._timed is not None and self._timed[0] < self._send_buffer.acknowledged:
+            self._measure_round_trip(now - self._timed[1])
             self._timed = None
         most = self._settings.retransmit_after
-        wait = self._smoothed + 4.0 * self._varying if self._smoothed else most
-        self.retransmit_after = min(max(wait, MIN_RTO), most)
-        self.retransmit_at = now + self.retransmit_after if self.send_buffer.in_flight else NEVER
+        wait = self._srtt + 4.0 * self._rttvar if self._srtt else most
+        self._rto = min(max(wait, MIN_RTO), most)
+        self.retransmit_at = now + self._rto if self._send_buffer.in_flight else NEVER
 
-    def _measured(self, round_trip: float) -> None:
+    def _measure_round_trip(self, round_trip: float) -> None:
         """RFC 6298, section 2."""
-        if not self._smoothed:
-            self._smoothed, self._varying = round_trip, round_trip / 2.0
+        if not self._srtt:
+            self._srtt, self._rttvar = round_trip, round_trip / 2.0
         else:
-            self._varying += (abs(self._smoothed - round_trip) - self._varying) / 4.0
-            self._smoothed += (round_trip - self._smoothed) / 8.0
+            self._rttvar += (abs(self._srtt - round_trip) - self._rttvar) / 4.0
+            self._srtt += (round_trip - self._srtt) / 8.0
 
-    def sent_batch(self, number: int, now: float) -> None:
-        """A batch went out: the retransmission clock runs for the oldest."""
-        self.used = now
-        if number < self._written:
-            self._timed = None  # which of the two is answered, nobody can say (Karn)
-        else:
-            self._written = number + 1
-            self._timed = self._timed or (number, now)
-        if self.retransmit_at == NEVER:
-            self.retransmit_at = now + self.retransmit_after
+    def timed_out(self, now: float) -> Iterator[InFlightBatch]:
+        """The retransmission timer fired: double it (RFC 6298, section 5.5). Returns what to send
+        again. The peer is suspected if it was silent meanwhile, or at the second time-out of the
+        same batch in any case."""
+        self._timeouts += 1
+        if self._timeouts > 1 or self.last_heard <= self.retransmit_at - self._rto:
+            self.report_at = min(self.report_at, now)
+        self._rto = min(self._rto * 2.0, self._settings.retry_most * 2.0)
+        self.retransmit_at = now + self._rto
+        return self._send_buffer.probe()
 
-    def timed_out(self, now: float) -> None:
-        """Nothing was acknowledged in time: wait twice as long for the next. If the peer said other
-        things meanwhile, it may be slow; the second time it is silent all the same."""
-        self.timeouts += 1
-        if self.timeouts > 1 or self.heard <= self.retransmit_at - self.retransmit_after:
-            self.tell_at = min(self.tell_at, now)
-        self.retransmit_after = min(self.retransmit_after * 2.0, self._settings.retry_most * 2.0)
-        self.retransmit_at = now + self.retransmit_after
+    # --- suspicion and death ---
 
-    def tell(self, now: float) -> tuple[Message, ...]:
-        """It is silent: what was not named before, few at first (as TCP's slow start), since to a
-        peer that is merely slow they come twice."""
-        self.is_silent = True
-        self.tell_at = now + REPORT_INTERVAL
-        fresh = self.send_buffer.undelivered()[self.told : self.told + self.tell_most]
-        self.told += len(fresh)
-        self.tell_most *= 4
+    def _clear_suspicion(self) -> None:
+        self._timeouts = self._reported = 0
+        self._report_limit = FIRST_REPORT
+        self.is_suspected = False
+        self.report_at = NEVER
+
+    def suspect(self, now: float) -> tuple[Message, ...]:
+        """The peer is suspected: the messages that LinkSuspected names now, few at first."""
+        self.is_suspected = True
+        self.report_at = now + REPORT_INTERVAL
+        undelivered = self._send_buffer.undelivered()
+        fresh = undelivered[self._reported : self._reported + self._report_limit]
+        self._reported += len(fresh)
+        self._report_limit *= 4
         return fresh
 
-    def given_up_at(self) -> float:
-        """CONNECTING: when it ends. Where somebody has opened, its handshake gets its time."""
-        until = self.since + self._settings.dead_after
-        if self.wire is not None and self.wire.stage is Stage.GREETED:
-            until = max(until, self.wire.give_up)
-        return until
+    def expects_answer(self) -> bool:
+        """Whether the peer's silence counts: it is watched, or something is not acknowledged."""
+        send_buffer = self._send_buffer
+        return self.is_watched or bool(send_buffer.queued or send_buffer.in_flight)
 
-    def miss(self, now: float) -> None:
-        """From now on silence counts. (Before, nobody was asked and nobody had to answer.)"""
-        self.heard = now
+    def expect_answer(self, now: float) -> None:
+        """Silence counts from now on. (Before, the peer had no reason to write.)"""
+        self.last_heard = now
 
-    def excuse(self, seconds: float, now: float) -> None:
-        """So much of the silence was ours."""
-        self.heard = min(self.heard + seconds, now)
+    def watch(self, is_watched: bool) -> None:
+        """The link is pinned, or no longer. Called by `SessionTable` only."""
+        self.is_watched = is_watched
+
+    def postpone_deadlines(self, seconds: float, now: float) -> None:
+        """This node stalled for so long: do not count the time against the peer."""
+        self.last_heard = min(self.last_heard + seconds, now)
         self.since = min(self.since + seconds, now)
         self.retransmit_at += seconds
-        self.tell_at += seconds
+        self.report_at += seconds
 
-    def is_missed(self, is_pinned: bool) -> bool:
-        """Whether silence counts: the link is watched, or something has not arrived yet."""
-        return is_pinned or not self.send_buffer.is_empty
+    def give_up_at(self) -> float:
+        """CONNECTING: when the session ends. A handshake that has begun may be finished."""
+        until = self.since + self._settings.dead_after
+        if self.connection is not None and self.connection.has_sent_hello:
+            until = max(until, self.connection.give_up_at)
+        return until
 
-    def next_alarm(self, is_pinned: bool) -> float:
+    def next_deadline(self) -> float:
         """When something of this session falls due next."""
         settings = self._settings
-        if self.state is State.CONNECTING:
-            dial = self.dial_at if self.wire is None else NEVER
-            return min(dial, self.given_up_at(), self.tell_at)
-        if self.state is not State.CONNECTED:
+        if self.state is SessionState.CONNECTING:
+            dial = self.dial_at if self.connection is None else NEVER
+            return min(dial, self.give_up_at(), self.report_at)
+        if self.state is not SessionState.CONNECTED:
             return NEVER
-        if not self.is_missed(is_pinned):
-            return self.used + settings.idle_close
+        if not self.expects_answer():
+            return self.last_used + settings.idle_close
         return min(
-            self.heard + settings.dead_after,
-            self.spoken + settings.heartbeat,
+            self.last_heard + settings.dead_after,
+            self.last_written + settings.heartbeat,
             self.retransmit_at,
-            self.tell_at,
+            self.report_at,
         )
+
+    def status(self) -> SessionStatus:
+        """The session as `canopy peers` shows it."""
+        return SessionStatus(
+            peer=self.peer,
+            state=self.state.name,
+            since=self.since,
+            queued_bytes=self._send_buffer.queued_bytes,
+            in_flight_bytes=self._send_buffer.in_flight_bytes,
+            sent=self._send_buffer.number,
+            received=self._receive_buffer.expected,
+            reason="" if self.state is SessionState.CONNECTED else self.reason,
+        )
+
+    def queue(self) -> tuple[NodeId, int, int]:
+        """(peer, bytes queued, bytes in flight)."""
+        return self.peer.id, self._send_buffer.queued_bytes, self._send_buffer.in_flight_bytes
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
-    """A session for `canopy status` and `peers`. Bytes and seconds."""
+    """A session for `canopy status` and `canopy peers`."""
 
     peer: Peer
-    state: str
-    since: float
+    state: str  # the name of a SessionState
+    since: float  # monotonic seconds
     queued_bytes: int
     in_flight_bytes: int
     sent: int  # batches
     received: int
-    reason: str
+    reason: str  # of the last failure; "" while CONNECTED
 
 
 def backoff(attempts: int, first: float, most: float, rng: Random) -> float:
-    """Seconds until the next attempt: doubles, with half of it at random so that two nodes that
-    lost each other do not dial in step."""
-    return float(min(first * 2.0 ** min(attempts, MAX_DOUBLINGS), most) * (0.5 + rng.random() / 2))
+    """Seconds until the next attempt after `attempts` failed ones: doubles from `first` to `most`,
+    half of it at random, so that two nodes that lost each other do not dial in step."""
+    doubled = min(first * 2.0 ** min(attempts, MAX_DOUBLINGS), most)
+    return float(doubled * (0.5 + rng.random() / 2))

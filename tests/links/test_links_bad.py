@@ -58,9 +58,9 @@ def test_who_says_nothing_is_closed_after_the_handshakes_time() -> None:
     b = world.host("b")
     for connection in range(1_100, 2_300):
         b.links.on_accepted(connection)
-    assert len(b.links._wires) == 1_024
+    assert len(b.links.connections()) == 1_024
     world.run(5.0)
-    assert len(b.links._wires) == 0
+    assert len(b.links.connections()) == 0
     a = world.host("a")
     a.send(b, 1)
     world.run(1.0)
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_frame_cost_the_connection_only() -> None:
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
-    [connection] = b.links._wires
+    [connection] = b.links.connections()
     b.links.on_garbage(connection, "not MessagePack")
     a.send(b, 2)
     world.run(3.0)
@@ -178,7 +178,7 @@ def test_any_frames_in_any_state_leave_the_node_at_work(inputs: list[tuple[int, 
         connection = number if number < 4 else 1_000 + number
         if isinstance(what, Frame):
             links.on_frame(connection, what)
-        elif what == "accept" and connection >= 1_000 and connection not in links._wires:
+        elif what == "accept" and connection >= 1_000 and connection not in links.connections():
             links.on_accepted(connection)
         elif what == "close":
             links.on_closed(connection, "gone")
@@ -193,5 +193,5 @@ def test_any_frames_in_any_state_leave_the_node_at_work(inputs: list[tuple[int, 
     honest.send(b, 2)
     world.run(15.0)
     assert b.numbers(honest)[-1] == 2
-    assert len(b.links._wires) <= 1
-    assert b.links._awaiting == 0
+    assert len(b.links.connections()) <= 1
+    assert b.links._connections.awaiting_hello == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from overlay.links.constants import ACK_DELAY
 from overlay.links.events import LinkUp
-from overlay.links.links import ACK_DELAY
 from overlay.links.messages import Ack, Batch
 from tests.support.wires import World
 

@@ -324,7 +324,7 @@ def test_a_body_that_does_not_decode_ends_the_session_with_a_reason() -> None:
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
-    [connection] = b.links._wires
+    [connection] = b.links.connections()
     b.links.on_frame(connection, batch(1, b"\xc1"))
     world.run(0.1)
     assert len(b.downs()) == 1
@@ -341,7 +341,7 @@ def test_what_contradicts_the_session_is_an_error_or_ignored_but_never_taken(
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
-    [connection] = b.links._wires
+    [connection] = b.links.connections()
     b.links.on_frame(connection, frame)
     assert len(b.downs()) == (1 if isinstance(frame, Ack) else 0)
     assert b.numbers(a) == [0]
@@ -363,5 +363,5 @@ def test_the_deadline_is_kept_cheaply() -> None:
         world.run(0.005)
     world.run(0.1)
     assert b.numbers(a) == list(range(2_000))
-    assert len(a.links._alarms._heap) <= 16  # not one entry per frame
+    assert len(a.links._deadlines) <= 16  # not one entry per frame
     assert len(a.links._acks) <= 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.links import connections
+from overlay.links import session_table
+from overlay.links.constants import SEED_RECHECK
 from overlay.links.events import SeedReached
 from tests.support.wires import Host, World
 
@@ -13,7 +14,7 @@ MOST = 8
 
 @pytest.fixture(autouse=True)
 def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_ACTIVE_SESSIONS", MOST)
+    monkeypatch.setattr(session_table, "MAX_ACTIVE_SESSIONS", MOST)
 
 
 def connected(host: Host) -> list[str]:
@@ -46,7 +47,7 @@ def test_more_callers_than_sessions_are_all_heard_and_nobody_is_lost() -> None:
 
 
 def test_the_link_that_was_used_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlay.links.eviction.EVICTION_BATCH", 1)
+    monkeypatch.setattr("overlay.links.session_table.EVICTION_BATCH", 1)
     world = World()
     hub = world.host("hub")
     callers = [world.host(f"c{number}") for number in range(MOST)]
@@ -81,7 +82,7 @@ def test_links_that_either_side_watches_do_not_give_way() -> None:
 
 
 def test_of_the_sessions_at_rest_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_DORMANT_SESSIONS", 3)
+    monkeypatch.setattr(session_table, "MAX_DORMANT_SESSIONS", 3)
     world = World()
     hub = world.host("hub", idle_close=5.0)
     callers = [world.host(f"c{number}") for number in range(5)]
@@ -117,6 +118,6 @@ def test_a_seed_at_rest_is_looked_at_at_last() -> None:
     world = World()
     a, b = world.host("a", idle_close=5.0), world.host("b")
     a.links.add_seed("b:1")
-    world.run(connections.SEED_RECHECK * 10)
+    world.run(SEED_RECHECK * 10)
     assert 10 <= a.dialled.count("b:1") <= 21
     assert len(b.dialled) == 0

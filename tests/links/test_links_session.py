@@ -362,5 +362,5 @@ def test_an_old_hello_that_comes_late_changes_nothing() -> None:
     assert a.numbers(b) == [1, 2]
     assert not a.downs()
     assert world.live() == 1
-    assert 999 not in a.links._wires
-    assert 998 not in a.links._wires
+    assert 999 not in a.links.connections()
+    assert 998 not in a.links.connections()

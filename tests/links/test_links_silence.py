@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from overlay.links.constants import FIRST_REPORT
 from overlay.links.events import LinkRecovered, LinkSuspected, SessionEnd
 from overlay.links.messages import Ack
-from overlay.links.session import FIRST_REPORT
 from tests.support.wires import Host, Note, World
 
 
@@ -51,13 +51,14 @@ def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> N
     a, b = world.host("a"), world.host("b", window=4_096)
     a.send(b, 1)
     world.run(1.0)
-    session = a.links._sessions["b"]
-    session.send_buffer.credit = 0
+    session = a.links._sessions.find("b")
+    assert session is not None
+    session._send_buffer.credit = 0
     a.send(b, 2)
     world.run(2.0)
     assert [ack for ack in a.frames(Ack) if ack.asks]
     assert b.numbers(a) == [1, 2]  # its answer grants credit again
-    session.send_buffer.credit = 0
+    session._send_buffer.credit = 0
     world.kill(b, reset=False)
     a.send(b, 3)
     world.run(7.0)

@@ -1,0 +1,104 @@
+"""Every number of the links that is no setting (those are `overlay.settings.LinkSettings`).
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+# --- acknowledgements and retransmission ---
+
+ACK_DELAY = 0.1
+"""How long an acknowledgement waits for a batch to ride on. A frame of its own costs both nodes a
+turn: with the 25 ms of QUIC (RFC 9000, section 18.2) one turn in three was for that. Nothing waits
+for it as long as the window is not used up, and it is well below `MIN_RTO`."""
+
+ACK_SHARE = 4
+"""An acknowledgement is sent at once when 1/4 of the window is unacknowledged, so that the sender
+never runs out of credit. Guess; to be measured by the throughput of one link with a full window."""
+
+MIN_RTO = 0.5
+"""The least retransmission time-out: under load a node may take some tenths of a second to look at
+what arrived, and TCP loses nothing. TCP itself has 1 (RFC 6298) or 0.2 (Linux). Guess; to be
+measured by `link_resent` in a loaded overlay without loss."""
+
+LIST_HEAD = 5
+"""What joining adds to the messages' own bytes: MessagePack's longest array header."""
+
+COMPRESS_FROM = 1_024
+"""Smaller bodies are not worth zlib's 10 to 20 µs (setting `links.compress`)."""
+
+# --- suspicion ---
+
+DIAL_SUSPECT_AFTER = 1.0
+"""A link whose dial is not answered for so long is suspected: two round trips of half a second.
+Guess; to be measured by the delays of deliveries around a paused node."""
+
+REPORT_INTERVAL = 0.2
+"""Between two LinkSuspected of one suspicion: the most by which it delays a message that takes
+another way. Guess; measured the same way."""
+
+FIRST_REPORT = 16
+"""Messages that the first LinkSuspected names at most; each may carry dozens of events. Four times
+as many each time after, as TCP's slow start: to a peer that is merely slow they go twice. Guess; to
+be measured by the duplicates that relays cause under load."""
+
+# --- dialling ---
+
+MAX_REFUSALS = 2
+"""Refused dials in a row after which a session ends: a process listens as long as it lives. Two, so
+that a peer that cannot be dialled has `links.retry_first` to dial this node instead. Guess."""
+
+MAX_DOUBLINGS = 16
+"""Exponential back-off stops doubling here: every sensible limit is reached by then, and the float
+cannot overflow."""
+
+MAX_AWAITING_HELLO = 1_024
+"""Accepted connections that have not sent their Hello. Guess; bounds what strangers can open, at
+about 10 kB each."""
+
+MAX_HELLOS = 32
+"""Hellos on one connection: a lossy transport repeats one at most six times in the five seconds of
+`links.connect_timeout`, once to ask for a name and once for a session. The rest is margin."""
+
+# --- seeds ---
+
+MAX_SEEDS = 1_024
+"""Addresses in the peer list. Guess: more than anybody writes into a file."""
+
+SEED_RECHECK = 600.0
+"""A seed whose link was suspended for want of use was alive then, and is dialled again after so
+long (half of it to all, at random). Ten thousand nodes may share a seed, which answers 17 dials a
+second then. Guess; to be measured by how long two healed partitions stay apart."""
+
+# --- penalties ---
+
+CORRUPTION_SHARE = 3
+"""A link that was damaged is shut for at most 1/3 of `links.dead_after`, which leaves time for some
+dials before the peer counts as dead. Guess; to be measured by sessions that end on a network that
+damages one frame in a thousand."""
+
+MAX_PENALTIES = 1_024
+"""Peers whose violations are remembered, the latest ones. Guess; about 200 bytes each."""
+
+PENALTY_RESET_AFTER = 60.0
+"""A violation so long after the last one counts as the first. Guess."""
+
+# --- eviction ---
+
+MAX_ACTIVE_SESSIONS = 4_096
+"""Sessions that are connected or dialling. A node talks to its view, clusters, hosts and
+subscribers; each costs a file descriptor and some buffers of the system. Guess; to be measured by
+the memory of a node that 10,000 others know."""
+
+MAX_DORMANT_SESSIONS = 16_384
+"""Suspended sessions whose numbers are remembered: 1.5 kB each (measured), so 25 MB."""
+
+EVICTABLE_AFTER = 3.0
+"""Heartbeats without a batch or a probe after which a link may be evicted: with fewer, one that the
+peer watches might be closed between two of its probes. Guess; two would do on a network without
+delay."""
+
+EVICTION_BATCH = 64
+"""Links that are evicted together: finding the least recently used looks at all of them, so it is
+not done for every newcomer. Guess; to be measured by the longest turn of a node at its limit."""

@@ -1,0 +1,25 @@
+"""What all parts of the links share: who this node is, and its way to speak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from overlay.machine import LocalEvent, Peer
+from overlay.settings import LinkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """Handed to each part at construction."""
+
+    me: Peer
+    incarnation: int  # grows with each start of the process
+    overlay: str  # nodes of two overlays never link
+    settings: LinkSettings
+    rng: Random
+    clock: Callable[[], float]  # monotonic seconds
+    emit: Callable[[LocalEvent], None]
+    count: Callable[[str, int], None]
+    trace: Callable[..., None]

@@ -1,0 +1,197 @@
+"""Brings sessions up and takes them down: who is dialled when, and what an end means (M5).
+
+A *connection* that ends costs its session nothing but time: the session goes on CONNECTING and
+dials with back-off. A *session* that ends is reported once (LinkDown) with everything that may be
+lost. Between the two is suspension: an idle link's connection is closed and its numbers are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from overlay.links.connections import ConnectionTable, LinkConnection
+from overlay.links.constants import MAX_REFUSALS
+from overlay.links.context import LinkContext
+from overlay.links.deadlines import DeadlineQueue
+from overlay.links.events import LinkDown, LinkSuspected, SessionEnd
+from overlay.links.messages import Bye
+from overlay.links.penalties import Penalties
+from overlay.links.seeds import Seeds
+from overlay.links.session import Session, SessionState
+from overlay.links.session_table import SessionTable
+from overlay.machine import Peer
+
+
+class CloseListener(Protocol):
+    """What must hear at once that a session is closed, before LinkDown is emitted."""
+
+    def session_closed(self, session: Session) -> None:
+        """Nothing is written for this session any more."""
+
+
+class Dialler:
+    """Opens, dials, suspends and closes sessions."""
+
+    def __init__(
+        self,
+        context: LinkContext,
+        deadlines: DeadlineQueue,
+        sessions: SessionTable,
+        connections: ConnectionTable,
+        seeds: Seeds,
+        penalties: Penalties,
+        listener: CloseListener,
+    ) -> None:
+        self._clock = context.clock
+        self._rng = context.rng
+        self._emit = context.emit
+        self._count = context.count
+        self._trace = context.trace
+        self._deadlines = deadlines
+        self._sessions = sessions
+        self._connections = connections
+        self._seeds = seeds
+        self._penalties = penalties
+        self._listener = listener
+        self._is_stopped = False
+
+    # --- up ---
+
+    def want(self, peer: Peer, session: Session | None) -> Session | None:
+        """There is something to send to `peer`, whose `session` (None: there is none) is not
+        CONNECTED: open or resume it, and dial. None if that cannot be."""
+        if self._is_stopped:
+            return None
+        now = self._clock()
+        if session is None:
+            session = self.open(peer)
+            if session is None:
+                return None
+        elif not self.make_room(session):
+            return None
+        elif session.state is SessionState.NOT_CONNECTED:
+            session.allow_dial(max(now, self._penalties.until(peer.id)))
+            self._sessions.change_state(session, SessionState.CONNECTING)
+        session.update_address(peer)
+        if session.connection is None and session.dial_at <= now:
+            self._dial(session)
+        self.reschedule(session)
+        return session
+
+    def open(self, peer: Peer) -> Session | None:
+        """A new session, not dialled yet; None if there are too many."""
+        if not self.make_room():
+            return None
+        return self._sessions.begin(peer, self._penalties.until(peer.id))
+
+    def make_room(self, session: Session | None = None) -> bool:
+        """Suspend idle links if another session, a new one or the dormant `session`, would be one
+        too many. False if none is idle."""
+        if session is not None and not self._sessions.renew_dormant(session):
+            return True
+        if not self._sessions.is_full:
+            return True
+        idle = self._sessions.evictable()
+        for victim in idle:
+            self.suspend(victim, "room for another link")
+        self._count("links_evicted", len(idle))
+        return bool(idle)
+
+    def _dial(self, session: Session) -> None:
+        self._connections.dial(session.peer.address).attach_session(session)
+
+    def reschedule(self, session: Session) -> None:
+        """Something of the session may fall due earlier than before."""
+        self._deadlines.schedule(session, session.next_deadline())
+
+    def on_deadline(self, session: Session, now: float) -> None:
+        """A session that is CONNECTING: dial, report what waits, or give up."""
+        if now >= session.give_up_at():
+            self.close(session, session.reason)
+            return
+        if session.connection is None and now >= session.dial_at:
+            self._dial(session)
+        self.report_suspicion(session, now)
+        self.reschedule(session)
+
+    def report_suspicion(self, session: Session, now: float) -> None:
+        """Emit LinkSuspected if it is due: what waits may take another way."""
+        if now >= session.report_at and (unacknowledged := session.suspect(now)):
+            self._emit(LinkSuspected(session.peer, unacknowledged))
+
+    # --- down ---
+
+    def connection_lost(self, connection: LinkConnection, reason: str) -> None:
+        """A connection, closed and forgotten already, was lost or not established: back off and
+        dial again, or close the session if the dial was refused repeatedly."""
+        if self._is_stopped:
+            return
+        if connection.seed is not None:
+            self._seeds.failed(connection.seed, reason)
+        session = connection.session
+        if session is None or session.state in (SessionState.CLOSED, SessionState.NOT_CONNECTED):
+            return
+        now = self._clock()
+        refusals = session.connection_failed(reason, now)
+        if session.state is SessionState.CONNECTED:
+            self._sessions.change_state(session, SessionState.CONNECTING)
+            self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
+        if refusals >= MAX_REFUSALS:
+            self.close(session, reason, end=SessionEnd.GONE)
+            return
+        session.back_off(now, self._rng, self._penalties.until(session.peer.id))
+        self.reschedule(session)
+
+    def suspend(self, session: Session, reason: str) -> None:
+        """Close the connection of an idle link in order: the peer first hears what of its batches
+        arrived."""
+        connection = session.connection
+        assert connection is not None, "CONNECTED without a connection"
+        if session.ack_due:
+            self._connections.write(connection, session.make_ack(self._clock()))
+        self._connections.write(connection, Bye(reason, rest=True))
+        self._connections.close(connection, reason)
+        self.suspended(session)
+
+    def suspended(self, session: Session) -> None:
+        """The connection of an idle link is closed, by this node or by the peer: keep the session's
+        numbers only."""
+        self._sessions.change_state(session, SessionState.NOT_CONNECTED)
+        session.suspended()
+        self._deadlines.cancel(session)
+        self._trace("link", peer=session.peer.id, reason="at rest")
+        self._seeds.session_suspended(session.peer.id)
+
+    def close(
+        self,
+        session: Session,
+        reason: str,
+        left: bool = False,
+        end: SessionEnd = SessionEnd.UNREACHABLE,
+    ) -> None:
+        """End the session and report what may be lost. `left`: the peer said that it leaves."""
+        if session.state is SessionState.CLOSED:
+            return
+        if session.connection is not None:
+            self._connections.close(session.connection, reason)
+        self._sessions.remove(session)
+        self._deadlines.cancel(session)
+        self._listener.session_closed(session)
+        self.report_down(session, reason, left, end)
+        self._seeds.session_closed(session.peer.id)
+
+    def report_down(
+        self, session: Session, reason: str, left: bool = False, end: SessionEnd = SessionEnd.RESET
+    ) -> None:
+        """Emit LinkDown. Called by itself where the peer has reset a session that goes on."""
+        self._seeds.something_failed()
+        what = "anew" if end is SessionEnd.RESET else "down"
+        self._trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
+        self._emit(LinkDown(session.peer, reason, left, session.undelivered(), end))
+
+    def stop(self) -> None:
+        """Dial nothing and report nothing from now on: the node leaves."""
+        self._is_stopped = True
+        for session in list(self._sessions):
+            self._sessions.remove(session)
+            self._deadlines.cancel(session)

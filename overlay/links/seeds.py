@@ -1,0 +1,169 @@
+"""The peer list: addresses that are dialled until a node there is connected, and again whenever
+none is, for ever, so that a healed partition merges (C1).
+
+The one exception is an address that turns out to be this node's own. A seed whose link was
+suspended for want of use was alive then, so that there is no hurry (`constants.SEED_RECHECK`) until
+any session ends: then something happened, and the seed may be on the other side of it.
+"""
+
+from __future__ import annotations
+
+from overlay.links.connections import ConnectionTable, LinkConnection
+from overlay.links.constants import MAX_SEEDS, SEED_RECHECK
+from overlay.links.context import LinkContext
+from overlay.links.deadlines import DeadlineQueue, HasDeadline
+from overlay.links.events import SeedFailed, SeedReached
+from overlay.links.session import backoff
+from overlay.links.session_table import SessionTable
+from overlay.machine import NodeId, Peer
+
+
+class Seed(HasDeadline):
+    """An address of the peer list. Its deadline is the next attempt to reach it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.connection: LinkConnection | None = None  # that dials it
+        self.peer: NodeId | None = None  # that answered there last
+        self.is_reached = False
+        self._attempts = 0  # that failed since it was reached last
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether it is to be dialled."""
+        return not self.is_reached and self.connection is None
+
+    def leads_to(self, peer: Peer) -> bool:
+        """Whether `peer` answered there, or has this address."""
+        return self.peer == peer.id or self.address == peer.address
+
+    def attach(self, connection: LinkConnection) -> None:
+        """`connection` dials it."""
+        self.connection = connection
+
+    def detach(self) -> None:
+        """The connection that dialled it has ended, or has found a node."""
+        self.connection = None
+
+    def answered(self, peer: NodeId) -> None:
+        """`peer` is there, but not connected yet."""
+        self.peer = peer
+
+    def reached(self, peer: NodeId) -> None:
+        """`peer` is there and connected."""
+        self.peer = peer
+        self.is_reached = True
+        self._attempts = 0
+
+    def lost(self) -> None:
+        """No node that it leads to is connected."""
+        self.is_reached = False
+
+    def failed(self) -> int:
+        """An attempt failed, or its session ended. Returns how many failed before."""
+        self.is_reached = False
+        self._attempts += 1
+        return self._attempts - 1
+
+
+class Seeds:
+    """All addresses of the peer list."""
+
+    def __init__(
+        self,
+        context: LinkContext,
+        retry_most: float,
+        deadlines: DeadlineQueue,
+        connections: ConnectionTable,
+        sessions: SessionTable,
+    ) -> None:
+        """`retry_most`: the longest back-off in seconds (``view.seed_retry_most``)."""
+        self._me = context.me
+        self._clock = context.clock
+        self._rng = context.rng
+        self._emit = context.emit
+        self._retry_first = context.settings.retry_first
+        self._retry_most = retry_most
+        self._deadlines = deadlines
+        self._connections = connections
+        self._sessions = sessions
+        self._seeds: dict[str, Seed] = {}
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def add(self, address: str) -> None:
+        """Dial `address` now, and whenever no node there is connected. Ignored if it is known, this
+        node's own, or one too many."""
+        if self._is_stopped or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
+            return
+        if address == self._me.address:
+            return
+        seed = self._seeds[address] = Seed(address)
+        self.on_deadline(seed)
+
+    def on_deadline(self, seed: Seed) -> None:
+        """Dial it, unless a node of that address is connected already."""
+        if not seed.is_sought:
+            return
+        peer = self._sessions.connected_at(seed.address)
+        if peer is not None:
+            self._reached(seed, peer)
+            return
+        self._connections.dial(seed.address).attach_seed(seed)
+
+    def failed(self, seed: Seed, reason: str) -> None:
+        """An attempt to reach it failed."""
+        self._emit(SeedFailed(seed.address, reason))
+        self._retry(seed)
+
+    def remove_own(self, seed: Seed) -> None:
+        """It leads to this node itself."""
+        del self._seeds[seed.address]
+        self._emit(SeedFailed(seed.address, "it is this node's own address"))
+
+    def connected(self, peer: Peer) -> None:
+        """`peer` is connected: the seeds that lead to it are reached."""
+        for seed in self._seeds.values():
+            if not seed.is_reached and seed.leads_to(peer):
+                self._reached(seed, peer)
+
+    def session_suspended(self, peer: NodeId) -> None:
+        """The link to `peer` was idle: no hurry."""
+        for seed in self._seeds.values():
+            if seed.peer == peer and seed.connection is None:
+                seed.lost()
+                self._recheck_within(seed, SEED_RECHECK)
+
+    def something_failed(self) -> None:
+        """A session ended: look at the seeds that were left alone."""
+        for seed in self._seeds.values():
+            if seed.is_sought:
+                self._recheck_within(seed, self._retry_most)
+
+    def session_closed(self, peer: NodeId) -> None:
+        """The session with `peer` ended: dial the seeds that led to it."""
+        for seed in self._seeds.values():
+            if seed.peer == peer and seed.connection is None:
+                self._retry(seed)
+
+    def stop(self) -> None:
+        """Dial none from now on."""
+        self._is_stopped = True
+        for seed in self._seeds.values():
+            self._deadlines.cancel(seed)
+        self._seeds.clear()
+
+    def _reached(self, seed: Seed, peer: Peer) -> None:
+        seed.reached(peer.id)
+        self._deadlines.cancel(seed)
+        self._emit(SeedReached(seed.address, peer))
+
+    def _retry(self, seed: Seed) -> None:
+        pause = backoff(seed.failed(), self._retry_first, self._retry_most, self._rng)
+        self._deadlines.schedule(seed, self._clock() + pause)
+
+    def _recheck_within(self, seed: Seed, most: float) -> None:
+        """Dial in half of `most` seconds to all of them, or earlier if that is due."""
+        self._deadlines.schedule(seed, self._clock() + most * (0.5 + self._rng.random() / 2))
