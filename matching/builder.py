@@ -1,7 +1,7 @@
-"""Predicates without text: ``attr("mag") >= 3`` reads as it would in a selector.
+"""Predicates built without text: ``attr("mag") >= 3`` reads as it would in a selector.
 
-An `Operand` is a term in the making: arithmetic gives operands, tests give predicates. What the
-text can say can be built and nothing else, since a predicate travels as text.
+Arithmetic on an `Operand` gives an `Operand`, a test gives a `Predicate`. Whatever the language can
+express can be built, and nothing else, since predicates are sent as text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ _Side: TypeAlias = "Operand | Value"
 
 
 def attr(name: str) -> Operand:
-    """The attribute of this name, to be compared, calculated with, or taken as a condition.
+    """The attribute of this name, to be compared, used in arithmetic, or taken as a condition.
 
-    Raises SelectorError for an empty name and for reserved ones (which begin with ``$``).
+    Raises SelectorError for an empty name and for a reserved one, which begins with ``$``.
     """
     return Operand(nodes.attribute(name))
 
 
 class Operand:
-    """A value to be: an attribute or arithmetic on some. Comparing it gives a Predicate."""
+    """An attribute, or arithmetic on some. Comparing it gives a Predicate.
+
+    All tests and arithmetic raise SelectorError for a value that `check_value` refuses, and for a
+    result beyond the limits of a selector.
+    """
 
     __slots__ = ("_node",)
     __hash__ = None  # type: ignore[assignment]  # == builds a predicate
@@ -36,7 +40,10 @@ class Operand:
         self._node = node
 
     def predicate(self) -> Predicate:
-        """A boolean attribute as a condition: true only if its value is TRUE."""
+        """A boolean attribute as a condition: true only if its value is TRUE.
+
+        Raises SelectorError for arithmetic.
+        """
         if not nodes.is_condition(self._node):
             raise SelectorError("arithmetic is no condition: compare it with something")
         return built(self._node)
@@ -71,18 +78,21 @@ class Operand:
         return built(nodes.Comparison(op, self._node, _node(other)))
 
     def between(self, low: _Side, high: _Side) -> Predicate:
-        """``BETWEEN low AND high``, both included."""
+        """``BETWEEN low AND high``, bounds included."""
         return built(nodes.Between(self._node, _node(low), _node(high)))
 
     def isin(self, choices: Iterable[Value]) -> Predicate:
-        """``IN (…)``, of at least one value."""
+        """``IN (…)``. Raises SelectorError without any value."""
         listed = tuple(nodes.literal(choice) for choice in choices)
         if not listed:
             raise SelectorError("IN needs at least one value")
         return built(nodes.InList(self._node, listed))
 
     def like(self, pattern: str, escape: str | None = None) -> Predicate:
-        """``LIKE pattern``: % any run of characters, _ any one; `escape` is one character."""
+        """``LIKE pattern``: % is any run of characters, _ any single one.
+
+        `escape` is the escape character; SelectorError if it is not exactly one character.
+        """
         for text in (pattern, "" if escape is None else escape):
             nodes.literal(text)
         if not isinstance(pattern, str) or (escape is not None and len(escape) != 1):
@@ -90,11 +100,11 @@ class Operand:
         return built(nodes.Like(self._node, pattern, escape))
 
     def is_null(self) -> Predicate:
-        """``IS NULL``: absent, or NULL."""
+        """``IS NULL``: the attribute is absent or NULL."""
         return built(nodes.IsNull(self._node))
 
     def is_not_null(self) -> Predicate:
-        """``IS NOT NULL``: has a value."""
+        """``IS NOT NULL``: the attribute has a value."""
         return built(nodes.Not(nodes.IsNull(self._node)))
 
     # A boolean attribute as a condition.

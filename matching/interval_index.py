@@ -1,13 +1,13 @@
-"""A bag of intervals that answers "which hold this place?" and changes cheaply.
+"""A multiset of intervals for stabbing queries (which intervals contain this point?).
 
-Entries are kept sorted by (lo, hi) in blocks of bounded length, each with the largest hi in it. A
-place p is held by entries with lo <= p, which are a prefix of the order, so the blocks after it are
-never looked at; of those before, blocks whose largest hi does not reach p are skipped whole.
-One-sided intervals, the usual case, make both tests sharp: ``x > a`` is a prefix with nothing to
-skip, ``x < b`` all begin together and are then sorted by b. Adding and removing touch one block.
+Entries are sorted by (lo, hi) in blocks of bounded length, each with the largest hi in it. All
+intervals that contain a point p have lo <= p, so they are in a prefix of the order and later blocks
+are never visited; earlier blocks whose largest hi does not exceed p are skipped. Both tests are
+effective for one-sided intervals, the usual case: all of ``x > a`` in the prefix match, and all of
+``x < b`` have the same lo and are sorted by b. Adding and removing change one block.
 
-Chosen over an interval tree because it is a third of the code and needs no rebuilding; the worst
-case (long intervals scattered among short ones) is a scan of all entries.
+An interval tree would have three times the code and need rebalancing; in exchange the worst case
+here (long intervals scattered among short ones) is a scan of all entries.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Item = TypeVar("Item")
 # (lo, hi, number, item); the number is unique, so items are never compared.
 Entry: TypeAlias = tuple[Cut, Cut, int, Item]
 
-# A cut that is no interval's end. (TOP is one: FALSE, the very first value, begins `IS NOT NULL`.)
+# A cut greater than any interval's end, TOP included.
 BEYOND: Cut = (TOP[0] + 1, 0, 0)
 
-# Entries per block before it is halved. Wild guess: a scan of this many costs about as much as
-# two function calls per block would, and a hundred thousand entries are a thousand blocks.
-BLOCK = 128
+# Entries of a block before it is split in half: scanning so many costs about as much as visiting a
+# block. Not measured; would be measured by the time of a query over 1,000 to 100,000 intervals.
+MAX_ENTRIES = 128
 
 
 class IntervalIndex(Generic[Item]):
-    """Intervals with an item each; the same interval may be there many times."""
+    """Intervals with an item each; many items may have the same interval."""
 
     __slots__ = ("_blocks", "_firsts", "_reach")
 
     def __init__(self) -> None:
         self._blocks: list[list[Entry[Item]]] = []
-        # Of each block: its first (lo, hi, number), and its largest hi.
+        # For each block: its first (lo, hi, number), and its largest hi.
         self._firsts: list[tuple[Cut, Cut, int]] = []
         self._reach: list[Cut] = []
 
@@ -44,7 +44,7 @@ class IntervalIndex(Generic[Item]):
         return bool(self._blocks)
 
     def add(self, interval: Interval, number: int, item: Item) -> None:
-        """Put an item in; (interval, number) must be new."""
+        """Add an item; (interval, number) must be unique."""
         entry = (interval.lo, interval.hi, number, item)
         if not self._blocks:
             self._blocks.append([])
@@ -53,16 +53,16 @@ class IntervalIndex(Generic[Item]):
         index = max(bisect_right(self._firsts, entry[:3]) - 1, 0)
         block = self._blocks[index]
         insort(block, entry, key=_order)
-        if len(block) > BLOCK:
-            self._blocks.insert(index + 1, block[BLOCK // 2 :])
-            del block[BLOCK // 2 :]
+        if len(block) > MAX_ENTRIES:
+            self._blocks.insert(index + 1, block[MAX_ENTRIES // 2 :])
+            del block[MAX_ENTRIES // 2 :]
             self._firsts.insert(index + 1, entry[:3])
             self._reach.insert(index + 1, interval.hi)
             self._measure(index + 1)
         self._measure(index)
 
     def remove(self, interval: Interval, number: int) -> None:
-        """Take an item out; KeyError if it is not there."""
+        """Remove an item; KeyError if there is none with this interval and number."""
         order = (interval.lo, interval.hi, number)
         index = max(bisect_right(self._firsts, order) - 1, 0)
         block = self._blocks[index] if self._blocks else []
@@ -76,14 +76,15 @@ class IntervalIndex(Generic[Item]):
             del self._blocks[index], self._firsts[index], self._reach[index]
 
     def _measure(self, index: int) -> None:
+        """Update what is known of a block after a change in it."""
         block = self._blocks[index]
         self._firsts[index] = block[0][:3]
         self._reach[index] = max(entry[1] for entry in block)
 
     def containing(self, place: Cut) -> list[Item]:
-        """The items whose interval holds the place."""
+        """The items whose interval contains the cut `place`."""
         out: list[Item] = []
-        # Above every hi in use, TOP included: entries with this very lo are before the bound.
+        # BEYOND is greater than every hi: entries whose lo equals `place` are within the prefix.
         end = bisect_right(self._firsts, (place, BEYOND, 0))
         for index in range(end):
             if self._reach[index] > place:

@@ -1,16 +1,15 @@
-"""The value space of one attribute (C6): what a value is, and where it lies.
+"""The value space of one attribute (C6): what a value is, the order of values, and intervals.
 
-Every attribute's tree cuts one totally ordered space into adjacent intervals: booleans, then
-numbers, then strings by code point. The order gives a value its *place* and nothing else: a
-comparison between types stays unknown in the selector language.
+Every attribute's tree divides one totally ordered space into adjacent intervals: booleans, then
+numbers, then strings by code point. The order between types only determines where a value lies in
+the tree; in the selector language a comparison between types is unknown.
 
-A *cut* is a place between values, written as a plain tuple (rank, value, side), where side 0 lies
-just before the value and side 1 just after it. Python's tuple comparison is the order, with no
-code of ours in it; integers and floats compare exactly there, also beyond 2**53. Half-open
-intervals between cuts say everything that a selector can: ``x = 5`` is [(1, 5, 0), (1, 5, 1)),
-``x > 5`` begins at (1, 5, 1).
+A *cut* is a point between values, a plain tuple (rank, value, side) where side 0 lies just before
+the value and side 1 just after it. Python's tuple comparison is the order, without code of ours;
+integers and floats are compared exactly by it, also beyond 2**53. Half-open intervals between cuts
+express all that a selector can: ``x = 5`` is [(1, 5, 0), (1, 5, 1)), ``x > 5`` begins at (1, 5, 1).
 
-Order and words are MECHANISMS.md's C6; the layout of a cut is our own.
+docs/design/attribute-trees.md says how trees use the space; the layout of a cut is our own.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Value: TypeAlias = bool | int | float | str
 Attributes: TypeAlias = Mapping[str, Value | None]
 Cut: TypeAlias = tuple[int, bool | int | float | str, int]
 
-# The rank of a type in the order (C6). Looked up by exact type: what is not here is no value.
+# The rank of a type in the order (C6), by exact type: objects of other types are no values.
 RANKS: dict[type, int] = {bool: 0, int: 1, float: 1, str: 2}
 TYPE_NAMES = ("boolean", "number", "string")
 
@@ -34,16 +33,16 @@ NUMBERS: Cut = (1, -math.inf, 0)
 STRINGS: Cut = (2, "", 0)
 TOP: Cut = (3, 0, 0)
 
-# What MessagePack, SQLite and Spark all hold exactly: a signed 64-bit integer.
+# A signed 64-bit integer is what MessagePack, SQLite and Spark all represent exactly.
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 
 
 def check_value(value: object) -> str | None:
-    """Say why `value` is no admissible value, or None if it is one.
+    """Why `value` is not admissible as an attribute's value, as a message; None if it is.
 
-    Admissible are booleans, integers of signed 64 bits, finite floats, and strings that UTF-8 can
-    carry. None (NULL) is not a value but the absence of one, and is refused here.
+    Admissible are booleans, signed 64-bit integers, finite floats, and strings that UTF-8 can
+    encode. None (NULL) is the absence of a value and is refused here.
     """
     kind = type(value)
     if kind is bool:
@@ -62,7 +61,7 @@ def check_value(value: object) -> str | None:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether UTF-8 can carry `text` (a lone surrogate can not be encoded)."""
+    """Whether UTF-8 can encode `text`: it cannot encode a lone surrogate."""
     if text.isascii():
         return True
     try:
@@ -73,15 +72,15 @@ def is_utf8(text: str) -> bool:
 
 
 def type_name(value: object) -> str:
-    """The type of an admissible value in plain words, NULL for anything else."""
+    """The type of an admissible value as the selector language calls it; NULL for anything else."""
     rank = RANKS.get(type(value))
     return "NULL" if rank is None else TYPE_NAMES[rank]
 
 
 def place(value: Value) -> Cut:
-    """The cut just before `value`: v lies in [lo, hi) if and only if lo <= place(v) < hi.
+    """The cut just before `value`: it lies in [lo, hi) if and only if lo <= place(value) < hi.
 
-    The value must be admissible (`check_value`); a KeyError tells of a foreign type.
+    Raises KeyError for a type that is not admissible (`check_value`).
     """
     return (RANKS[type(value)], value, 0)
 
@@ -92,58 +91,58 @@ CUT_TYPES: dict[int, tuple[type, ...]] = {
     2: (str,),
     3: (bool, int),
 }
-"""Types of a cut's value by its rank; the end of the value space has one that means nothing."""
+"""The types of a cut's value, by its rank. Rank 3 is the end of the space: its value is ignored."""
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The values between two cuts, half-open: [lo, hi). Travels as an array of two."""
+    """The values between two cuts, half-open: [lo, hi). Encoded as an array of two cuts."""
 
     lo: Cut
     hi: Cut
 
     def __post_init__(self) -> None:
-        """Refuse cuts that no order has, as they may come from the wire: ValueError."""
+        """Raise ValueError for an invalid cut, which a peer could send."""
         for rank, value, side in (self.lo, self.hi):
             if side not in (0, 1) or CUT_TYPES.get(rank, ()).count(type(value)) == 0:
                 raise ValueError(f"no cut: ({rank!r}, {value!r}, {side!r})")
 
     def contains(self, value: Value | None) -> bool:
-        """Whether `value` lies here. NULL lies nowhere."""
+        """Whether `value` lies in the interval; NULL lies in none."""
         rank = RANKS.get(type(value))
         return rank is not None and value is not None and self.lo <= (rank, value, 0) < self.hi
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether some place lies in both (an empty interval overlaps nothing)."""
+        """Whether the intersection is not empty; an empty interval overlaps none."""
         lo, hi, low, high = self.lo, self.hi, other.lo, other.hi
         return lo < high and low < hi and lo < hi and low < high
 
     def intersect(self, other: Interval) -> Interval | None:
-        """What lies in both, or None when nothing does."""
+        """The intersection; None if it is empty."""
         lo = max(self.lo, other.lo)
         hi = min(self.hi, other.hi)
         return Interval(lo, hi) if lo < hi else None
 
     def is_point(self) -> bool:
-        """Whether exactly one value lies here."""
+        """Whether the interval contains exactly one value."""
         return self.lo[:2] == self.hi[:2] and self.lo[2] == 0 and self.hi[2] == 1
 
 
 EVERYTHING = Interval(BOTTOM, TOP)
-# One whole type each, by rank.
+# All values of one type, by rank.
 WHOLE_TYPES = (Interval(BOTTOM, NUMBERS), Interval(NUMBERS, STRINGS), Interval(STRINGS, TOP))
 
-# Sorted, disjoint, not adjacent: what a single-attribute constraint allows.
+# Sorted, disjoint and not adjacent.
 Intervals: TypeAlias = tuple[Interval, ...]
 
 
 def point(value: Value) -> Interval:
-    """The interval that holds `value` and nothing else."""
+    """The interval that contains `value` and no other value."""
     rank = RANKS[type(value)]
     return Interval((rank, value, 0), (rank, value, 1))
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
-    """The given intervals, sorted, with those that overlap or touch joined."""
+    """The union, sorted, with intervals that overlap or touch joined; empty ones are dropped."""
     joined: list[Interval] = []
     for interval in sorted(intervals, key=lambda i: (i.lo, i.hi)):
         if interval.lo >= interval.hi:
@@ -156,7 +155,7 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
-    """What lies in both of two sorted, disjoint sequences; linear in their lengths."""
+    """The intersection of two sorted, disjoint sequences, in time linear in their lengths."""
     out: list[Interval] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -171,7 +170,7 @@ def intersection(left: Intervals, right: Intervals) -> Intervals:
 
 
 def complement(intervals: Intervals, whole: Interval) -> Intervals:
-    """What of `whole` is not covered by the sorted, disjoint `intervals`."""
+    """The part of `whole` outside of the sorted, disjoint `intervals`."""
     out: list[Interval] = []
     lo = whole.lo
     for interval in intervals:
@@ -186,9 +185,9 @@ def complement(intervals: Intervals, whole: Interval) -> Intervals:
 def prefix_interval(prefix: str) -> Interval:
     """The strings that begin with `prefix`.
 
-    The upper end is the smallest string after all of them: the last character that has a successor
-    is raised. The successor skips the surrogates (no value has them, no frame can carry them);
-    U+10FFFF has none.
+    The upper end is the smallest string after all of them: the prefix up to its last character that
+    has a successor, which is replaced by the successor. U+10FFFF has none, and the surrogates are
+    skipped since no value contains them.
     """
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1]) + 1

@@ -1,19 +1,20 @@
-"""Making the fast engine ready, which takes a process a tenth of a second or several.
+"""Preparing the block engine in a process: its compiled kernels are loaded, or compiled first.
 
-Its compiled kernels are loaded from disk where they are kept, else compiled first. A program that
-must not wait calls `warm` in a thread, at its start or when `warm_wanted`; for one that never does,
-it is called when there is more to lose than to wait for. numba is only imported to compile.
+Loading takes a tenth of a second, compiling several; see `engine.kernels`. A program that must not
+block calls `warm` in a thread, at its start or once `warm_wanted` returns True. If it never does,
+an index calls it when waiting costs less than going on with the plain engine.
 """
 
 from __future__ import annotations
 
-# Conjunctions at which an index that nobody has warmed waits for it: from here on the plain engine
-# takes tens of milliseconds per match. Wild guess.
-WAIT_FOR_IT = 20_000
+# Conjunctions of an index from which it calls `warm` itself if the program has not: the plain
+# engine takes 12 ms per match at 10,000, and more than twice that here. Not measured; would be
+# measured by the number of matches after which compiling has paid.
+BLOCKING_SIZE = 20_000
 
 
 class _State:
-    """Whether the fast engine can be used at once; the same for all indexes of a process."""
+    """Whether the block engine has been prepared; the same for all indexes of a process."""
 
     warm = False
     begun = False
@@ -21,34 +22,34 @@ class _State:
 
 
 def warm() -> None:
-    """Make the fast engine ready: seconds if `warm_is_slow`, else a tenth of one.
+    """Prepare the block engine; blocks for seconds if `warm_is_slow`, else for a tenth of one.
 
-    Blocks until it is. It may be called in a thread while indexes are in use in another one.
+    May be called in a thread while indexes are in use in another one.
     """
     _State.begun = True
     if not _State.warm:
-        from matching.engine.engine import Engine
+        from matching.engine.block_engine import BlockEngine
         from matching.engine.group_matcher import GroupMatcher
 
-        GroupMatcher(Engine(()))  # all is imported, and the kernels are there
+        GroupMatcher(BlockEngine(()))  # imports everything and loads the kernels
         _State.warm = True
 
 
 def is_warm() -> bool:
-    """Whether that has been done."""
+    """Whether `warm` has finished, and the block engine can be used at once."""
     return _State.warm
 
 
 def warm_wanted() -> bool:
-    """Whether some index has become large, and nobody has called `warm` yet.
+    """Whether some index would use the block engine, and `warm` has not been called yet.
 
-    This package starts no threads: who has some looks here now and then, and calls it in one.
+    This package starts no threads: a program that has threads polls this and calls `warm` in one.
     """
     return _State.wanted and not _State.begun
 
 
 def warm_is_slow() -> bool:
-    """Whether `warm` will have to compile: nobody has on this machine, or it is not kept there."""
+    """Whether `warm` will have to compile: there is no compiled code for this process on disk."""
     if _State.warm:
         return False
     from matching.engine.kernels.loading import are_cached
@@ -57,8 +58,11 @@ def warm_is_slow() -> bool:
 
 
 def usable_for(conjunctions: int) -> bool:
-    """Whether an index of so many can use the fast engine now; if not, it is wanted."""
+    """Whether an index of so many conjunctions can use the block engine now.
+
+    Has the effect that `warm_wanted` returns True, or calls `warm` for a very large index.
+    """
     _State.wanted = True
-    if conjunctions >= WAIT_FOR_IT and not _State.begun:
+    if conjunctions >= BLOCKING_SIZE and not _State.begun:
         warm()
     return _State.warm

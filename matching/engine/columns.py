@@ -1,8 +1,8 @@
-"""What the engine knows of attributes: their columns, the rows of these, and values as codes.
+"""The columns of an engine: which attributes they are, their buckets, and conjunctions as codes.
 
-Made from a sample of conjunctions: the attributes that many of them use get rows, whose buckets
-hold equally many ends of the sample's intervals. Turns conjunctions into jobs for the kernels of a
-change (`events` does the like for a match).
+Made from a sample of conjunctions: attributes that many of them use get rows, and the buckets of
+these are an equi-depth histogram of the ends of the sample's intervals. Encodes conjunctions for
+the kernels that insert them; `events` does the same for events to match.
 """
 
 from __future__ import annotations
@@ -19,21 +19,25 @@ from matching.engine.kernels import layout
 from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
 
 Job = list[int]
+"""A conjunction encoded for the insertion kernels: label, flags, number of parts, and for each part
+(column, lowest code, highest code). See `J_LABEL` in `layout`."""
 
-# A column has bit rows if at least this share of the sample uses it: rows cost their memory for
-# every subscription, and one that few use prunes little. Wild guess.
+# A column has rows if at least this share of the sample uses it: rows cost memory for every
+# subscription, and those of a rarely used column exclude few. Not measured; would be measured by
+# time and memory with workloads of many rare attributes.
 SHARE = 0.01
-# And it has twice the rows if at least this share of the sample uses it. Measured at 500,000:
-# *w07* is 1.24 times as fast as with FEWER for all, 1.28 if none has FEWER, 1.11 with 0.3.
+# It has ROWS rather than FEWER rows if at least this share of the sample uses it. Measured with
+# 500,000 subscriptions of workload *w07*: 1.24 times as fast as with FEWER for all, 1.28 with ROWS
+# for all, 1.11 with a share of 0.3.
 OFTEN = 0.15
 
 
-def _buckets(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
-    """So many bounds with equally many of the ends, which are sorted, between any two."""
+def _equi_depth(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
+    """At most `room` bounds with equally many of the sorted ends between any two."""
     values, counts = np.unique(ends, return_counts=True)
     if len(values) <= room:
         return values
-    # What would fill a bucket alone (no limit, say) has a bound, and the others the room left.
+    # A value that would fill a bucket by itself gets a bound; the others share the remaining ones.
     heavy = counts * room > len(ends)
     light = np.repeat(values[~heavy], counts[~heavy])
     room -= int(heavy.sum())
@@ -41,7 +45,7 @@ def _buckets(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
 
 
 class Columns:
-    """The columns of one engine; those after the first `indexed` ones have no rows."""
+    """The columns of one engine, by number; only the first `indexed` ones have rows."""
 
     def __init__(self, sample: Sequence[Conjunction]) -> None:
         self._coder = Coder()
@@ -50,26 +54,28 @@ class Columns:
         chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
         self._of = {name: column for column, name in enumerate(chosen)}
         self.column_of: Callable[[str], int | None] = self._of.get
-        """The column of an attribute, if it has one; asked for each value of each event."""
+        """The column of an attribute, or None. A bound method of the dictionary, since it is called
+        for every value of every event."""
         self.indexed = len(chosen)
         widths = sorted(len(conjunction.constraints) for conjunction in sample)
         widest = widths[len(widths) * 99 // 100] if widths else 1
         self.stride = layout.NARROW if widest <= layout.NARROW else layout.STRIDE
-        """Parts of a record."""
+        """Parts (intervals) that a record has room for."""
         self.lines = aligned(self.indexed + 1, np.int64)
-        """Which row, of all columns together, is a column's first; int64[indexed + 1]."""
+        """The number, over all columns, of each column's first row; int64[indexed + 1]."""
         self.bounds = aligned(max(1, self.indexed) * BOUNDS, np.int64)
-        """The first codes of rows 1, 2, … and the end of all; behind these each eighth of them once
-        more; int64[indexed * BOUNDS]."""
+        """For each column the first codes of rows 1, 2, … and the end of the last, followed by a
+        copy of every eighth of them; int64[indexed * BOUNDS]."""
         self.shifts = aligned(max(1, self.indexed) * ROWS, np.int64)
-        """How many bits of a place in a row's bucket its fine code drops; int64[indexed * ROWS]."""
-        self._set_bounds(sample)
+        """By how many bits an offset in a row's bucket is shifted right to fit into a fine code;
+        int64[indexed * ROWS]."""
+        self._choose_bounds(sample)
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def _set_bounds(self, sample: Sequence[Conjunction]) -> None:
-        """Equi-depth buckets between the ends of the sample's intervals."""
+    def _choose_bounds(self, sample: Sequence[Conjunction]) -> None:
+        """Choose each column's number of rows, and its buckets, by the sample's intervals."""
         texts = [
             str(cut[1])
             for conjunction in sample
@@ -92,16 +98,17 @@ class Columns:
             ends = np.array(cuts, np.int64)
             rows = ROWS if len(ends) >= 2 * OFTEN * len(sample) else FEWER
             self.lines[column + 1] = self.lines[column] + rows
-            self.bind(column, self.buckets(column, ends))
+            self.set_bounds(column, self.buckets(column, ends))
 
     def buckets(self, column: int, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The inner bounds that a column should have for these ends of intervals."""
+        """The inner bounds of equi-depth buckets of a column for these ends of intervals
+        (codes)."""
         rows = int(self.lines[column + 1] - self.lines[column])
-        return _buckets(np.sort(ends[(ends > LOWEST + 1) & (ends < HIGHEST)]), rows - 4)
+        return _equi_depth(np.sort(ends[(ends > LOWEST + 1) & (ends < HIGHEST)]), rows - 4)
 
-    def bind(self, column: int, inner: npt.NDArray[np.int64]) -> None:
-        """Give a column these inner bounds, and so many shifts that the codes of a bucket fit into
-        the bits there are for them."""
+    def set_bounds(self, column: int, inner: npt.NDArray[np.int64]) -> None:
+        """Set a column's inner bounds, and the shifts by which offsets in its buckets fit into
+        `FINE` bits."""
         bounds = self.bounds[column * BOUNDS :][:BOUNDS]
         bounds[0], bounds[1], bounds[2:] = LOWEST, LOWEST + 1, HIGHEST
         bounds[2 : 2 + len(inner)] = inner
@@ -113,7 +120,7 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Of all columns together."""
+        """The number of rows of all columns together."""
         return int(self.lines[self.indexed])
 
     @property
@@ -121,8 +128,11 @@ class Columns:
         """The attributes, in the order of their columns."""
         return self._of.keys()
 
-    def job(self, label: int, conjunction: Conjunction, named: list[str]) -> Job:
-        """The job that puts a conjunction in; adds the strings that it takes to `named`."""
+    def encode(self, label: int, conjunction: Conjunction, named: list[str]) -> Job:
+        """The job that inserts a conjunction; appends the strings that it acquires to `named`.
+
+        An attribute that is new gets a column without rows, while there are fewer than `COLUMNS`.
+        """
         constraints = conjunction.constraints
         wants_python = conjunction.residual is not None or len(constraints) > self.stride
         always = False

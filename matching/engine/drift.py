@@ -1,10 +1,11 @@
-"""Whether a column's buckets still suit what is in it, and others if they do not.
+"""Detects that a column's buckets no longer suit its subscriptions, and replaces them.
 
-The buckets are those of the first subscriptions. Whoever subscribes in an order (first all of one
-region, then the next), or to values that move with time, has all others in one bucket: everybody in
-it is an edge, and no block can be skipped. So each time as many have been put in as there are, each
-column is looked at: where a sample of those who are in would have far more even buckets, it gets
-them, in the place of the old ones (`rebound`). The tree's cuts move along to where they were.
+The buckets are made for the first subscriptions. If subscriptions come in an order (first all of
+one region, then the next), or values move with time, the later ones share one bucket: all of them
+are edges there, and no block can be skipped. So whenever as many have been inserted as there are,
+each column is checked: if other buckets would be much more even for a sample of the subscriptions,
+they replace the old ones (`rebucketing`), and the pivots of the placement tree are mapped to new
+rows.
 """
 
 from __future__ import annotations
@@ -28,23 +29,35 @@ from matching.engine.kernels.layout import (
 )
 from matching.engine.kernels.loading import Kernels
 
+Numbers = npt.NDArray[np.int64]
+
 SAMPLE: Final = 4096
-"""Labels that are looked at: some thirty ends for each bucket of a column that all use."""
+"""Labels in the sample: some thirty ends per bucket of a column that all subscriptions use."""
 
-FEW: Final = 256
-"""Ends in a sample that say nothing about buckets yet. Wild guess."""
+MIN_ENDS: Final = 256
+"""Ends in the sample below which a column is not judged: two per bucket. Not measured; would be
+measured by how often buckets are replaced without drift."""
 
-WORSE: Final = 2.0
-"""How many times as many edges make other buckets worth their time. Chance alone makes 1.1 of the
-first sample's thirty ends for a bucket. Wild guess."""
+MIN_GAIN: Final = 2.0
+"""Buckets are replaced if there are more than so many times as many edges as with new ones. Chance
+alone makes 1.1 with thirty ends per bucket. Not measured between 1.1 and 2; would be measured by
+the time of matches and of replacing, over a workload that drifts slowly."""
 
 
-def renew(
-    kernels: Kernels, header: int, columns: Columns, column: int,
-    where: npt.NDArray[np.int64], nodes: npt.NDArray[np.int64], blocks: int,
-) -> bool:  # fmt: skip
-    """Give a column other buckets if these would be far better. `where`: the place of each label
-    (-1: none), `nodes`: the tree, int64[…, NODE]; `blocks`: how many there are. Whether it did."""
+def rebucket_if_drifted(
+    kernels: Kernels,
+    header: int,
+    columns: Columns,
+    column: int,
+    where: Numbers,
+    nodes: Numbers,
+    blocks: int,
+) -> bool:
+    """Replace a column's buckets if others are much better; returns whether it did.
+
+    `where`: the place of each label, -1 for none; `nodes`: the placement tree, int64[nodes, NODE];
+    `blocks`: the number of blocks.
+    """
     some = where[:: max(1, len(where) // (2 * SAMPLE))]
     places = np.ascontiguousarray(some[some >= 0])
     found = np.empty(2 * len(places), np.int64)
@@ -53,34 +66,31 @@ def renew(
     )
     ends = found[:count]
     ends = ends[(ends > LOWEST + 1) & (ends < HIGHEST)]
-    if len(ends) < FEW:
+    if len(ends) < MIN_ENDS:
         return False
     old = columns.bounds[column * BOUNDS :][:ROWS].copy()
     inner = columns.buckets(column, ends)
-    if _edges(old, ends) <= WORSE * _edges(inner, ends):
+    if _edges(old, ends) <= MIN_GAIN * _edges(inner, ends):
         return False
-    columns.bind(column, inner)
+    columns.set_bounds(column, inner)
     scratch = aligned((ROWS + 2) * LINE // 8, np.int64)
     kernels.rebucket(header, column, blocks, scratch.ctypes.data)
-    _move_cuts(nodes, column, old, columns.bounds[column * BOUNDS :][:ROWS])
+    _map_pivots(nodes, column, old, columns.bounds[column * BOUNDS :][:ROWS])
     return True
 
 
-def _edges(bounds: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> float:
-    """How many ends are in the bucket of one of them, on the average."""
+def _edges(bounds: Numbers, ends: Numbers) -> float:
+    """The number of ends that share a bucket with an end, averaged over the ends."""
     counts = np.bincount(np.searchsorted(bounds, ends, "right")).astype(float)
     return float(np.square(counts).sum() / len(ends))
 
 
-def _move_cuts(
-    nodes: npt.NDArray[np.int64], column: int, old: npt.NDArray[np.int64],
-    new: npt.NDArray[np.int64],
-) -> None:  # fmt: skip
-    """Let the tree's cuts in a column be where they were, in the new rows."""
+def _map_pivots(nodes: Numbers, column: int, old: Numbers, new: Numbers) -> None:
+    """Change the tree's pivots in a column to new rows, so that they separate the same values."""
     mine = np.flatnonzero((nodes[:, N_COLUMN] == column) & (nodes[:, N_PIVOT] >= 0))
 
     def moved(rows: Any) -> Any:
-        """The new rows of what lies just below the end of old ones."""
+        """The new rows that contain the greatest codes of old rows."""
         return np.searchsorted(new, old[np.minimum(rows, ROWS - 1)] - 1, "right")
 
     pivots = nodes[mine, N_PIVOT]

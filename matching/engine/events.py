@@ -1,9 +1,10 @@
-"""Writing events where the kernel of a match reads them, and takes them away.
+"""Encodes events into the memory that the kernels read, which also clear it again.
 
-A value is a number's bits, or another value's code turned alike; -1 is none. Which of the values is
-a column's is written down beside them (`layout.E_SLOTS`), so that one event (`EventWriter`) of many
-that look alike, all of numbers, is written in one call. Several (`BatchWriter`) are written column
-by column where they look alike.
+An event is a slot number for each column, then the slots (`layout.E_SLOTS`, `E_VALUES`). A slot
+contains a float's bit pattern, or another value's code transformed so that the kernel's decoding of
+floats restores it; -1 is no value. Since columns refer to slots, an event whose values are all
+numbers is written by one `struct.pack_into` in the order of its own attributes (`EventWriter`).
+Batches are written column by column if their events have the same attributes (`BatchWriter`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from matching.engine.kernels.layout import COLUMNS, E_SLOTS, E_VALUES, EVENT
 from matching.values import Attributes
 
 EVENTS = 64
-"""Events of one call, four kilobytes each: they stay in the second cache."""
+"""Events of one call, at four kilobytes each: they fit into a second-level cache."""
 
-SHAPES = 64
-"""Shapes of events that are remembered, of 4 KB each. Wild guess."""
+MAX_SHAPES = 64
+"""Shapes that are cached, at 4 KB each. Not measured; would be measured by the number of shapes
+that the publishers of one tree use in turn."""
 
-VALUES = E_VALUES * 8  # bytes before an event's values
+VALUES = E_VALUES * 8  # offset of an event's values in bytes
 FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
 CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
-"""What `write_values` writes for FALSE and TRUE."""
+"""What `write_values` writes for FALSE and for TRUE."""
 
 
 def write_values(
@@ -39,8 +41,10 @@ def write_values(
     raw: memoryview[int],
     start: int,
 ) -> None:
-    """Write an event value by value, each in the slot of its column's number, from a certain
-    place on; `numbers` and `raw` are the same memory."""
+    """Write an event value by value, each in the slot with its column's number.
+
+    `numbers` and `raw` are views of the same memory; slot 0 is at index `start`.
+    """
     column_of, strings = columns.column_of, columns.strings
     for name, value in attributes.items():
         column = column_of(name)
@@ -51,23 +55,24 @@ def write_values(
         if kind is float or kind is int:
             try:
                 numbers[column] = value  # type: ignore[assignment]
-            except ValueError:  # an integer beyond the floats: no event's, but no fault
+            except ValueError:  # an integer beyond the floats, which `check_value` refuses
                 numbers[column] = float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
         elif kind is str:
             raw[column] = strings.code(value)  # type: ignore[arg-type]
         elif kind is bool:
-            # `rows` turns it back.
+            # The kernel `encode_event` reverses the XOR, as for negative floats.
             raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
 
 
 class Shape:
-    """Events with the same attributes in the same order, which are written at once if all numbers.
+    """Memory for events with the same attributes in the same order, all of whose values are
+    numbers.
 
-    Where many come from one program they look alike: half as long as value by value (measured).
+    Events of one program usually have one shape. Measured: half the time of value by value.
     """
 
     def __init__(self, names: Sequence[str], slots: Iterable[int]) -> None:
-        """`slots`: of each column which of the values is its; one behind them is no value."""
+        """`slots`: for each column the index of its value; ``len(names)`` for none."""
         values = len(names)
         self.names = list(names)
         words = array("q", slots)
@@ -78,7 +83,7 @@ class Shape:
 
 
 class EventWriter:
-    """Where one event is written down."""
+    """Encodes one event at a time."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -86,16 +91,17 @@ class EventWriter:
         self._raw = memoryview(self._any.memory).cast("q")[layout.E_VALUES :]
         self._numbers = self._raw.cast("B").cast("d")
         self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._names: tuple[str, ...] = ()  # of the last event without a shape
+        self._names: tuple[str, ...] = ()  # attributes of the last event without a shape
         self._shape = self._any
         self.cell = array("q", [self._any.address])
-        """The address of the shape that the last event was written in."""
+        """A single word: the address of the last event, for the kernels (`H_EVENT`)."""
 
-    def load(self, attributes: Attributes) -> None:
-        """Write an event where the kernel reads it (and takes it away).
+    def write(self, attributes: Attributes) -> None:
+        """Write an event where the kernel reads and clears it.
 
-        A truth value may become a zero or a one: who sees such numbers has to ask `reload`. To look
-        at all types here would take longer than all the rest (measured).
+        Booleans may be written as the numbers 0 and 1; if the kernel reports such values, the
+        caller has to call `rewrite`. Checking all types here would take longer than the rest
+        (measured).
         """
         shape = self._shape
         if shape.names != [*attributes]:
@@ -103,67 +109,68 @@ class EventWriter:
         if shape is not self._any:
             try:
                 shape.pack(shape.memory, VALUES, *attributes.values())
-            except struct.error:  # no number, or an integer beyond the floats
+            except struct.error:  # not a number, or an integer beyond the floats
                 pass
             else:
                 if shape is not self._shape:
                     self._shape = shape
                     self.cell[0] = shape.address
                 return
-        self._load_any(attributes)
+        self._write_by_value(attributes)
 
-    def reload(self, attributes: Attributes) -> bool:
-        """Write the last event again if it had truth values that became numbers."""
+    def rewrite(self, attributes: Attributes) -> bool:
+        """Write the last event again if it has booleans that were written as numbers; returns
+        whether it has."""
         if self._shape is self._any or bool not in map(type, attributes.values()):
             return False
         names = tuple(attributes)
         if names in self._shapes:
-            self._shapes[names] = self._any  # the next ones that look like this as well
-        self._load_any(attributes)
+            self._shapes[names] = self._any  # for the next events of this shape
+        self._write_by_value(attributes)
         return True
 
-    def _load_any(self, attributes: Attributes) -> None:
+    def _write_by_value(self, attributes: Attributes) -> None:
         self._shape = self._any
         self.cell[0] = self._any.address
         write_values(self._columns, attributes, self._numbers, self._raw, 0)
 
     def _find(self, names: tuple[str, ...]) -> Shape:
-        """The shape of an event; one that comes twice in a row is remembered."""
+        """The shape for these attributes; a new one is made once they come twice in a row."""
         shape = self._shapes.get(names)
         if shape is not None:
             return shape
         if names != self._names:
             self._names = names
             return self._any
-        if len(self._shapes) == SHAPES:
+        if len(self._shapes) == MAX_SHAPES:
             del self._shapes[next(iter(self._shapes))]
         slot_of = {name: slot for slot, name in enumerate(names)}
         slots = [slot_of.get(name, len(names)) for name in self._columns.names]
         shape = self._shapes[names] = Shape(names, slots)
         return shape
 
-    def forget(self) -> None:
-        """Forget all shapes: there is another column."""
+    def forget_shapes(self) -> None:
+        """Forget all shapes, since a column has been added."""
         self._shapes.clear()
         self._shape = self._any
         self.cell[0] = self._any.address
 
 
 class BatchWriter:
-    """Where up to `EVENTS` events are written down together."""
+    """Encodes up to `EVENTS` events together."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._memory = array("q", [-1]) * (EVENT * EVENTS)
         self._raw = memoryview(self._memory)
         self._numbers = self._raw.cast("B").cast("d")
-        for position in range(EVENTS):  # each column's value is in the slot of its number
+        for position in range(EVENTS):  # each column's value is in the slot with its number
             slots = position * EVENT + E_SLOTS
             self._memory[slots : slots + COLUMNS] = array("q", range(COLUMNS))
         self.address = self._memory.buffer_info()[0]
 
-    def load(self, batch: Sequence[Attributes]) -> None:
-        """Write down so many events at most."""
+    def write(self, batch: Sequence[Attributes]) -> None:
+        """Write a batch of at most `EVENTS` events where the kernel reads and clears them."""
         columns, numbers, raw = self._columns, self._numbers, self._raw
         alike = columns_of(batch)
         if alike is None:

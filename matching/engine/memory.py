@@ -1,8 +1,8 @@
-"""The memory that the kernels work on, and the header that tells them where it is.
+"""The memory that the kernels work on, and the header with its addresses.
 
-One `Memory` belongs to one engine: the segments, the summary over all of them, the place of each
-label, the nodes of the tree, and scratch. All of it is made here and grows here, and whatever has
-been made anew is pointed to again.
+Each engine has one `Memory`: the segments, the skip bitmap over all of them, the place of each
+label, the nodes of the placement tree, and scratch. All of it is allocated and grown here; the
+header is rewritten whenever an array has been replaced.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from matching.engine.kernels.layout import (
 
 
 class Memory:
-    """The arrays of one engine, by what they hold (`layout` says how)."""
+    """The arrays of one engine; `layout` defines their contents."""
 
     def __init__(self, columns: Columns, event: array[int]) -> None:
-        """`event`: the cell with the address of the event to match."""
+        """`event`: the word with the address of the event to match (`EventWriter.cell`)."""
         self._columns, self._event = columns, event
         self._segments: list[Segment] = []
         self._table = aligned(layout.TABLE, np.int64)
-        self._dead = aligned(0, np.int64)
-        self._pitch = 0  # lines of a row of it
+        self._skip = aligned(0, np.int64)
+        self._pitch = 0  # lines from one row of the skip bitmap to the next
         self.where = aligned(1024, np.int64)
-        """The place of each label; -1: none."""
+        """The place of each label's subscription, -1 for none; int64[labels]."""
         self.where[:] = -1
         self.nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
-        """The tree."""
+        """The placement tree; int64[nodes, NODE]."""
         self.found = self.ask = aligned(0, np.uint32)
-        """The labels that were found, and those that Python has to check."""
+        """Results of a match: the labels found, and those that Python has to evaluate."""
         self.alive = self._candidates = aligned(0, np.int64)
         self._codes = aligned(COLUMNS + 1, np.int64)
         self._fine = aligned(COLUMNS + 1, np.int32)
-        self._fine[NO_COLUMN] = 1  # strictly inside what has no ends
+        self._fine[NO_COLUMN] = 1  # of parts without a column: inside every interval, at no end
         self._offsets = aligned(3 * INDEXED, np.int64)
         self._line = aligned(8, np.int64)
         self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
@@ -56,11 +56,11 @@ class Memory:
         self._job = array("q", bytes(8 * 64))
         self._header = aligned(layout.HEADER, np.int64)
         self.header = self._header.ctypes.data
-        """The address of the header: where the kernels find everything."""
-        self._point()
+        """The address of the header, which all kernels take."""
+        self._write_header()
 
-    def _point(self) -> None:
-        """Tell the kernels where everything is now."""
+    def _write_header(self) -> None:
+        """Write the current sizes and addresses into the header."""
         header = self._header
         header[layout.H_COLUMNS] = len(self._columns)
         header[layout.H_INDEXED] = self._columns.indexed
@@ -79,7 +79,7 @@ class Memory:
             (layout.H_BOUNDS, self._columns.bounds),
             (layout.H_SHIFTS, self._columns.shifts),
             (layout.H_TABLE, self._table),
-            (layout.H_DEAD, self._dead),
+            (layout.H_SKIP, self._skip),
             (layout.H_LINE, self._line),
             (layout.H_ALIVE, self.alive),
             (layout.H_CANDIDATES, self._candidates),
@@ -92,36 +92,36 @@ class Memory:
         ):
             header[field] = block.ctypes.data
 
-    def see_columns(self) -> None:
-        """There may be more columns than before."""
+    def update_column_count(self) -> None:
+        """Write the number of columns into the header."""
         self._header[layout.H_COLUMNS] = len(self._columns)
 
     def write_job(self, job: Job) -> None:
-        """Write a job where `insert` reads it."""
+        """Write a job where the kernel `insert` reads it."""
         if len(job) > len(self._job):
             self._job = array("q", bytes(16 * len(job)))
-            self._point()
+            self._write_header()
         self._job[: len(job)] = array("q", job)
 
     def reserve_label(self, label: int) -> None:
-        """Make room for the place of a label."""
+        """Make room for a label in `where`."""
         if label >= len(self.where):
             wider = aligned(2 * label + 1, np.int64)
             wider[: len(self.where)] = self.where
             wider[len(self.where) :] = -1
             self.where = wider
-            self._point()
+            self._write_header()
 
     def reserve_nodes(self, count: int) -> None:
-        """Make room for so many nodes of the tree."""
+        """Make room for `count` nodes of the tree."""
         if count > len(self.nodes):
             wider = aligned(2 * count * NODE, np.int64).reshape(-1, NODE)
             wider[: len(self.nodes)] = self.nodes
             self.nodes = wider
-            self._point()
+            self._write_header()
 
     def reserve_block(self, block: int) -> None:
-        """Make room for the next block: another segment, if it is the first one of it."""
+        """Make room for a new block: allocates a segment if it is the first block of one."""
         if block < len(self._segments) * BLOCKS:
             return
         self._segments.append(Segment(self._columns.rows, self._columns.stride))
@@ -132,21 +132,21 @@ class Memory:
         self.alive = aligned(places // BLOCK, np.int64)
         self._candidates = aligned(places // WORD, np.int64)
         if len(self._segments) > self._pitch:
-            self._widen_summary()
-        self._point()
+            self._widen_skip_bitmap()
+        self._write_header()
 
-    def _widen_summary(self) -> None:
-        """Make room in the summary for twice as many segments."""
-        # Odd, so that rows spread over all sets of a cache.
+    def _widen_skip_bitmap(self) -> None:
+        """Make room in the skip bitmap for twice as many segments."""
+        # An odd number of lines, so that rows spread over all sets of a cache.
         pitch = 2 * self._pitch + 1
         wider = aligned(self._columns.rows * pitch * 8, np.int64)
         rows = wider.reshape(self._columns.rows, pitch * 8)
-        rows[:] = -1  # empty words are dead
-        rows[:, : self._pitch * 8] = self._dead.reshape(len(rows), self._pitch * 8)
-        self._dead, self._pitch = wider, pitch
+        rows[:] = -1  # words without subscriptions can be skipped
+        rows[:, : self._pitch * 8] = self._skip.reshape(len(rows), self._pitch * 8)
+        self._skip, self._pitch = wider, pitch
 
     def leaves(self, block: int) -> npt.NDArray[np.int32]:
-        """Of each place of a block, the leaf of who is there."""
+        """The leaf of the subscription at each place of a block; int32[BLOCK], a view."""
         start = block % BLOCKS * BLOCK
         return self._segments[block // BLOCKS].leaves[start : start + BLOCK]
 

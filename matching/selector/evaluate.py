@@ -1,12 +1,12 @@
-"""Three-valued evaluation (DESIGN.md, Selectors): a tree becomes one Python function.
+"""Three-valued evaluation: a tree becomes one Python function (docs/design/selectors.md).
 
-A condition becomes a function of the attributes that returns True, False or None (unknown); a term
-becomes one that returns a value or None (NULL). An absent attribute, JSON null and whatever is no
-admissible type are NULL; a comparison with NULL or between types is unknown; arithmetic on anything
-but numbers is NULL, and so are division by zero and results that are no finite number.
+A condition becomes a function of an event's attributes that returns True, False or None (unknown);
+a term becomes one that returns a value or None (NULL). An absent attribute, JSON null and values of
+other types are NULL; a comparison with NULL or between types is unknown; arithmetic on anything but
+numbers is NULL, and so are division by zero and results that are no finite number.
 
-Compiling to closures was preferred over walking the tree: same length of code, several times less
-work per event. Each level of the tree is one Python frame, bounded by MAX_DEPTH.
+Closures are several times faster per event than walking the tree, for the same amount of code. Each
+level of the tree is one Python frame; `MAX_DEPTH` bounds them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(op: str, left: Value | None, right: Value | None) -> Verdict:
-    """One comparison of two values: unknown with NULL and between types."""
+    """One comparison of two values; None (unknown) with NULL and between types."""
     rank = RANKS.get(type(left))
     if rank is None or rank != RANKS.get(type(right)):
         return None
@@ -56,7 +56,7 @@ def compare(op: str, left: Value | None, right: Value | None) -> Verdict:
 
 
 def condition(node: Expression) -> ConditionFunction:
-    """The function of a node that stands where true or false is wanted."""
+    """The function of a node that stands for a truth value. TypeError if it is no condition."""
     match node:
         case Literal(value=value):
             verdict = value if isinstance(value, bool) else None
@@ -79,13 +79,13 @@ def condition(node: Expression) -> ConditionFunction:
         case And(operands=operands):
             return all_of(tuple(condition(operand) for operand in operands))
         case Or(operands=operands):
-            return _any(tuple(condition(operand) for operand in operands))
+            return _connective(tuple(condition(operand) for operand in operands), decisive=True)
         case _:
             raise TypeError(f"{type(node).__name__} is no condition")
 
 
 def term(node: Expression) -> TermFunction:
-    """The function of a node that stands where a value is wanted."""
+    """The function of a node that stands for a value. TypeError if it is no term."""
     match node:
         case Literal(value=value):
             return lambda attributes: value
@@ -119,7 +119,7 @@ def _comparison(op: str, left: Expression, right: Expression) -> ConditionFuncti
     test = _COMPARE[op]
     left_of, right_of = term(left), term(right)
     if isinstance(left, Attribute) and isinstance(right, Literal):
-        # By far the most common comparison: two calls fewer.
+        # The most common comparison by far: this saves two calls.
         name, value, rank = left.name, right.value, RANKS[type(right.value)]
 
         def verdict(attributes: Attributes) -> Verdict:
@@ -138,7 +138,7 @@ def _comparison(op: str, left: Expression, right: Expression) -> ConditionFuncti
 
 def _in_list(value_of: TermFunction, choices: tuple[Value, ...]) -> ConditionFunction:
     found = {(RANKS[type(choice)], choice): True for choice in choices}
-    # With choices of two types some comparison is always unknown, so a miss is never false.
+    # With choices of two types one comparison is always unknown, so the result is never false.
     ranks = {RANKS[type(choice)] for choice in choices}
     only = RANKS[type(choices[0])] if len(ranks) == 1 else None
 
@@ -171,28 +171,20 @@ def _not(inner: ConditionFunction) -> ConditionFunction:
 
 
 def all_of(parts: tuple[ConditionFunction, ...]) -> ConditionFunction:
-    """The AND of functions; of none it is always true."""
+    """The AND of functions; without any it is always true."""
+    return _connective(parts, decisive=False)
+
+
+def _connective(parts: tuple[ConditionFunction, ...], decisive: bool) -> ConditionFunction:
+    """AND (a single False decides) or OR (a single True decides)."""
+    undecided = not decisive
 
     def verdict(attributes: Attributes) -> Verdict:
-        result: Verdict = True
+        result: Verdict = undecided
         for part in parts:
             value = part(attributes)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return verdict
-
-
-def _any(parts: tuple[ConditionFunction, ...]) -> ConditionFunction:
-    def verdict(attributes: Attributes) -> Verdict:
-        result: Verdict = False
-        for part in parts:
-            value = part(attributes)
-            if value is True:
-                return True
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
@@ -218,16 +210,16 @@ def _arithmetic(op: str, left_of: TermFunction, right_of: TermFunction) -> TermF
         try:
             result = compute(left, right)
         except (ZeroDivisionError, OverflowError):
-            # Overflow: an exact integer beyond the floats met a float.
+            # Overflow: an integer beyond the range of floats was combined with a float.
             return None
-        # NaN and the infinities are the only numbers whose difference with themselves is no zero.
+        # x - x is 0 for every number but NaN and the infinities.
         return result if isinstance(result, int) or result - result == 0 else None
 
     return value
 
 
 def _divide(left: int | float, right: int | float) -> int | float:
-    """Integers divide to an integer, cut toward zero (SQL, SQLite), exactly."""
+    """The quotient; of two integers the exact one, truncated toward zero (as in SQLite)."""
     if isinstance(left, int) and isinstance(right, int):
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient

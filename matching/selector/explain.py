@@ -1,4 +1,4 @@
-"""Why a predicate is or is not true for an event: the verdict of every part (DESIGN.md, Why)."""
+"""Why a predicate is or is not true for an event: the verdict on every part, with the values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from matching.selector.expression import (
 from matching.selector.unparse import quote_name, quote_value, unparse
 from matching.values import RANKS, Attributes, Value, type_name
 
-_SPOKEN = {True: "true", False: "false", None: "unknown"}
+_VERDICTS = {True: "true", False: "false", None: "unknown"}
 
 
 class Explanation:
-    """The verdict on one sub-expression of a selector, with those on its parts; immutable."""
+    """The verdict on one sub-expression of a selector, and those on its parts. Immutable."""
 
     __slots__ = ("children", "reason", "seen", "text", "verdict")
 
@@ -35,30 +35,30 @@ class Explanation:
         children: tuple[Explanation, ...],
     ) -> None:
         self.text = text
-        """The sub-expression, canonically."""
+        """The sub-expression in canonical form."""
         self.verdict = verdict
         """True, False, or None for unknown."""
         self.seen = seen
-        """For a test: each attribute in it with the event's value, None for NULL or absence."""
+        """For a test: each of its attributes with the event's value, None if absent or NULL."""
         self.reason = reason
-        """Why a test is unknown: an absent attribute, a NULL, two types; else empty."""
+        """Why a test is unknown (an absent attribute, a NULL, two types); else empty."""
         self.children = children
-        """The parts of AND, OR and NOT, in the order of the text."""
+        """The parts of AND, OR and NOT, in the order of the text; empty for a test."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.text!r}, {self.verdict})"
 
     def lines(self) -> list[str]:
-        """The tree for people: a line per part, indented by two spaces per level."""
+        """The explanation as text: a line per part, indented by two spaces per level."""
         note = ", ".join(f"{quote_name(name)} is {quote_value(value)}" for name, value in self.seen)
         if self.reason:
             note = self.reason
-        own = f"{_SPOKEN[self.verdict]}: {self.text}" + (f"  ({note})" if note else "")
+        own = f"{_VERDICTS[self.verdict]}: {self.text}" + (f"  ({note})" if note else "")
         return [own, *("  " + line for child in self.children for line in child.lines())]
 
 
 def explain(node: Expression, attributes: Attributes) -> Explanation:
-    """The verdict on a condition and on each of its parts."""
+    """The verdict of a condition on an event, and of each of its parts."""
     verdict = condition(node)(attributes)
     match node:
         case And(operands=parts) | Or(operands=parts):
@@ -79,7 +79,7 @@ def _value(attributes: Attributes, name: str) -> Value | None:
 
 
 def _reason(node: Expression, attributes: Attributes) -> str:
-    """Why a test is unknown."""
+    """Why a test is unknown for the event."""
     for name in attributes_of(node):
         if _value(attributes, name) is None:
             what = "NULL" if name in attributes else "absent"

@@ -1,14 +1,14 @@
-"""The parsed tree of a selector: immutable nodes, the constructors that keep it canonical, limits.
+"""The parsed tree of a selector: immutable nodes, and the constructors that keep it canonical.
 
-There are conditions (true, false or unknown) and terms (a value or NULL); an attribute and a
-literal are both. AND and OR hold any number of operands and never one of their own kind, so that a
-chain of a thousand ORs is one level deep and recursion over a tree is bounded by `MAX_DEPTH`.
+A node is a condition (true, false or unknown) or a term (a value or NULL); an attribute and a
+literal can be both. AND and OR have any number of operands, none of their own kind, so a chain of a
+thousand ORs is one level deep and recursion over a tree is bounded by `MAX_DEPTH`.
 
-Nodes are many where subscriptions are: ten thousand of these have half a million. A tree has no
-cycles, so the collector of garbage need not know of them (`gc=False`: 16 bytes each, and its time),
-and names, operators and kinds are one string each.
+Ten thousand subscriptions have half a million nodes. Trees have no cycles, so the nodes are not
+tracked by the garbage collector (`gc=False` saves 16 bytes each, and collection time), and equal
+names, operators and kinds share one string.
 
-A literal knows its type: in Python ``1 == True == 1.0``, but ``x = TRUE`` and ``x = 1`` are
+A literal has a `kind` since in Python ``1 == True == 1.0``, while ``x = TRUE`` and ``x = 1`` are
 different conditions, and ``x / 2`` and ``x / 2.0`` are different terms.
 """
 
@@ -23,8 +23,9 @@ import msgspec
 from matching.selector.errors import SelectorError
 from matching.values import INT_MAX, INT_MIN, Value, check_value, is_utf8
 
-# Levels of parentheses, NOT and arithmetic. Far above what people write; twice this many Python
-# frames still fit below the interpreter's limit of 1,000 (and far below Spark's stack). Wild guess.
+# Levels of parentheses, NOT and arithmetic. Far above what people write, and twice this many Python
+# frames are below the interpreter's limit of 1,000. Not measured; would be measured by the deepest
+# tree that the interpreter and Spark evaluate.
 MAX_DEPTH = 128
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
@@ -32,7 +33,9 @@ INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 ARITHMETIC = ("+", "-", "*", "/")
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
-SHARED = 1_024  # attribute nodes that are kept to be used again; wild guess
+# Attribute nodes that are cached to be shared between trees. Not measured; would be measured by the
+# number of distinct attributes of a busy node's subscriptions.
+SHARED = 1_024
 
 
 class Literal(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +46,7 @@ class Literal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Attribute(msgspec.Struct, frozen=True, gc=False):
-    """The value of an attribute; as a condition true only if that value is TRUE."""
+    """The value of an attribute; as a condition it is true only if that value is TRUE."""
 
     name: str
 
@@ -52,7 +55,7 @@ _attribute = lru_cache(SHARED)(Attribute)
 
 
 class Negate(msgspec.Struct, frozen=True, gc=False):
-    """The number with the other sign."""
+    """``-operand``, for numbers."""
 
     operand: Expression
 
@@ -82,14 +85,14 @@ class Between(msgspec.Struct, frozen=True, gc=False):
 
 
 class InList(msgspec.Struct, frozen=True, gc=False):
-    """``operand = a OR operand = b …`` over literals."""
+    """``operand = a OR operand = b …``, where a, b … are literals."""
 
     operand: Expression
     choices: tuple[Literal, ...]
 
 
 class Like(msgspec.Struct, frozen=True, gc=False):
-    """The operand is a string of this pattern: % any run, _ any one character."""
+    """The operand is a string that matches the pattern: % any run, _ any single character."""
 
     operand: Expression
     pattern: str
@@ -97,25 +100,25 @@ class Like(msgspec.Struct, frozen=True, gc=False):
 
 
 class IsNull(msgspec.Struct, frozen=True, gc=False):
-    """The operand has no value. Never unknown."""
+    """The operand is NULL. Never unknown."""
 
     operand: Expression
 
 
 class Not(msgspec.Struct, frozen=True, gc=False):
-    """True and false exchanged; unknown stays."""
+    """True and false swapped; unknown stays unknown."""
 
     operand: Expression
 
 
 class And(msgspec.Struct, frozen=True, gc=False):
-    """True if all are, false if any is, else unknown. Build it with `conjoin`."""
+    """True if all operands are, false if any is, else unknown. Build it with `conjoin`."""
 
     operands: tuple[Expression, ...]
 
 
 class Or(msgspec.Struct, frozen=True, gc=False):
-    """True if any is, false if all are, else unknown. Build it with `disjoin`."""
+    """True if any operand is, false if all are, else unknown. Build it with `disjoin`."""
 
     operands: tuple[Expression, ...]
 
@@ -126,9 +129,9 @@ Expression: TypeAlias = Term | Condition
 
 
 def literal(value: Value) -> Literal:
-    """A literal node. Raises SelectorError for what is no admissible value.
+    """A literal node. Raises SelectorError for a value that `check_value` refuses.
 
-    An integer beyond 64 bits becomes the nearest float, as in SQLite: no event can hold it, and
+    An integer beyond 64 bits becomes the nearest float, as in SQLite: no event can contain it, and
     no frame or column could carry it.
     """
     if type(value) is int and not INT_MIN <= value <= INT_MAX:
@@ -147,10 +150,10 @@ FALSE = literal(False)
 
 
 def attribute(name: str) -> Attribute:
-    """An attribute node. Raises SelectorError for a name that nobody may use.
+    """An attribute node. Raises SelectorError for an empty or reserved name, or one UTF-8 lacks.
 
-    Names that begin with ``$`` are reserved: trees such as ``$event`` (C9) must stay out of reach
-    of every selector.
+    Names that begin with ``$`` are reserved: no selector may refer to a tree such as ``$event``,
+    where conjunctions without a pivot are registered (C9).
     """
     if not isinstance(name, str) or not name:
         raise SelectorError("an attribute needs a name")
@@ -162,20 +165,20 @@ def attribute(name: str) -> Attribute:
 
 
 def negate(operand: Expression) -> Expression:
-    """``-operand``; a number written with a sign is one literal."""
+    """``-operand``; the negation of a number is one literal."""
     if isinstance(operand, Literal) and operand.kind in ("int", "float"):
         return literal(-operand.value)  # type: ignore[operator]
     return Negate(operand)
 
 
 def conjoin(operands: Iterable[Expression]) -> Expression:
-    """AND of at least one operand, flat."""
+    """The AND of at least one operand; operands that are ANDs themselves are flattened."""
     flat = tuple(_flatten(operands, And))
     return flat[0] if len(flat) == 1 else And(flat)
 
 
 def disjoin(operands: Iterable[Expression]) -> Expression:
-    """OR of at least one operand, flat."""
+    """The OR of at least one operand; operands that are ORs themselves are flattened."""
     flat = tuple(_flatten(operands, Or))
     return flat[0] if len(flat) == 1 else Or(flat)
 
@@ -189,14 +192,14 @@ def _flatten(operands: Iterable[Expression], kind: type[And] | type[Or]) -> Iter
 
 
 def is_condition(node: Expression) -> bool:
-    """Whether the node may stand where true or false is wanted."""
+    """Whether the node may stand for a truth value."""
     if isinstance(node, Literal):
         return node.kind == "bool"
     return not isinstance(node, Negate | Arithmetic)
 
 
 def is_term(node: Expression) -> bool:
-    """Whether the node may stand where a value is wanted."""
+    """Whether the node may stand for a value."""
     return isinstance(node, Term)
 
 
@@ -216,7 +219,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def depth(node: Expression) -> int:
-    """Levels of the tree. Needs no recursion, so it can judge any tree."""
+    """The number of levels of the tree. Not recursive, so the tree may have any depth."""
     deepest = 0
     pending = [(node, 1)]
     while pending:
@@ -239,7 +242,7 @@ def attributes_of(node: Expression) -> tuple[str, ...]:
 
 
 def tree(node: Expression) -> list[object]:
-    """The JSON form: nested lists that begin with the node's kind (see `matching`'s manual)."""
+    """The JSON form: nested lists that begin with the node's kind (see `matching.selector`)."""
     match node:
         case Literal(value=value):
             return ["lit", value]

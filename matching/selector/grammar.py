@@ -1,12 +1,12 @@
-"""The grammar of the selector language and its tables (SQL-92's search condition, JMS's core).
+"""The grammar of the selector language for lark: the search condition of SQL-92, as in JMS.
 
-One grammar for conditions and terms: what may stand where is checked when the node is built
-(`parser`), since ``(`` can open either and LALR(1) has to decide before it knows; and the errors
-are better. Binding, loosest first: OR, AND, NOT, tests (comparison, BETWEEN, IN, LIKE, IS; they do
-not chain), + -, * /, sign.
+Conditions and terms share one set of rules; `parser` checks which of them may stand where when it
+builds a node. An LALR(1) grammar cannot tell them apart, since ``(`` opens both, and the messages
+are better. Precedence, loosest first: OR, AND, NOT, tests (comparison, BETWEEN, IN, LIKE, IS; they
+do not chain), + -, * /, sign.
 
-Keywords are names to the lexer and are told apart by a callback, so that they need no priorities
-and no lookahead, and any case will do.
+The lexer reads keywords as names, and a callback changes their type: this needs neither priorities
+nor lookahead, and makes keywords case-insensitive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from lark import Lark, Token
 from matching.selector.errors import SelectorError
 from matching.selector.keywords import KEYWORDS, NAME_PATTERN, keyword, wrong_character
 
-# Terminals that begin with _ leave no trace in the tree; the others carry positions.
 GRAMMAR = rf"""
 start: expression
 
@@ -67,7 +66,8 @@ SPACE: /\s+/
 """
 
 
-def _name(token: Token) -> Token:
+def _name_or_keyword(token: Token) -> Token:
+    """The token with its keyword's type if it is one; SelectorError if it is no valid name."""
     word = keyword(token)
     if word is not None:
         return token.update(type=word)
@@ -86,7 +86,7 @@ def _name(token: Token) -> Token:
 
 @cache
 def parser(builder: Any) -> Lark:
-    """The LALR parser that builds its nodes with `builder`'s methods, without a tree between."""
+    """The LALR parser that calls `builder`'s method for each rule, without a parse tree between."""
     return Lark(
         GRAMMAR,
         parser="lalr",
@@ -94,6 +94,6 @@ def parser(builder: Any) -> Lark:
         # reported as that keyword; the contextual one would call it an unexpected letter.
         lexer="basic",
         transformer=builder,
-        lexer_callbacks={"NAME": _name},
+        lexer_callbacks={"NAME": _name_or_keyword},
         maybe_placeholders=False,
     )

@@ -1,4 +1,4 @@
-"""The words of the language: keywords, and what a name may look like without quotes."""
+"""The keywords of the language, and which attribute names need no quotes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KEYWORDS = (
 )
 _KEYWORD_SET = frozenset(KEYWORDS)
 
-# What the lexer takes for one name. Beyond ASCII it takes anything but space, so that
-# `wrong_character` can name the culprit ('“' for instance) instead of stopping somewhere near.
+# What the lexer takes for one name. Beyond ASCII that is anything but space, so that
+# `wrong_character` can point at the character in question ('“' for instance).
 _BEYOND_ASCII = r"[^\x00-\x7f\s]"
 _INSIDE = rf"(?:[A-Za-z0-9_$]|{_BEYOND_ASCII})"
 NAME_PATTERN = rf"(?:[A-Za-z_]|{_BEYOND_ASCII})(?:\.?{_INSIDE})*"
@@ -28,17 +28,17 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 def keyword(word: str) -> str | None:
-    """The keyword that `word` spells in any case, if it does."""
-    # Only ASCII: a dotless i is an I in upper case too, but no keyword has it.
+    """The keyword that `word` spells, in upper or lower case; None if it is no keyword."""
+    # Only ASCII: the dotless i (U+0131) becomes I in upper case, too, but no keyword contains it.
     upper = word.upper() if word.isascii() else ""
     return upper if upper in _KEYWORD_SET else None
 
 
 def wrong_character(name: str) -> int | None:
-    """The index of the first character that an unquoted name can not have, or None.
+    """The index of the first character that an unquoted name cannot contain; None if there is none.
 
-    A name is Unicode's identifier (XID), with ``$`` inside and dots between its parts; the parts
-    after a dot may begin with a digit (``disk.0.used``).
+    A name is a Unicode identifier (UAX 31: XID) that may also contain ``$``, and dots between
+    parts; the parts after a dot may begin with a digit (``disk.0.used``).
     """
     start = True
     for index, character in enumerate(name):
@@ -51,7 +51,7 @@ def wrong_character(name: str) -> int | None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether the name may stand without quotes."""
+    """Whether a selector may contain the name without quotes."""
     return (
         _NAME.fullmatch(name) is not None
         and keyword(name) is None

@@ -1,13 +1,13 @@
-"""LIKE patterns: parsed once, matched without backtracking, and bounded by an interval.
+"""LIKE patterns: parsed once, matched without backtracking, and covered by an interval.
 
-``%`` stands for any run of characters and ``_`` for any one, newlines included; the match is
-case-sensitive and covers the whole string (SQL-92). After the escape character, if one is named,
+``%`` stands for any run of characters and ``_`` for any single one, newlines included; the match is
+case-sensitive and covers the whole string (SQL-92). After the escape character, if one is given,
 any character stands for itself; a pattern that ends in its escape character matches nothing, as in
 SQLite.
 
-A pattern is a list of pieces between the ``%``. The first is anchored at the beginning and the last
-at the end; each piece between is taken at its leftmost place, which leaves the most for the rest,
-so no choice is ever taken back: time is that of a substring search, whatever the pattern.
+A pattern is split into pieces at each ``%``. The first piece is anchored at the beginning and the
+last at the end; each piece between is matched at its leftmost position, which leaves the longest
+rest, so no decision has to be undone: matching costs one substring search per piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Piece = tuple[str | None, ...]
 
 
 def pieces(pattern: str, escape: str | None) -> list[_Piece] | None:
-    """The pattern cut at its ``%``: always at least one piece; None if it can match nothing."""
+    """The pattern split at its ``%``, at least one piece; None if it can match nothing."""
     out: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -32,7 +32,7 @@ def pieces(pattern: str, escape: str | None) -> list[_Piece] | None:
                 return None
             out[-1].append(escaped)
         elif character == "%":
-            # A run of % is one %: no empty piece between.
+            # A run of % is equivalent to one: no empty pieces between.
             if len(out) == 1 or out[-1]:
                 out.append([])
         else:
@@ -41,7 +41,7 @@ def pieces(pattern: str, escape: str | None) -> list[_Piece] | None:
 
 
 def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """A function that tells whether a string is of the pattern."""
+    """A function that tells whether a whole string matches the pattern."""
     parts = pieces(pattern, escape)
     if parts is None:
         return lambda value: False
@@ -67,7 +67,7 @@ def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
 
 
 def cover(pattern: str, escape: str | None) -> tuple[tuple[Interval, ...], bool]:
-    """Intervals that hold every string of the pattern, and whether they hold nothing else."""
+    """(intervals that contain every string that matches, whether they contain no other string)."""
     parts = pieces(pattern, escape)
     if parts is None:
         return (), True
@@ -111,7 +111,7 @@ def _suffix_test(piece: _Piece) -> Callable[[str], bool]:
 
 
 def _finder(piece: _Piece) -> Callable[[str, int, int], int]:
-    """The leftmost place of the piece within value[start:end], or -1."""
+    """A function (value, start, end): the leftmost position of the piece there, or -1."""
     text = _literal(piece)
     if text is not None:
         return lambda value, start, end: value.find(text, start, end)

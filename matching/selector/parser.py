@@ -1,8 +1,8 @@
-"""Text to tree: the limits, the nodes, and which node may stand where.
+"""Text to tree: checks the limits, builds the nodes, and checks which node may stand where.
 
-The parser is lark's LALR (0.12 ms for a usual selector, no recursion whatever the text); it calls a
-method of `_Builder` for each rule. What goes wrong there is told with the place; what the grammar
-itself refuses is put into words by `complaints`.
+The parser is lark's LALR (0.12 ms for a usual selector, and no recursion whatever the text); it
+calls a method of `_Builder` for each rule. The messages for what the grammar itself refuses are
+those of `syntax_errors`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from matching.selector import expression as nodes
 from matching.selector.errors import SelectorError
 from matching.selector.expression import MAX_DEPTH, Expression, Literal
 from matching.selector.grammar import parser
-from matching.selector.syntax_errors import bad_character, bad_token, shorten
+from matching.selector.syntax_errors import shorten, unexpected_character, unexpected_token
 from matching.selector.unparse import unparse
 from matching.values import is_utf8
 
-# Bytes of UTF-8. DESIGN.md asks for 8 KiB at least; canonical text may be twice as long as its
-# source (spaces around operators), and what was accepted must be accepted again.
+# Bytes of UTF-8. docs/design/selectors.md promises at least 8 KiB; canonical text can be twice as
+# long as its source (spaces around operators), and has to be accepted again by other nodes.
 MAX_TEXT = 16 * 1024
 
 
 class _Part(NamedTuple):
-    """A node with its place in the text, and the numeral if it is nothing else."""
+    """A node with its position in the text, and its numeral if it is nothing but a number."""
 
     node: Expression
     start: int
@@ -39,7 +39,7 @@ _Children: TypeAlias = list["_Part | Token"]
 
 
 def parse(text: str) -> Expression:
-    """The tree of a selector. Raises SelectorError, and nothing else, for any string."""
+    """The tree of a selector's text. Raises SelectorError, and nothing else, for any string."""
     if not isinstance(text, str):
         raise TypeError(f"a selector is a str, not {type(text).__name__}")
     if not is_utf8(text):
@@ -59,9 +59,9 @@ def parse(text: str) -> Expression:
     except SelectorError as error:
         raise SelectorError(error.message, text, error.position) from None
     except UnexpectedCharacters as error:
-        raise bad_character(text, error.pos_in_stream or 0) from None
+        raise unexpected_character(text, error.pos_in_stream or 0) from None
     except UnexpectedInput as error:
-        raise bad_token(text, error, _tokens_before(text, error)) from None
+        raise unexpected_token(text, error, _tokens_before(text, error)) from None
     if nodes.depth(node) > MAX_DEPTH:
         raise SelectorError(
             f"the selector is nested more than {MAX_DEPTH} levels deep: remove needless NOTs and "
@@ -72,7 +72,7 @@ def parse(text: str) -> Expression:
 
 
 def _tokens_before(text: str, error: UnexpectedInput) -> list[Token]:
-    """The tokens up to the one that was refused."""
+    """The tokens before the one that was refused."""
     token = getattr(error, "token", None)
     if token is not None and token.type != "$END":
         text = text[: token.start_pos]
@@ -84,7 +84,7 @@ def _first_surrogate(text: str) -> int:
 
 
 def _check_parentheses(text: str) -> None:
-    """Refuse deep parentheses before anything is built: they need no node to nest."""
+    """Refuse text with too deeply nested parentheses: they make no node, so `depth` cannot."""
     level = 0
     quote = ""
     for index, character in enumerate(text):
@@ -147,12 +147,12 @@ def _unquote(token: Token) -> str:
 
 
 def _number(token: Token, sign: int = 1) -> Literal:
-    """The literal of a numeral. The sign belongs to it: -2**63 fits in 64 bits, 2**63 does not."""
+    """The literal of a numeral with its sign: -2**63 fits in 64 bits, 2**63 does not."""
     position = token.start_pos or 0
     digits = token.lstrip("0") or "0"
     try:
-        # Python refuses to read integers of more than 4,300 digits; beyond 64 bits the nearest
-        # float stands for them anyhow.
+        # Python refuses to parse integers of more than 4,300 digits; beyond 64 bits the nearest
+        # float is used anyway.
         exact = token.isdigit() and len(digits) < 20
         return nodes.literal(sign * (int(digits) if exact else float(token)))
     except SelectorError:
@@ -178,18 +178,18 @@ class _Builder(Transformer[Token, _Part]):
 
     def compare(self, children: _Children) -> _Part:
         left, right = _parts(children)
-        written = intern(str(children[1]))  # one string for all, not one for each
+        written = intern(str(children[1]))  # selectors are many: one string for all of them
         op = "<>" if written == "!=" else written
         return _Part(nodes.Comparison(op, _term(left), _term(right)), *_span(children))
 
     def between(self, children: _Children) -> _Part:
         operand, low, high = map(_term, _parts(children))
-        return _maybe_not(nodes.Between(operand, low, high), children)
+        return _with_not(nodes.Between(operand, low, high), children)
 
     def in_list(self, children: list[Any]) -> _Part:
-        # … LPAR choices RPAR, where the choices are what the method below made of them.
+        # The rule ends in LPAR choices RPAR; `choices` below has made a tuple of them.
         node = nodes.InList(_term(children[0]), children[-2])
-        return _maybe_not(node, children)
+        return _with_not(node, children)
 
     def choices(self, children: list[Literal | Token]) -> tuple[Literal, ...]:
         return tuple(child for child in children if isinstance(child, Literal))
@@ -213,10 +213,10 @@ class _Builder(Transformer[Token, _Part]):
                     "the ESCAPE character must be exactly one character",
                     position=_start(strings[1]),
                 )
-        return _maybe_not(nodes.Like(operand, _unquote(strings[0]), escape), children)
+        return _with_not(nodes.Like(operand, _unquote(strings[0]), escape), children)
 
     def is_null(self, children: _Children) -> _Part:
-        return _maybe_not(nodes.IsNull(_term(_parts(children)[0])), children)
+        return _with_not(nodes.IsNull(_term(_parts(children)[0])), children)
 
     def arithmetic(self, children: _Children) -> _Part:
         left, right = _parts(children)
@@ -250,7 +250,7 @@ class _Builder(Transformer[Token, _Part]):
         return _named(_unquote(children[0]), children[0])
 
 
-def _maybe_not(node: Expression, children: _Children) -> _Part:
+def _with_not(node: Expression, children: _Children) -> _Part:
     return _Part(nodes.Not(node) if _has(children, "NOT") else node, *_span(children))
 
 

@@ -1,7 +1,7 @@
-"""What the grammar refuses, in plain words: what was expected, and after what.
+"""Messages for text that the grammar refuses: what was expected, and after which token.
 
-lark knows which tokens it could have taken; a person wants to know what to write. The last good
-token tells most of it: after an operator a value is missing, after a value a comparison.
+lark reports which tokens would have been accepted, which is no help to a person. The last accepted
+token usually determines what is missing: after an operator a value, after a value a comparison.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from matching.selector.keywords import KEYWORDS
 _VALUE = "a value (a number, a 'string', TRUE, FALSE or an attribute)"
 _CONDITION = "a condition such as mag >= 3"
 
-# After which token what is missing. What is not here depends on more than the last token.
+# What is expected after a token, by its type. For types that are not listed it depends on more than
+# the last token (`_expected`).
 _AFTER = {
     "COMPARISON": _VALUE,
     "SIGN": _VALUE,
@@ -36,8 +37,8 @@ _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE", "NAME", "QUOTED_NAME")
 _OPERANDS = (*_VALUES, "RPAR")
 
 
-def bad_character(text: str, position: int) -> SelectorError:
-    """The error for a place where no token begins."""
+def unexpected_character(text: str, position: int) -> SelectorError:
+    """The error for a position where no token begins."""
     character = text[position]
     following = text[position : position + 2]
     if character == "'":
@@ -59,10 +60,10 @@ def bad_character(text: str, position: int) -> SelectorError:
     return SelectorError(message, text, position)
 
 
-def bad_token(text: str, error: UnexpectedInput, before: list[Token]) -> SelectorError:
-    """The error for a token, or an end, that can not stand where it does.
+def unexpected_token(text: str, error: UnexpectedInput, before: list[Token]) -> SelectorError:
+    """The error for a token, or an end of the text, that the grammar does not allow there.
 
-    `before` are the tokens up to it.
+    `before` are the tokens that precede it.
     """
     assert isinstance(error, UnexpectedToken), f"lark raised {type(error).__name__}"
     token: Token = error.token
@@ -75,15 +76,16 @@ def bad_token(text: str, error: UnexpectedInput, before: list[Token]) -> Selecto
     unclosed = _unclosed(before)
     message = f"expected {_expected(error.accepts or set(), token, before)}"
     if last is not None:
-        message += f" after {_spoken(last)}"
+        message += f" after {_described(last)}"
     if at_end and unclosed is not None and "RPAR" in error.accepts:
         message += f"; the ( at character {(unclosed.start_pos or 0) + 1} is not closed"
     elif not at_end:
-        message += f", not {_spoken(token)}"
+        message += f", not {_described(token)}"
     return SelectorError(message, text, position)
 
 
 def _expected(accepts: set[str], token: Token, before: list[Token]) -> str:
+    """What would have been right instead of `token`; `accepts` are the types that lark allows."""
     last = before[-1].type if before else ""
     previous = before[-2].type if len(before) > 1 else ""
     if last == "NOT":
@@ -107,14 +109,14 @@ def _expected(accepts: set[str], token: Token, before: list[Token]) -> str:
 
 
 def _hint(last: Token | None, token: Token, before: list[Token]) -> str | None:
-    """Advice for mistakes that other languages teach."""
+    """A message for mistakes that are usual because other languages allow them; else None."""
     kind = token.type
     after = last.type if last is not None else ""
     if after == kind == "COMPARISON":
         if last == token == "=":
             return "write = for equality, not =="
         return f"write one of = <> < <= > >=, not {last}{token}"
-    if kind == "COMPARISON" and _in_test(before):
+    if kind == "COMPARISON" and _in_comparison(before):
         return "comparisons do not chain: write a < b AND b < c"
     if kind == "NULL" and after == "COMPARISON":
         return "nothing compares with NULL: write IS NULL or IS NOT NULL"
@@ -125,8 +127,8 @@ def _hint(last: Token | None, token: Token, before: list[Token]) -> str | None:
     return None
 
 
-def _in_test(before: list[Token]) -> bool:
-    """Whether a comparison stands before, in the same condition."""
+def _in_comparison(before: list[Token]) -> bool:
+    """Whether the same condition has a comparison before."""
     for token in reversed(before):
         if token.type == "COMPARISON":
             return True
@@ -147,12 +149,12 @@ def _unclosed(before: list[Token]) -> Token | None:
 
 
 def shorten(written: str) -> str:
-    """At most 40 characters of a text, for a message of one line."""
+    """At most 40 characters of a text, so that a message fits one line."""
     return written if len(written) <= 40 else written[:39] + "…"
 
 
-def _spoken(token: Token) -> str:
-    """A token as one would say it."""
+def _described(token: Token) -> str:
+    """A token as a message refers to it."""
     written = shorten(str(token))
     if token.type == "NAME":
         return f"the attribute '{written}'"

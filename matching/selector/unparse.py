@@ -1,8 +1,8 @@
-"""Canonical text of a tree: compiles back to an equal tree.
+"""Tree to canonical text, which compiles to an equal tree.
 
-Parentheses stand only where the grammar needs them, except after NOT, where people do. Numbers are
-written by repr or, where that is shorter, with an exponent; strings double their quotes; names are
-quoted only where the language would read something else.
+Parentheses are written only where the grammar needs them, and after NOT for legibility. Numbers
+are written by `repr` or, where that is shorter, with an exponent; quotes in strings are doubled;
+names are quoted only where the language would read something else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from matching.selector.expression import (
 )
 from matching.selector.keywords import is_plain_name
 
-# How tightly each form binds, as the grammar has it.
+# Precedence of each form in the grammar, loosest first.
 _OR, _AND, _NOT, _TEST, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
 
 
@@ -34,12 +34,12 @@ def unparse(node: Expression) -> str:
 
 
 def quote_name(name: str) -> str:
-    """An attribute's name as a selector spells it."""
+    """An attribute's name as it is written in a selector, quoted if necessary."""
     return name if is_plain_name(name) else '"' + name.replace('"', '""') + '"'
 
 
 def quote_value(value: object) -> str:
-    """A value as a selector spells it; NULL for None."""
+    """A value as it is written in a selector; NULL for None."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -54,8 +54,8 @@ def quote_value(value: object) -> str:
 def _float(value: float) -> str:
     written = repr(value)
     if written.endswith(".0"):
-        # 1000000000000000.0 is longer than 1e15, and a text must not outgrow its limit by being
-        # written canonically. From four zeros on the exponent is also the easier to read.
+        # 1000000000000000.0 is longer than 1e15, and canonical text should not exceed the limit on
+        # length where its source did not. From four zeros on an exponent is also easier to read.
         digits = written[:-2].rstrip("0")
         zeros = len(written) - 2 - len(digits)
         return f"{digits}e{zeros}" if zeros >= 4 else written
@@ -63,7 +63,7 @@ def _float(value: float) -> str:
 
 
 def _write(node: Expression) -> tuple[str, int]:
-    """Text and binding strength."""
+    """(text, precedence) of a node."""
     match node:
         case Literal(value=value):
             written = quote_value(value)
@@ -88,7 +88,7 @@ def _write(node: Expression) -> tuple[str, int]:
 
 
 def _test(node: Between | InList | Like | IsNull, negation: str) -> str:
-    """``x [NOT] BETWEEN …`` and the other tests that carry their NOT inside."""
+    """``x [NOT] BETWEEN …`` and the other tests that have their NOT inside."""
     operand = _at(node.operand, _SUM)
     match node:
         case Between(low=low, high=high):
@@ -114,13 +114,13 @@ def _not(operand: Expression) -> tuple[str, int]:
 
 
 def _negation(operand: Expression) -> str:
-    # "- -x": two signs in a row would begin a comment elsewhere in SQL. A number directly behind
-    # the sign would be read as one literal, but `negate` has made it one already.
+    # "- -x", since "--" begins a comment in SQL. A number after the sign would be read as part of
+    # one literal, but `negate` never makes such a node.
     written = _at(operand, _SIGN)
     return f"- {written}" if written.startswith("-") else f"-{written}"
 
 
 def _at(node: Expression, level: int) -> str:
-    """The text of a node for a place that binds as tightly as `level`."""
-    written, strength = _write(node)
-    return written if strength >= level else f"({written})"
+    """The text of a node where the grammar asks for this precedence: in parentheses if needed."""
+    written, own = _write(node)
+    return written if own >= level else f"({written})"

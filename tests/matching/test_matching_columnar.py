@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matching.columnar import FEW, columns_of
+from matching.columnar import MIN_EVENTS, columns_of
 
-rows = st.lists(st.tuples(st.integers(), st.none() | st.text()), min_size=FEW, max_size=9)
+rows = st.lists(st.tuples(st.integers(), st.none() | st.text()), min_size=MIN_EVENTS, max_size=9)
 
 
 @given(rows=rows)
@@ -26,4 +26,4 @@ def test_columns_have_each_value_at_its_event(rows: list[tuple[int, str | None]]
 )
 def test_other_attributes_or_another_order_have_no_columns(batch: list[dict[str, Any]]) -> None:
     are_alike = len({tuple(event) for event in batch}) == 1
-    assert (columns_of(batch) is not None) == (are_alike and len(batch) >= FEW)
+    assert (columns_of(batch) is not None) == (are_alike and len(batch) >= MIN_EVENTS)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from matching import Index, Predicate, attr, warm
-from matching.engine import drift, engine
+from matching.engine import block_engine, drift
 from matching.engine.codes import number_code
 from matching.engine.kernels.layout import BOUNDS, ROWS
 
@@ -38,8 +38,8 @@ def in_order(count: int, rng: random.Random) -> list[Predicate]:
 
 def fullest(index: Index[int], name: str, ends: list[float]) -> float:
     """The share of the fullest bucket of a column in these ends."""
-    assert index.fast is not None
-    columns = index.fast.columns
+    assert index.block_engine is not None
+    columns = index.block_engine.columns
     column = columns.column_of(name)
     assert column is not None
     bounds = columns.bounds[column * BOUNDS :][:ROWS].tolist()
@@ -65,16 +65,16 @@ def test_subscriptions_in_an_order_get_even_buckets() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_matches_stay_exact_while_values_drift(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "FIRST_LOOK", 300)
-    monkeypatch.setattr(drift, "FEW", 16)
-    renewed = []
-    renew = drift.renew
+    monkeypatch.setattr(block_engine, "FIRST_CHECK", 300)
+    monkeypatch.setattr(drift, "MIN_ENDS", 16)
+    rebucketed = []
+    rebucket = drift.rebucket_if_drifted
 
     def noted(*arguments: object) -> bool:
-        renewed.append(renew(*arguments))  # type: ignore[arg-type]
-        return renewed[-1]
+        rebucketed.append(rebucket(*arguments))  # type: ignore[arg-type]
+        return rebucketed[-1]
 
-    monkeypatch.setattr(drift, "renew", noted)
+    monkeypatch.setattr(drift, "rebucket_if_drifted", noted)
     rng = random.Random(seed)
     index: Index[int] = Index(50)
     model: dict[int, Predicate] = {}
@@ -91,4 +91,4 @@ def test_matches_stay_exact_while_values_drift(seed: int, monkeypatch: pytest.Mo
                 event["z"] = 1
             expected = [key for key, each in model.items() if each.matches(event)]
             assert index.match(event) == expected
-    assert sum(renewed) >= 3  # or nothing was tried
+    assert sum(rebucketed) >= 3  # or nothing was tried

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
+from matching.engine.block_engine import BlockEngine
 from matching.engine.codes import EXACT, MISSING, Coder, StringDictionary, number_code
-from matching.engine.engine import Engine
-from matching.engine.events import SHAPES
+from matching.engine.events import MAX_SHAPES
 from matching.engine.kernels import layout
 from matching.selector.expression import Expression
 from matching.values import Interval, prefix_interval
@@ -112,8 +112,8 @@ def test_thousands_through_growth_and_churn(seed: int) -> None:
         del model[gone]
         model[number] = _random_predicate(rng)
         index.add(number, model[number])
-    assert index._fast is not None
-    assert len(index._fast) > 2900
+    assert index.block_engine is not None
+    assert len(index.block_engine) > 2900
     for _ in range(40):
         event = _random_event(rng)
         expected = [n for n, predicate in model.items() if predicate.matches(event)]
@@ -122,7 +122,7 @@ def test_thousands_through_growth_and_churn(seed: int) -> None:
         assert sorted({index.key_of(label) for label in labels}) == sorted(expected)
     for number in list(model):
         index.remove(number)
-    assert len(index._fast) == 0
+    assert len(index.block_engine) == 0
     assert index.match({"a": 1}) == []
 
 
@@ -136,8 +136,8 @@ def test_alike_subscriptions_fill_block_after_block() -> None:
         assert index.match({"x": 2}) == []
         for number in range(3 * layout.BLOCK):
             index.remove(number)
-    assert index._fast is not None
-    assert len(index._fast._blocks) <= 6
+    assert index.block_engine is not None
+    assert len(index.block_engine._blocks) <= 6
 
 
 def test_integers_beyond_the_floats_are_exact() -> None:
@@ -180,12 +180,12 @@ def test_shapes_are_remembered_within_bounds() -> None:
     index: Index[int] = Index(1)
     for key in range(20):
         index.add(key, attr(f"x{key}") > key)
-    for number in range(2 * SHAPES):
+    for number in range(2 * MAX_SHAPES):
         names = [f"x{number % 20}", f"u{number}"]
         for _ in range(3):
             assert index.match(dict.fromkeys(names, 30.0)) == [number % 20]
-    assert index._fast is not None
-    assert len(index._fast._event._shapes) == SHAPES
+    assert index.block_engine is not None
+    assert len(index.block_engine._event._shapes) == MAX_SHAPES
 
 
 def test_more_attributes_than_columns() -> None:
@@ -261,8 +261,8 @@ def test_strings_are_found_when_their_room_is_used_up() -> None:
     texts = ["a", "a1", *(f"a{'0' * number}1" for number in range(1, 80))]
     for key, text in enumerate(texts):
         index.add(key, attr("s") == text)
-    assert index._fast is not None
-    assert len(index._fast._columns.strings) < 60
+    assert index.block_engine is not None
+    assert len(index.block_engine._columns.strings) < 60
     for key, text in enumerate(texts):
         assert index.match({"s": text}) == [key]
         assert index.match({"s": text + "x"}) == []
@@ -279,7 +279,7 @@ def test_strings_nobody_names_any_more_are_forgotten() -> None:
 
 
 def test_an_engine_without_columns_in_its_sample() -> None:
-    engine = Engine([])
+    engine = BlockEngine([])
     engine.add(0, compile_selector("x > 3").conjunctions[0])
     assert engine.match({"x": 4})[0].tolist() == [0]
     assert engine.match({"x": 3})[0].tolist() == []
@@ -301,8 +301,8 @@ def test_a_column_that_few_use_has_fewer_rows() -> None:
     for number in range(0, 3000, 3):
         index.remove(number)
         del model[number]
-    assert index._fast is not None
-    lines = index._fast.columns.lines.tolist()
+    assert index.block_engine is not None
+    lines = index.block_engine.columns.lines.tolist()
     assert lines == [0, layout.ROWS, layout.ROWS + layout.FEWER]
     for value in range(-1, 702, 6):
         for event in ({"often": value}, {"seldom": value, "often": value + 1}, {"seldom": value}):
@@ -319,7 +319,7 @@ def test_an_event_looks_at_a_part_of_the_blocks() -> None:
         lows = [rng.random() * 0.7 for _ in names]
         parts = [attr(n).between(low, low + 0.3) for n, low in zip(names, lows, strict=True)]
         items.append((label, (parts[0] & parts[1] & parts[2]).conjunctions[0]))
-    engine = Engine([conjunction for _, conjunction in items[:1000]])
+    engine = BlockEngine([conjunction for _, conjunction in items[:1000]])
     engine.add_many(items)
     alive = 0
     for _ in range(20):

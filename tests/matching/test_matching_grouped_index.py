@@ -75,7 +75,7 @@ def test_a_batch_finds_what_each_event_finds(
         for position, group, key in found:
             assert key % 4 == group
             assert predicates[key].matches(some[position])
-        with mock.patch("matching.grouped_index.MANY", 0):
+        with mock.patch("matching.grouped_index.NUMPY_PAIRS", 0):
             assert _by_group(groups.find_by_group(some)) == sorted(found)
         assert _by_group(groups.find_by_group(some)) == sorted(found)
 
@@ -134,7 +134,7 @@ def test_hits_are_those_of_a_key_since_it_was_added() -> None:
     for number in range(40):
         groups.add(f"other {number}", compile_selector(f"x = {number + 10}"), 2)
         groups.share([{"x": 1}])
-    assert groups.index.fast is not None
+    assert groups.index.block_engine is not None
     assert groups.hits("early") == 42, "counted before and after the change-over"
     groups.share([{"x": 12}] * 300)
     assert groups.hits("other 2") == 300
@@ -174,7 +174,7 @@ def test_strings_of_a_batch_lie_where_they_do_among_those_that_are_named_now(
             wanted, _, places = groups.share(some)
             found = {group: [wanted[n] for n in mine] for group, mine in places.items()}
             assert found == {group: mine for group, mine in right.items() if mine}
-    assert groups.index.fast is not None or not steps
+    assert groups.index.block_engine is not None or not steps
 
 
 @pytest.mark.parametrize("groups_wanted", [3, 5_000])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from matching import Index, Interval, Predicate, attr, compile_selector, warm, warming
 from matching import index as index_module
-from matching.interval_index import BLOCK, IntervalIndex
+from matching.interval_index import MAX_ENTRIES, IntervalIndex
 from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
@@ -75,7 +75,7 @@ def test_many_of_every_kind_agree_with_brute_force() -> None:
     for number, _ in kept:
         index.remove(number)
     assert len(index) == 0
-    assert not index._plain._tables  # nothing is left behind
+    assert not index._plain_engine._tables  # nothing is left behind
     assert index.match({"x": 150}) == []
 
 
@@ -132,7 +132,7 @@ def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
 def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
     """More entries than a block holds, so that blocks are split, emptied and skipped."""
     bounds = st.tuples(st.integers(0, 20), st.integers(1, 20))
-    entries = data.draw(st.lists(bounds, min_size=BLOCK, max_size=BLOCK * 3))
+    entries = data.draw(st.lists(bounds, min_size=MAX_ENTRIES, max_size=MAX_ENTRIES * 3))
     held: dict[int, Interval] = {}
     ranges: IntervalIndex[int] = IntervalIndex()
     for number, (lo, length) in enumerate(entries):
@@ -151,18 +151,18 @@ def test_few_predicates_that_are_asked_often_get_the_fast_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warm()
-    monkeypatch.setattr(index_module, "WORN", 10 * index_module.FEW)
+    monkeypatch.setattr(index_module, "START_COST", 10 * index_module.MIN_MOVED)
     few: Index[int] = Index()
     enough: Index[int] = Index()
-    for number in range(index_module.FEW):
+    for number in range(index_module.MIN_MOVED):
         enough.add(number, compile_selector(f"x >= {number}"))
         if number:
             few.add(number, compile_selector(f"x >= {number}"))
     for _ in range(20):
         assert enough.match({"x": 3}) == [0, 1, 2, 3]
         assert few.match({"x": 3}) == [1, 2, 3]
-    assert enough.fast
-    assert not few.fast, "so few that the plain engine is as good"
+    assert enough.block_engine
+    assert not few.block_engine, "so few that the plain engine is as good"
 
 
 def test_what_has_waited_for_the_fast_engine_moves_within_some_matches(
@@ -174,9 +174,9 @@ def test_what_has_waited_for_the_fast_engine_moves_within_some_matches(
     for number in range(2000):
         index.add(number, compile_selector(f"x >= {number}"))
     assert index.match({"x": 3}) == [0, 1, 2, 3]
-    assert not index.fast, "it is not there yet"
+    assert not index.block_engine, "it is not there yet"
     monkeypatch.setattr(warming._State, "warm", True)
     for _ in range(100):
         assert index.match({"x": 3}) == [0, 1, 2, 3]
-    assert index.fast
+    assert index.block_engine
     assert not index.has_plain

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from matching import compile_selector
-from matching.engine import engine as engine_module
-from matching.engine.engine import Engine
+from matching.engine import block_engine
+from matching.engine.block_engine import BlockEngine
 from matching.engine.kernels import code_cache, compiling
 from matching.engine.kernels.entries import ENTRIES
 from matching.engine.kernels.loading import bind, builtin, kernels, load_or_compile
@@ -45,7 +45,7 @@ def agrees_with_brute_force() -> bool:
     text = "x BETWEEN {} AND {} AND y >= {}"
     made = [compile_selector(text.format(n % 97, n % 97 + 5, n % 7)) for n in range(1500)]
     items = [(n, predicate.conjunctions[0]) for n, predicate in enumerate(made)]
-    engine = Engine([conjunction for _, conjunction in items])
+    engine = BlockEngine([conjunction for _, conjunction in items])
     engine.add_many(items[:700])
     for label, conjunction in items[700:]:
         engine.add(label, conjunction)
@@ -70,7 +70,7 @@ def test_a_process_loads_them_without_numba(place: Path) -> None:
         warm()
         index = Index(change_over=1)
         index.add_many((n, attr("x") >= n) for n in range(600))
-        assert index.match({"x": 2}) == [0, 1, 2] and index.fast
+        assert index.match({"x": 2}) == [0, 1, 2] and index.block_engine
         assert not {"numba", "llvmlite"} & set(sys.modules)
     """
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -87,7 +87,7 @@ def test_a_kernel_is_compiled_linked_kept_and_loaded(
         remove = builtin("remove", compiling.compile_and_store()["remove"])
     assert sorted(path.suffix for path in place.glob("kernels-*"))[0] == ".o"
     conjunctions = [compile_selector(f"x >= {n}").conjunctions[0] for n in range(3)]
-    engine = Engine(conjunctions)
+    engine = BlockEngine(conjunctions)
     engine.add_many(list(enumerate(conjunctions)))
     remove(engine.address, int(engine._memory.where[1]))
     assert sorted(engine.match({"x": 5})[0].tolist()) == [0, 2]
@@ -102,7 +102,7 @@ def test_without_a_linker_the_object_file_is_loaded(
     monkeypatch.setenv("PATH", "")
     addresses = load_or_compile()
     assert [Path(name).suffix for name in code_cache.find()] == [".o"]
-    monkeypatch.setattr(engine_module, "kernels", lambda: bind(addresses))
+    monkeypatch.setattr(block_engine, "kernels", lambda: bind(addresses))
     assert agrees_with_brute_force()
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_kept_works_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(with_suffix(place, ".o")))
     addresses = load_or_compile()
     assert code_cache.find() == []
-    monkeypatch.setattr(engine_module, "kernels", lambda: bind(addresses))
+    monkeypatch.setattr(block_engine, "kernels", lambda: bind(addresses))
     assert agrees_with_brute_force()
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from matching import check_value
-from matching.columnar import FEW
+from matching.columnar import MIN_EVENTS
 from overlay.client import Draft
 from overlay.upper_tree.admission import MAX_ATTRIBUTES, MAX_NAME, glance, refusal
 
@@ -58,18 +58,18 @@ def test_a_glance_at_a_batch_admits_nothing_that_a_close_look_refuses(
 ) -> None:
     draft = Draft(attributes, payload)
     good = Draft(dict.fromkeys(attributes, 1.5))
-    alike = glance([*[good] * FEW, draft, good])
+    alike = glance([*[good] * MIN_EVENTS, draft, good])
     if alike is not None:
         assert refusal(draft) is None
         assert alike.names == tuple(attributes)
         assert alike.largest >= len(msgspec.msgpack.encode(draft))
         assert None not in attributes.values()
-    assert glance([*[draft] * FEW, Draft({"other": 1})]) is None, "not the same names"
+    assert glance([*[draft] * MIN_EVENTS, Draft({"other": 1})]) is None, "not the same names"
 
 
 @pytest.mark.parametrize("values", [(1, 2), (True, False), ("a", "b"), (0.5, -2.0)])
 def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
-    alike = glance([Draft({"x": value, "y": 1.0}) for value in values * FEW])
+    alike = glance([Draft({"x": value, "y": 1.0}) for value in values * MIN_EVENTS])
     assert alike is not None
     assert alike.names == ("x", "y")
-    assert glance([Draft({"x": values[0]})] * (FEW - 1)) is None, "few are looked at one by one"
+    assert glance([Draft({"x": values[0]})] * (MIN_EVENTS - 1)) is None, "few are looked at one by one"

@@ -1,12 +1,13 @@
-"""A line of 512 bits as one value in compiled code: load, store, AND, OR, NOT, count, emit.
+"""A line of 512 bits as one value in compiled code, and access to memory by address.
 
-A line is 64 bytes: one cache line, and one vector register where there are registers of that size
-(LLVM splits it into smaller ones elsewhere). numba knows no such type and its loop vectoriser does
-not find it in eight words by itself (measured: two times slower), so it is declared here with the
-few instructions that the kernels need. They are LLVM's portable ones: nothing here names a CPU.
+A line is 64 bytes: one cache line, and one vector register of AVX-512 (LLVM splits it where
+registers are smaller). numba has no such type, and its vectoriser does not derive it from loops
+over eight words (measured: two times slower), so the type is defined here, with the few operations
+that the kernels need. They are portable instructions of LLVM: nothing here depends on a kind of
+CPU.
 
-Memory is reached by its address, an integer: passing one block of addresses costs a fifth of a
-microsecond per call of a kernel, passing a dozen arrays costs more than a match of few predicates.
+Memory is accessed by integer addresses: passing one address costs a fifth of a microsecond per call
+of a kernel, passing a dozen arrays costs more than a match of few predicates.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 WORD = ir.IntType(64)
 VECTOR = ir.VectorType(WORD, 8)
 BYTES = 64  # of a line
-LANES = 16  # 32-bit labels that are compressed at once: half a kilobit of them
+LANES = 16  # 32-bit labels that are compressed at once: a line of them
 ADDRESS = types.int64
-# Divisions do not look for zero, and nothing is counted by references: so kernels raise nothing and
-# ask nothing of the interpreter or of numba, and can be kept without them (`compiling`).
+# Division does not check for zero, and there is no reference counting: so kernels raise nothing and
+# need neither the interpreter nor numba's runtime, and their code can be stored (`compiling`).
 OPTIONS: Mapping[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def kernel(function: F) -> F:
-    """A function of compiled code: an entry (`kernels`) or part of one."""
+    """Declare a kernel: an entry (`entries.ENTRIES`) or a function that some entry calls."""
     return cast(F, numba.njit(**OPTIONS)(function))
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An instruction: called with its arguments but the first, in compiled code only."""
+    """Declare an operation for compiled code, called without the first argument (`typing`)."""
     return cast(Callable[..., Any], intrinsic(function))
 
 
 def _llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """One of LLVM's own functions."""
+    """Declare one of LLVM's intrinsic functions in the current module."""
     kind = ir.FunctionType(result, arguments)
     find: Any = cgutils.get_or_insert_function
     return find(builder.module, kind, name)
@@ -77,7 +78,7 @@ def line_load(typing: Any, address: Any) -> Any:
 
 @_instruction
 def line_reached(typing: Any, address: Any, code: Any) -> Any:
-    """How many of the eight integers at an address (a multiple of 64) are not above a number."""
+    """How many of the eight integers at an address (a multiple of 64) are at most `code`."""
 
     def code_(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], VECTOR.as_pointer())
@@ -106,7 +107,7 @@ def line_store(typing: Any, address: Any, line: Any) -> Any:
 
 @_instruction
 def line_or(typing: Any, left: Any, right: Any) -> Any:
-    """The bits that are in either."""
+    """Bitwise OR."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.or_(args[0], args[1])
@@ -116,7 +117,7 @@ def line_or(typing: Any, left: Any, right: Any) -> Any:
 
 @_instruction
 def line_and(typing: Any, left: Any, right: Any) -> Any:
-    """The bits that are in both."""
+    """Bitwise AND."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.and_(args[0], args[1])
@@ -126,7 +127,7 @@ def line_and(typing: Any, left: Any, right: Any) -> Any:
 
 @_instruction
 def line_not(typing: Any, line: Any) -> Any:
-    """The bits that are not in it."""
+    """Bitwise NOT."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.not_(args[0])
@@ -136,7 +137,7 @@ def line_not(typing: Any, line: Any) -> Any:
 
 @_instruction
 def line_none(typing: Any) -> Any:
-    """The line without bits."""
+    """A line of zeros."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(VECTOR, [0] * 8)
@@ -146,7 +147,7 @@ def line_none(typing: Any) -> Any:
 
 @_instruction
 def line_any(typing: Any, line: Any) -> Any:
-    """Whether there is a bit at all."""
+    """Whether any bit is set."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         whole = ir.IntType(512)
@@ -157,7 +158,7 @@ def line_any(typing: Any, line: Any) -> Any:
 
 @_instruction
 def line_words(typing: Any, line: Any) -> Any:
-    """Which of the line's eight words have a bit: a bit for each."""
+    """A bit for each of the line's eight words that is not zero."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         some = builder.icmp_unsigned("!=", args[0], ir.Constant(VECTOR, [0] * 8))
@@ -168,7 +169,7 @@ def line_words(typing: Any, line: Any) -> Any:
 
 @_instruction
 def line_count(typing: Any, line: Any) -> Any:
-    """How many bits there are."""
+    """The number of bits set."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
@@ -180,10 +181,10 @@ def line_count(typing: Any, line: Any) -> Any:
 
 @_instruction
 def line_emit(typing: Any, line: Any, labels: Any, out: Any) -> Any:
-    """Write the 32-bit labels of the line's bits, in order, and say how many these are.
+    """Write the labels (uint32[512] at `labels`) of the bits set, in order; returns their number.
 
-    Sixteen labels at a time are compressed and written whole: what is behind the last one is
-    scratch, so 64 bytes more than fit have to be there.
+    Sixteen labels at a time are compressed and written as a whole, so `out` needs 64 bytes more
+    than the labels take.
     """
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -212,7 +213,7 @@ def line_emit(typing: Any, line: Any, labels: Any, out: Any) -> Any:
 
 @_instruction
 def lowest_bit(typing: Any, word: Any) -> Any:
-    """The position of the lowest bit of a word that is not zero."""
+    """The position of the lowest bit set in a word, which must not be zero."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -222,7 +223,7 @@ def lowest_bit(typing: Any, word: Any) -> Any:
 
 @_instruction
 def prefetch(typing: Any, address: Any) -> Any:
-    """Ask for the cache line at an address without waiting for it."""
+    """Start to fetch the cache line at an address, without waiting for it."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         flag = ir.IntType(32)
@@ -237,10 +238,11 @@ def prefetch(typing: Any, address: Any) -> Any:
 
 @_instruction
 def inside(typing: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
-    """Which of eight parts hold: a bit for each that does, and 8 bits higher if not at an end.
+    """Compare eight parts of a record with an event's fine codes.
 
-    `columns`: eight bytes in a word, which number 32-bit codes; `lows`, `highs`: addresses of eight
-    16-bit numbers each, of the same order.
+    Returns a bit for each part with low <= code <= high, and 8 bits above it one for low < code <
+    high. `columns`: a word with the parts' columns, a byte each; `lows`, `highs`: addresses of
+    eight 16-bit fine codes; `codes`: address of the event's fine codes, int32 by column.
     """
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The kernel that finds, for many events in one call, whose the labels are that each matches.
+"""The kernel that matches a batch of events in one call, and finds the groups of the labels.
 
-What is found are pairs of an event and a *group* of labels (see `batch`): each group once per
-event, with the label that was found first. So an event's blocks are searched a few at a time, and
-once all groups that there are have been found the rest is left: where an event matches a hundred
-labels of eight groups, a third of its blocks is enough.
+The result is pairs of an event and a *group* of labels (see `group_matcher`): each group once per
+event, with the label found first. An event's blocks are searched a few at a time, and no further
+once all existing groups have been found: where an event matches a hundred labels of eight groups,
+that takes a third of its blocks.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from matching.engine.kernels.layout import (
     H_FOUND,
     H_FOUND_COUNT,
 )
-from matching.engine.kernels.rows import rows
+from matching.engine.kernels.rows import encode_event
 from matching.engine.kernels.search import alive_blocks, search_blocks
 
 STEP = 3
-"""Blocks that are searched before one looks whether all groups are found. Where after the first
-few not half of them are, the rest is searched at once: more steps cost more than they may save."""
+"""Blocks searched between checks whether all groups are found. If less than half of the groups are
+found after the first step, all other blocks are searched at once, since more steps would cost more
+than they could save."""
 
 
 @kernel
 def _note_groups(h: int, g: int, position: int, start: int, pairs: int) -> int:
-    """Write down the groups of the labels found from one on; how many pairs there are then."""
+    """Append pairs for the labels found from `start` on; returns the new number of pairs."""
     groups, marks = read64(g + G_GROUPS * 8), read64(g + G_MARKS * 8)
     positions, numbers = read64(g + G_POSITIONS * 8), read64(g + G_NUMBERS * 8)
     labels, found = read64(g + G_LABELS * 8), read64(h + H_FOUND * 8)
@@ -43,7 +44,7 @@ def _note_groups(h: int, g: int, position: int, start: int, pairs: int) -> int:
     for number in range(start, read64(h + H_FOUND_COUNT * 8)):
         label = read32(found + number * 4)
         group = read32(groups + label * 4)
-        # Written always, kept if it is new: no branch to mispredict.
+        # Written in any case, and counted only if the group is new: no branch to mispredict.
         write32(positions + pairs * 4, position)
         write32(numbers + pairs * 4, group)
         write32(labels + pairs * 4, label)
@@ -54,7 +55,12 @@ def _note_groups(h: int, g: int, position: int, start: int, pairs: int) -> int:
 
 @kernel
 def search_groups(h: int, events: int, count: int, g: int) -> int:
-    """Find the groups of so many events that are written down at an address: how many pairs."""
+    """Find the groups of `count` events that are encoded at an address; returns the number of
+    pairs.
+
+    Events with labels to be evaluated in Python are listed (`G_UNSURE`) instead, unless all groups
+    were found without these.
+    """
     cell = read64(h + H_EVENT * 8)
     own = read64(cell)
     exist = read64(g + G_EXIST * 8)
@@ -62,7 +68,7 @@ def search_groups(h: int, events: int, count: int, g: int) -> int:
     for position in range(count):
         write64(cell, events + position * EVENT * 8)
         write64(g + G_EVENTS * 8, read64(g + G_EVENTS * 8) + 1)
-        rows(h)
+        encode_event(h)
         alive = alive_blocks(h)
         before, start, done = pairs, 0, 0
         while done < alive and pairs - before < exist:

@@ -1,8 +1,8 @@
-"""The kernels that give a column other rows, when its values are no longer those of the sample.
+"""Kernels that give a column other buckets, when its values have drifted from the sample's.
 
-All that depends on a column's bounds is made anew from the whole codes: the row bits of each block,
-the fine codes of the records and the summary. That is done for all blocks in one call, between two
-matches: the bounds are the same for all of them.
+All that depends on a column's bounds is rewritten from the whole codes: the bits of each block in
+the column's rows, the fine codes of the records, and the skip bitmap. Since all blocks share the
+bounds, that is one call for all of them, between two matches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from matching.engine.kernels.skipping import column_rows, first_row, tighten_row
 
 @kernel
 def _part_of(h: int, table: int, at: int, column: int) -> int:
-    """Which part of a record is about a column; -1: none."""
+    """The part of a record that constrains a column; -1 if none does."""
     stride = read64(h + H_STRIDE * 8)
     size = record_bytes(stride)
     columns = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
@@ -48,8 +48,11 @@ def _part_of(h: int, table: int, at: int, column: int) -> int:
 
 @kernel
 def interval_ends(h: int, places: int, count: int, column: int, out: int) -> int:
-    """The ends in a column of who is at some places (int64[count]): the first code and the one
-    behind the last of each that uses it (int64[2 * count]); how many these are."""
+    """The ends of intervals in a column of the subscriptions at some places (int64[count]).
+
+    Writes the first code and the one behind the last for each that uses the column to `out`
+    (int64[2 * count]); returns how many were written.
+    """
     stride, found = read64(h + H_STRIDE * 8), 0
     for number in range(count):
         place = read64(places + number * 8)
@@ -64,9 +67,12 @@ def interval_ends(h: int, places: int, count: int, column: int, out: int) -> int
 
 
 @kernel
-def _turns(h: int, table: int, block: int, column: int, scratch: int) -> None:
-    """Write the column's fine codes anew, and per row and word of 64 who begins or ends to hold
-    there; behind the last row, who uses the column at all."""
+def _rewrite_codes(h: int, table: int, block: int, column: int, scratch: int) -> None:
+    """Rewrite a block's fine codes in a column, and prepare its bits in the column's rows.
+
+    Writes to `scratch` a line per row: the subscriptions whose interval begins there or has ended
+    before; and behind the last row a line of those that use the column.
+    """
     rows, stride = column_rows(h, column), read64(h + H_STRIDE * 8)
     size = record_bytes(stride)
     bounds = read64(h + H_BOUNDS * 8) + column * BOUNDS * 8
@@ -90,15 +96,16 @@ def _turns(h: int, table: int, block: int, column: int, scratch: int) -> None:
 
 @kernel
 def rebucket(h: int, column: int, blocks: int, scratch: int) -> None:
-    """Write all that depends on a column's bounds, in so many blocks; scratch: int64[ROWS + 2, 8].
+    """Rewrite all that depends on a column's bounds in the first `blocks` blocks.
 
-    Who has more parts than its record may use the column without the record saying so: it fails
-    nowhere then, and is an edge everywhere.
+    `scratch`: int64[ROWS + 2, 8]. A subscription with more parts than its record has room for may
+    use the column without the record saying so: then it fails in none of the rows and is an edge in
+    all of them.
     """
     rows, first = column_rows(h, column), first_row(h, column)
     for block in range(blocks):
         table = read64(h + H_TABLE * 8) + (block // BLOCKS) * TABLE * 8
-        _turns(h, table, block % BLOCKS, column, scratch)
+        _rewrite_codes(h, table, block % BLOCKS, column, scratch)
         line = read64(table + T_FAILS * 8) + first * ROW + block % BLOCKS * LINE
         for word in range(0, LINE, 8):
             users = read64(scratch + (rows + 1) * LINE + word)

@@ -1,9 +1,9 @@
-"""The kernels that compare edges with the event: a thousand at a time, each with its record.
+"""Kernels that compare edges with the event, a thousand at a time.
 
-An *edge* is a candidate that may fail all the same (`matching.engine`). It is written down as the
-address of its record and that of its whole codes. First its 16-bit codes are compared, which
-settles nearly all; where one of them is equal to the event's, the whole codes are, of these parts
-alone. A record lies anywhere in memory, so many are asked for before the first is compared.
+An *edge* is a candidate that may fail nevertheless (see `matching.engine`). It is queued as two
+addresses: of its record and of its whole codes. First the record's 16-bit codes are compared, which
+decides nearly all; where some of them are equal to the event's, the whole codes of these parts are
+compared. Records are scattered in memory, so many are prefetched before the first is compared.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ from matching.engine.kernels.layout import (
     T_RECORDS,
 )
 
-ADDRESS_BITS = 48  # of an address that a program has, on the processors of today
-AT_ONCE = 8  # records asked for with a block: RECORDS_AHEAD with the last `search.AHEAD` of these
+ADDRESS_BITS = 48  # of a user-space address on x86-64 and ARM64; the upper bits are used for parts
+# Records prefetched per block at the end of the blocks: RECORDS_AHEAD with the last `search.AHEAD`.
+AT_ONCE = 8
 
 
 @kernel
@@ -56,15 +57,15 @@ def record_bytes(stride: int) -> int:
 
 
 @kernel
-def note_edges(h: int, table: int, block: int, candidates: Any, edge_count: int) -> int:
-    """Write a block's candidates down to be compared; how many are written down then."""
+def queue_edges(h: int, table: int, block: int, candidates: Any, edge_count: int) -> int:
+    """Queue a block's candidates (a line) as edges; returns the new length of the queue."""
     scratch = read64(h + H_LINE * 8)
     line_store(scratch, candidates)
     edges, stride = read64(h + H_EDGES * 8), read64(h + H_STRIDE * 8)
     size = record_bytes(stride)
     records = read64(table + T_RECORDS * 8) + block * BLOCK * size
     exact = read64(table + T_EXACT * 8) + block * BLOCK * stride * 16
-    # One loop over all words: it is left once, so only once on a wrong guess.
+    # A single loop over all words has one exit, so it costs one mispredicted branch.
     words = line_words(candidates)
     while words:
         word = lowest_bit(words)
@@ -80,11 +81,11 @@ def note_edges(h: int, table: int, block: int, candidates: Any, edge_count: int)
 
 
 @kernel
-def fetch_records(h: int, first: int, count: int) -> int:
-    """Ask for a few of so many edges' records, from one on; up to which that is done.
+def prefetch_records(h: int, first: int, count: int) -> int:
+    """Prefetch the records of some of the `count` edges, from `first` on; returns the next one.
 
-    For when there is no block left to ask for: else the first of them would be waited for
-    (measured: *base* at 100,000 8.1 microseconds instead of 7.5).
+    Used once there is no block left to prefetch, so that the first edges need not wait for memory
+    (measured: *base* at 100,000 takes 7.5 microseconds instead of 8.1).
     """
     edges, last = read64(h + H_EDGES * 8), min(first + AT_ONCE, count)
     for number in range(first, last):
@@ -94,7 +95,7 @@ def fetch_records(h: int, first: int, count: int) -> int:
 
 @kernel
 def _compare_exactly(h: int, exact: int, columns: int, parts: int) -> bool:
-    """Compare the whole codes of some parts: a bit for each."""
+    """Whether the event's codes are within the whole codes of some parts (a bit for each)."""
     codes = read64(h + H_CODES * 8)
     passes = True
     while parts:
@@ -106,8 +107,11 @@ def _compare_exactly(h: int, exact: int, columns: int, parts: int) -> bool:
 
 
 @kernel
-def _keep(h: int, label: int, passes: int) -> None:
-    """Put a record's label where it belongs: written always, kept if it passes."""
+def _store_label(h: int, label: int, passes: int) -> None:
+    """Append a label to those found, or to those to be evaluated in Python, if `passes` is 1.
+
+    It is written in any case and counted only if it passes: no branch to mispredict.
+    """
     count = read64(h + H_FOUND_COUNT * 8)
     ask_count = read64(h + H_ASK_COUNT * 8)
     write32(read64(h + H_FOUND * 8) + count * 4, label)
@@ -119,10 +123,10 @@ def _keep(h: int, label: int, passes: int) -> None:
 
 @kernel
 def compare_edges(h: int, count: int) -> None:
-    """Compare the edges' records with the event's codes; put those that pass where they go.
+    """Compare the queued edges with the event, and append the labels of those that match.
 
-    Without a branch that depends on a record: half of these would be guessed wrong, and what a
-    wrong guess asks of memory is thrown away.
+    Without a branch that depends on a record: half of these would be mispredicted, and memory
+    accesses after a misprediction are wasted.
     """
     fines, edges = read64(h + H_FINE * 8), read64(h + H_EDGES * 8)
     stride = read64(h + H_STRIDE * 8)
@@ -131,14 +135,14 @@ def compare_edges(h: int, count: int) -> None:
     for number in range(min(RECORDS_AHEAD, count)):
         prefetch(read64(edges + number * 16))
     for number in range(count):
-        # Behind the last one are old ones, whose memory is still there.
+        # Beyond the queue's end are former edges, whose memory is still allocated.
         prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
         record, exact = read64(edges + number * 16), read64(edges + number * 16 + 8)
         columns, label = read64(record + size + R_COLUMNS), read32(record + size + R_LABEL)
         held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
         at_ends = parts & ~(held >> 8)
         sure = 1 if at_ends == 0 else 0
-        _keep(h, label, sure)
+        _store_label(h, label, sure)
         write64(edges + ties * 16, record)
         write64(edges + ties * 16 + 8, exact | (at_ends << ADDRESS_BITS))
         ties += (1 if held & parts == parts else 0) & (1 - sure)
@@ -151,4 +155,4 @@ def compare_edges(h: int, count: int) -> None:
         exact = read64(edges + number * 16 + 8)
         at_ends, exact = exact >> ADDRESS_BITS, exact & ((1 << ADDRESS_BITS) - 1)
         passes = _compare_exactly(h, exact, read64(end + R_COLUMNS), at_ends)
-        _keep(h, read32(end + R_LABEL), 1 if passes else 0)
+        _store_label(h, read32(end + R_LABEL), 1 if passes else 0)

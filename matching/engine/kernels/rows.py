@@ -1,8 +1,8 @@
-"""Values as rows: the kernels that tell where a code lies among a column's bounds.
+"""Kernels that map codes to the rows of a column.
 
-A column's *row* is the bucket that a code falls into; its *fine code* is the row and a place in the
-bucket, in 16 bits. `rows` does that for an event, which it takes away; the kernels of a change do
-it for the ends of a subscription's intervals.
+A code's *row* is the bucket of the column that it falls into; its *fine code* is the row and the
+offset in the bucket, in 16 bits. `encode_event` computes both for an event; the insertion kernels
+do so for the ends of a subscription's intervals.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from matching.engine.kernels.layout import (
     ROWS,
 )
 
-ONE = 0x3FF0_0000_0000_0000  # the bits of that number
-TURN = 0x7FFF_FFFF_FFFF_FFFF  # turns the bits of a negative float so that they sort
+ONE = 0x3FF0_0000_0000_0000  # the bits of the float 1.0
+TURN = 0x7FFF_FFFF_FFFF_FFFF  # XOR with it makes the bits of negative floats sort as integers
 
 
 @kernel
 def row_of(bounds: int, code: int) -> int:
-    """How many of a column's bounds (an address) the code reaches: its row."""
-    # Eight at once, so two steps: each eighth of them, and the eight that follow it.
+    """A code's row: how many of the column's bounds (an address) are at most the code."""
+    # In two steps of eight at once: every eighth bound, then the eight that follow the last
+    # reached.
     eights = 0
     for line in range(ROWS * 8, BOUNDS * 8, LINE):
         eights += line_reached(bounds + line, code)
@@ -53,22 +54,24 @@ def row_of(bounds: int, code: int) -> int:
 
 @kernel
 def fine(h: int, column: int, row: int, code: int) -> int:
-    """A code in 16 bits, of the same order: its row, and where in the bucket it lies."""
+    """A code's fine code, given its row: 16 bits in the order of the codes."""
     if column >= read64(h + H_INDEXED * 8):
         return (code >> 48) + 2**15
     if row == MISSING_ROW:
         return 0
     first = read64(read64(h + H_BOUNDS * 8) + (column * BOUNDS + row - 1) * 8)
     shift = read64(read64(h + H_SHIFTS * 8) + (column * ROWS + row) * 8)
-    # The difference may need all 64 bits.
+    # The difference may need all 64 bits, so it is shifted as an unsigned number.
     place: Any = np.int64(np.uint64(code - first) >> np.uint64(shift))
     return (row << FINE) + int(place)
 
 
 @kernel
-def rows(h: int) -> int:
-    """The event's codes, and where each column's row begins; takes the event away. Whether there
-    was a zero or a one. Nothing is found yet."""
+def encode_event(h: int) -> int:
+    """Begin a match: compute the event's codes, fine codes and rows, and clear its values.
+
+    Returns whether some value was 0 or 1. Sets the numbers of labels found to zero.
+    """
     write64(h + H_FOUND_COUNT * 8, 0)
     write64(h + H_ASK_COUNT * 8, 0)
     event, codes = read64(read64(h + H_EVENT * 8)), read64(h + H_CODES * 8)
@@ -92,7 +95,7 @@ def rows(h: int) -> int:
         if column < indexed:
             row = row_of(bounds + column * BOUNDS * 8, code)
             here = read64(lines + column * 8) + row
-            # Where the attribute is missing no interval ends; the last row nothing is in.
+            # No interval ends where the attribute is missing, nor in the last row, which is empty.
             before = here if row == MISSING_ROW else here - 1
             behind = here if row == MISSING_ROW else here + 1
             write64(offsets + column * 8, here * ROW)

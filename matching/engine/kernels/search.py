@@ -1,16 +1,15 @@
-"""The kernel that finds an event's matches: summary, blocks, dense blocks, edges.
+"""The kernel of a match: skip bitmap, blocks, dense blocks, edges.
 
-`rows` has turned the event into codes and each column's code into a row. `_summaries` ORs the
-summary lines of these rows (which words of 64 are dead) and writes down the blocks where a word is
-not; `_candidates` ORs the rows of one of them (who surely fails), of the columns that somebody in
-it uses. Those left in a block with few of them are *edges*, which `records` compares with the
-event. A block with many is *dense*, and put off until all have been searched: the rows before and
-behind tell its sure candidates from those with an end of an interval in the event's bucket, and
-only these are edges.
+`encode_event` has mapped the event to a row in each column. `_list_alive` ORs the lines of these
+rows in the skip bitmap and lists the blocks with a word that is not dead; `_candidates` ORs the
+rows of one block in the columns that it uses, which leaves those that do not certainly fail. In a
+block with few candidates all are *edges*, which `records` compares with the event. A block with
+many is *dense* and deferred until all blocks have been searched: then the rows before and behind
+separate its sure candidates from the edges.
 
-Most of the time goes into waiting for memory. So each step asks for what the next ones will read,
-and a step is done for many before the next one is: summaries of all segments, then all blocks, then
-the dense ones, and edges a thousand at a time.
+Most of the time is spent waiting for memory. So each step prefetches what the next ones will read,
+and is done for many before the next step is: the skip bitmap for all segments, then all blocks,
+then the dense ones, and edges a thousand at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ from matching.engine.kernels.layout import (
     H_BEFORE,
     H_BEHIND,
     H_CANDIDATES,
-    H_DEAD,
     H_FOUND,
     H_FOUND_COUNT,
     H_INDEXED,
@@ -51,6 +49,7 @@ from matching.engine.kernels.layout import (
     H_OFFSETS,
     H_PITCH,
     H_SEGMENTS,
+    H_SKIP,
     H_TABLE,
     LINE,
     ROW,
@@ -62,29 +61,28 @@ from matching.engine.kernels.layout import (
     TABLE,
     TRUTHS,
 )
-from matching.engine.kernels.records import compare_edges, fetch_records, note_edges
-from matching.engine.kernels.rows import rows
+from matching.engine.kernels.records import compare_edges, prefetch_records, queue_edges
+from matching.engine.kernels.rows import encode_event
 
-# With fewer candidates in a block than this, comparing them all should cost less than two more
-# lines per column, and taking them one by one less than compressing. Measured at 400,000, *mixed*
-# and *base*: 6 in a hundred slower with 48 (*mixed*); with 24 and 16 *mixed* is 3 and 4 faster,
-# *base* 2 slower.
+# Candidates from which a block is dense: with fewer, comparing all of them costs less than reading
+# two more lines per column. Measured at 400,000: *mixed* is 6 % slower with 48, 3 % faster with 24
+# and 4 % with 16, where *base* is 2 % slower.
 DENSE = 32
-# Blocks whose lines are asked for ahead of the one being searched. Measured (100,000, *base*): 23
+# Blocks whose lines are prefetched ahead of the one being searched. Measured at 100,000, *base*: 23
 # microseconds with 1, 18 with 4, 16 with 8, 19 with 16.
 AHEAD = 8
-# And dense blocks. Measured (400,000): *mixed* is five in a hundred slower with 2, *w07* three with
-# 2 or 8.
+# The same for dense blocks. Measured at 400,000: *mixed* is 5 % slower with 2, *w07* 3 % with 2 or
+# 8.
 DENSE_AHEAD = 4
 
 
 @kernel
-def _summaries(h: int) -> int:
-    """Write down the blocks with a word that is not dead; how many."""
+def _list_alive(h: int) -> int:
+    """List the blocks with a word that is not dead (`H_ALIVE`); returns their number."""
     tables, offsets = read64(h + H_TABLE * 8), read64(h + H_OFFSETS * 8)
     segments, indexed = read64(h + H_SEGMENTS * 8), read64(h + H_INDEXED * 8)
     scratch, blocks = read64(h + H_LINE * 8), read64(h + H_ALIVE * 8)
-    summary, pitch = read64(h + H_DEAD * 8), read64(h + H_PITCH * 8)
+    summary, pitch = read64(h + H_SKIP * 8), read64(h + H_PITCH * 8)
     for column in range(indexed):
         line = summary + read64(offsets + column * 8) // ROW * pitch
         for segment in range(segments):
@@ -115,7 +113,8 @@ def _summaries(h: int) -> int:
 
 @kernel
 def _edges(h: int, table: int, block: int) -> Any:
-    """Who of a block may have an end in the event's rows."""
+    """A line: the subscriptions of a block that may have an end of an interval in the event's rows,
+    or always are edges."""
     used = read64(read64(table + T_USED * 8) + block * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)
@@ -131,7 +130,7 @@ def _edges(h: int, table: int, block: int) -> Any:
 
 @kernel
 def _emit(h: int, table: int, block: int, sure: Any) -> None:
-    """Put a block's sure candidates to those found."""
+    """Append the labels of a block's sure candidates to those found."""
     count = read64(h + H_FOUND_COUNT * 8)
     labels = read64(table + T_LABELS * 8) + block * BLOCK * 4
     emitted = line_emit(sure, labels, read64(h + H_FOUND * 8) + count * 4)
@@ -139,8 +138,8 @@ def _emit(h: int, table: int, block: int, sure: Any) -> None:
 
 
 @kernel
-def _fetch(h: int, place: int) -> None:
-    """Ask for the lines of one block in all of its columns."""
+def _prefetch_rows(h: int, place: int) -> None:
+    """Prefetch the lines of one block in the event's rows."""
     table = read64(h + H_TABLE * 8) + (place // BLOCKS) * TABLE * 8
     block, offsets = place % BLOCKS, read64(h + H_OFFSETS * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
@@ -151,8 +150,8 @@ def _fetch(h: int, place: int) -> None:
 
 
 @kernel
-def _fetch_beside(h: int, place: int) -> None:
-    """Ask for the lines of one block before and behind those."""
+def _prefetch_neighbours(h: int, place: int) -> None:
+    """Prefetch the lines of one block in the rows before and behind the event's."""
     table = read64(h + H_TABLE * 8) + (place // BLOCKS) * TABLE * 8
     block = place % BLOCKS
     fails = read64(table + T_FAILS * 8) + block * LINE
@@ -168,7 +167,7 @@ def _fetch_beside(h: int, place: int) -> None:
 
 @kernel
 def _candidates(h: int, table: int, block: int) -> Any:
-    """Who of a block does not surely fail."""
+    """A line: the subscriptions of a block that do not certainly fail."""
     offsets = read64(h + H_OFFSETS * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     out = line_not(line_load(read64(table + T_LIVE * 8) + block * LINE))
@@ -181,29 +180,33 @@ def _candidates(h: int, table: int, block: int) -> Any:
 
 @kernel
 def alive_blocks(h: int) -> int:
-    """Write down the blocks where somebody may match the event whose rows are known; how many. Asks
-    for the first ones."""
-    alive, blocks = _summaries(h), read64(h + H_ALIVE * 8)
+    """List the blocks that may contain a match for the encoded event; returns their number.
+
+    Prefetches the first ones.
+    """
+    alive, blocks = _list_alive(h), read64(h + H_ALIVE * 8)
     for number in range(min(AHEAD, alive)):
-        _fetch(h, read64(blocks + number * 8))
+        _prefetch_rows(h, read64(blocks + number * 8))
     return alive
 
 
 @kernel
 def _search_dense(h: int, blocks: int, count: int, edge_count: int) -> int:
-    """Find the sure ones among the candidates of dense blocks; how many edges are written down
-    then."""
+    """Append the labels of sure candidates of dense blocks, and queue the others as edges.
+
+    Returns the new length of the queue.
+    """
     tables, kept = read64(h + H_TABLE * 8), read64(h + H_CANDIDATES * 8)
     for number in range(min(DENSE_AHEAD, count)):
-        _fetch_beside(h, read64(blocks + number * 8))
+        _prefetch_neighbours(h, read64(blocks + number * 8))
     for number in range(count):
         if number + DENSE_AHEAD < count:
-            _fetch_beside(h, read64(blocks + (number + DENSE_AHEAD) * 8))
+            _prefetch_neighbours(h, read64(blocks + (number + DENSE_AHEAD) * 8))
         place = read64(blocks + number * 8)
         table, block = tables + (place // BLOCKS) * TABLE * 8, place % BLOCKS
         candidates, edge = line_load(kept + number * LINE), _edges(h, table, block)
         _emit(h, table, block, line_and(candidates, line_not(edge)))
-        edge_count = note_edges(h, table, block, line_and(candidates, edge), edge_count)
+        edge_count = queue_edges(h, table, block, line_and(candidates, edge), edge_count)
         if edge_count >= EDGES:
             compare_edges(h, edge_count)
             edge_count = 0
@@ -212,18 +215,18 @@ def _search_dense(h: int, blocks: int, count: int, edge_count: int) -> int:
 
 @kernel
 def search_blocks(h: int, first: int, last: int, alive: int) -> None:
-    """Add the matches in some of the blocks that were written down, from one up to another one.
+    """Append the matches in the blocks `first` to `last` (exclusive) of the `alive` ones listed.
 
-    Dense ones are written down anew, in the place of blocks that have been searched.
+    Dense blocks are listed again, in place of blocks that have been searched.
     """
     tables, blocks = read64(h + H_TABLE * 8), read64(h + H_ALIVE * 8) + first * 8
     kept = read64(h + H_CANDIDATES * 8)
     edge_count, dense, asked = 0, 0, 0
     for number in range(last - first):
         if first + number + AHEAD < alive:
-            _fetch(h, read64(blocks + (number + AHEAD) * 8))
-        elif alive > AHEAD:  # a few blocks are in the caches
-            asked = fetch_records(h, asked, edge_count)
+            _prefetch_rows(h, read64(blocks + (number + AHEAD) * 8))
+        elif alive > AHEAD:  # with few blocks everything is in the caches
+            asked = prefetch_records(h, asked, edge_count)
         place = read64(blocks + number * 8)
         table = tables + (place // BLOCKS) * TABLE * 8
         candidates = _candidates(h, table, place % BLOCKS)
@@ -233,7 +236,7 @@ def search_blocks(h: int, first: int, last: int, alive: int) -> None:
             line_store(kept + dense * LINE, candidates)
             dense += 1
         elif count:
-            edge_count = note_edges(h, table, place % BLOCKS, candidates, edge_count)
+            edge_count = queue_edges(h, table, place % BLOCKS, candidates, edge_count)
         if edge_count >= EDGES:
             compare_edges(h, edge_count)
             edge_count = 0
@@ -242,9 +245,12 @@ def search_blocks(h: int, first: int, last: int, alive: int) -> None:
 
 @kernel
 def search(h: int) -> int:
-    """Find the matches of the event in the header's values: how many, `ASKED` for each to ask, and
-    `TRUTHS` if a value was zero or one."""
-    truths = rows(h)
+    """Find the matches of the event at `H_EVENT`.
+
+    Returns the number of labels found, plus `ASKED` for each label to be evaluated in Python, plus
+    `TRUTHS` if some value was 0 or 1.
+    """
+    truths = encode_event(h)
     alive = alive_blocks(h)
     search_blocks(h, 0, alive, alive)
     found: int = read64(h + H_FOUND_COUNT * 8) + read64(h + H_ASK_COUNT * 8) * ASKED

@@ -1,7 +1,7 @@
-"""The kernels that keep the summaries true: a bit for each row and word of 64 that all fail there.
+"""Kernels that maintain the skip bitmap: a bit for each row and word of 64 that all fail there.
 
-A summary bit may be missing where it could be set (that costs time, not truth): putting in only
-ever clears bits, taking out changes nothing but the live bit. `tighten` sets what can be set again.
+A bit that could be set may be clear, which costs time but never a match: inserting only clears
+bits, and removing leaves them alone. `tighten` sets those that can be set.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from matching.engine.kernels.cache_lines import kernel, lowest_bit, read64, write64
 from matching.engine.kernels.layout import (
     BLOCKS,
-    H_DEAD,
     H_INDEXED,
     H_LINES,
     H_PITCH,
+    H_SKIP,
     H_TABLE,
     LINE,
     ROW,
@@ -36,7 +36,7 @@ def set_bit(word: int, bit: int, on: int) -> None:
 
 @kernel
 def first_row(h: int, column: int) -> int:
-    """Which row, of all columns together, is a column's first."""
+    """The number, over all columns, of a column's first row."""
     row: int = read64(read64(h + H_LINES * 8) + column * 8)
     return row
 
@@ -48,23 +48,24 @@ def column_rows(h: int, column: int) -> int:
 
 
 @kernel
-def revive(h: int, table: int, number: int, first: int, rows: int) -> None:
-    """Somebody in a word does not fail some of the 64 rows from a first one: clear their summary
-    bits."""
+def clear_skip_bits(h: int, table: int, number: int, first: int, rows: int) -> None:
+    """Clear the bits of a word (its number over all segments) in some of 64 rows from `first` on,
+    since a subscription in it does not fail there. `rows`: a bit for each."""
     mine = number % (SEGMENT // 64) * first_row(h, read64(h + H_INDEXED * 8)) + first
     tight = read64(table + T_TIGHT * 8) + mine // 8
     changed = read64(tight) & rows
     write64(tight, read64(tight) & ~rows)
     pitch = read64(h + H_PITCH * 8)
-    dead = read64(h + H_DEAD * 8) + first * pitch + (number >> 6) * 8
+    dead = read64(h + H_SKIP * 8) + first * pitch + (number >> 6) * 8
     while changed:
         set_bit(dead + lowest_bit(changed) * pitch, number & 63, 0)
         changed &= changed - 1
 
 
 @kernel
-def _see_used(h: int, table: int, block: int) -> None:
-    """Which columns somebody in a block uses: who does so fails where the attribute is missing."""
+def _update_used(h: int, table: int, block: int) -> None:
+    """Update the columns that a block uses: a subscription that uses a column fails in its row for
+    a missing attribute."""
     live = read64(table + T_LIVE * 8) + block * LINE
     used = 0
     for column in range(read64(h + H_INDEXED * 8)):
@@ -78,13 +79,14 @@ def _see_used(h: int, table: int, block: int) -> None:
 
 @kernel
 def tighten_rows(h: int, number: int, first: int, count: int) -> None:
-    """Make the summary bits of a word what they could be, in some rows (multiples of 64)."""
+    """Set or clear the bits of a word as its subscriptions allow, in `count` rows from `first` on
+    (multiples of 64)."""
     rows, pitch = first_row(h, read64(h + H_INDEXED * 8)), read64(h + H_PITCH * 8)
     table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
     word = number % (SEGMENT // 64)
     empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
     fails = read64(table + T_FAILS * 8) + word * 8
-    dead = read64(h + H_DEAD * 8) + (number >> 6) * 8
+    dead = read64(h + H_SKIP * 8) + (number >> 6) * 8
     mine = read64(table + T_TIGHT * 8) + word * rows // 8
     for start in range(first, first + count, 64):
         tight = 0
@@ -98,10 +100,11 @@ def tighten_rows(h: int, number: int, first: int, count: int) -> None:
 
 @kernel
 def tighten(h: int, first: int, last: int) -> None:
-    """Make the summary bits of some words (numbers, over all segments) what they could be."""
+    """Set or clear the bits of words `first` to `last` (exclusive; numbers over all segments) as
+    their subscriptions allow; also updates the columns that their blocks use."""
     rows = first_row(h, read64(h + H_INDEXED * 8))
     for number in range(first, last):
         tighten_rows(h, number, 0, rows)
         if number % 8 == 0:
             table = read64(h + H_TABLE * 8) + (number // (SEGMENT // 64)) * TABLE * 8
-            _see_used(h, table, number // 8 % BLOCKS)
+            _update_used(h, table, number // 8 % BLOCKS)

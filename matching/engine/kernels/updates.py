@@ -1,6 +1,6 @@
-"""The kernels that put a subscription in, take it out, and move it.
+"""Kernels that insert, remove and move subscriptions.
 
-Taking out changes nothing but the live bit; putting in writes over what who was there before left.
+Removing only clears the live bit; inserting overwrites all that the former subscription left there.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ from matching.engine.kernels.layout import (
 )
 from matching.engine.kernels.records import record_bytes
 from matching.engine.kernels.rows import TURN, fine, row_of
-from matching.engine.kernels.skipping import ALL, column_rows, first_row, revive, set_bit
+from matching.engine.kernels.skipping import ALL, clear_skip_bits, column_rows, first_row, set_bit
 
 
 @kernel
-def _between(first: int, last: int, word: int) -> int:
-    """A bit for each row from a first to a last one that is of one of the words of rows."""
+def _row_mask(first: int, last: int, word: int) -> int:
+    """Rows `first` to `last` as a bit each, of the 64 rows in one of a column's words."""
     low, high = max(first - word * 64, 0), min(last - word * 64, 63)
     if low > 63 or high < 0:
         return 0
@@ -78,7 +78,8 @@ def _between(first: int, last: int, word: int) -> int:
 
 @kernel
 def spans(h: int, job: int) -> None:
-    """Of each column with rows: the job's first and last row there (-1: none), and all its rows."""
+    """Compute a job's rows (`H_SPANS`): for each column with rows the first and the last (-1:
+    none), and a bit for each row in which it does not fail."""
     out, bounds = read64(h + H_SPANS * 8), read64(h + H_BOUNDS * 8)
     indexed = read64(h + H_INDEXED * 8)
     for column in range(indexed):
@@ -98,12 +99,12 @@ def spans(h: int, job: int) -> None:
         write64(out + (INDEXED + column) * 8, last)
         for word in range(SPAN):
             rows = out + ((2 + word) * INDEXED + column) * 8
-            write64(rows, read64(rows) | _between(first, last, word))
+            write64(rows, read64(rows) | _row_mask(first, last, word))
 
 
 @kernel
 def descend(h: int) -> int:
-    """The leaf for the subscription whose spans are there."""
+    """The leaf of the placement tree for the subscription at `H_SPANS`."""
     nodes, out = read64(h + H_NODES * 8), read64(h + H_SPANS * 8)
     node = 0
     while True:
@@ -123,8 +124,9 @@ def descend(h: int) -> int:
 
 
 @kernel
-def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
-    """The row bits of the subscription whose spans are there; with the summary or without."""
+def _write_rows(h: int, table: int, place: int, skip_bitmap: bool) -> None:
+    """Write the bits of the subscription at `H_SPANS` in all rows, and if wanted the skip
+    bitmap."""
     at = place % SEGMENT
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
     size = record_bytes(read64(h + H_STRIDE * 8))
@@ -150,15 +152,15 @@ def _write_rows(h: int, table: int, place: int, summary: bool) -> None:
                 line = fails + (first + word * 64) * ROW
                 for row in range(64):
                     set_bit(line + row * ROW, at & 63, 1 - ((rows >> row) & 1))
-            if summary:
-                revive(h, table, place >> 6, first + word * 64, rows)
+            if skip_bitmap:
+                clear_skip_bits(h, table, place >> 6, first + word * 64, rows)
 
 
 @kernel
 def _write_part(
     h: int, record: int, exact: int, part: int, column: int, low: int, high: int
 ) -> None:
-    """One part of a record, and its whole codes; none if there is no such column."""
+    """Write one part of a record and its whole codes; NO_COLUMN for a part that is not used."""
     write64(exact + part * 16, low)
     write64(exact + part * 16 + 8, high)
     lows = record + R_LOWS + part * 2
@@ -177,6 +179,7 @@ def _write_part(
 
 @kernel
 def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
+    """Write a job's record, codes, label, leaf and flags at a place of a segment."""
     stride = read64(h + H_STRIDE * 8)
     size = record_bytes(stride)
     record = read64(table + T_RECORDS * 8) + at * size
@@ -187,7 +190,7 @@ def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
         low = read64(job + (J_PARTS + number * 3 + 1) * 8)
         high = read64(job + (J_PARTS + number * 3 + 2) * 8)
         if column == last:
-            # The last interval of a column ends what the record knows of it.
+            # Several intervals of a column are one part, from the first to the end of the last.
             low = read64(exact + (parts - 1) * 16)
             _write_part(h, record, exact, parts - 1, column, low, high)
         elif parts == stride:
@@ -210,7 +213,7 @@ def _write_record(h: int, table: int, at: int, job: int, leaf: int) -> None:
 
 @kernel
 def _free_place(h: int, block: int) -> int:
-    """A place in a block where nobody is, or -1."""
+    """A place in a block without a subscription; -1 if the block is full."""
     table = read64(h + H_TABLE * 8) + (block // BLOCKS) * TABLE * 8
     live = read64(table + T_LIVE * 8) + (block % BLOCKS) * LINE
     for word in range(8):
@@ -222,39 +225,45 @@ def _free_place(h: int, block: int) -> int:
 
 
 @kernel
-def _put(h: int, place: int, job: int, leaf: int, summary: bool) -> None:
+def _write(h: int, place: int, job: int, leaf: int, skip_bitmap: bool) -> None:
+    """Write the subscription of a job, whose rows are at `H_SPANS`, at a place."""
     table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
-    _write_rows(h, table, place, summary)
+    _write_rows(h, table, place, skip_bitmap)
     _write_record(h, table, place % SEGMENT, job, leaf)
     write64(read64(h + H_WHERE * 8) + read64(job + J_LABEL * 8) * 8, place)
 
 
 @kernel
 def insert(h: int) -> int:
-    """Put the job in: its place, or -1 less the leaf whose block is full."""
+    """Insert the job at `H_JOB`; returns its place, or ``-1 - leaf`` if the leaf's block is
+    full."""
     job = read64(h + H_JOB * 8)
     spans(h, job)
     leaf = descend(h)
     place = _free_place(h, read64(read64(h + H_NODES * 8) + (leaf * NODE + N_BLOCK) * 8))
     if place < 0:
         return -1 - leaf
-    _put(h, place, job, leaf, True)
+    _write(h, place, job, leaf, True)
     return place
 
 
 @kernel
 def fill(h: int, jobs: int, starts: int, order: int, leaves: int, places: int, count: int) -> None:
-    """Put many jobs into fresh blocks, in a given order; `tighten` has to follow."""
+    """Insert many jobs into fresh blocks: the skip bitmap is wrong until `tighten` is called.
+
+    `starts`: the word of `jobs` where each begins; `order`, `leaves`, `places`: int64[count], the
+    job's number, its leaf and its place.
+    """
     for number in range(count):
         which = read64(order + number * 8)
         job = jobs + read64(starts + which * 8) * 8
         spans(h, job)
-        _put(h, read64(places + number * 8), job, read64(leaves + number * 8), False)
+        _write(h, read64(places + number * 8), job, read64(leaves + number * 8), False)
 
 
 @kernel
 def remove(h: int, place: int) -> None:
-    """Take out whoever is at a place."""
+    """Remove the subscription at a place."""
     table = read64(h + H_TABLE * 8) + (place // SEGMENT) * TABLE * 8
     at = place % SEGMENT
     set_bit(read64(table + T_LIVE * 8) + (at >> 6) * 8, at & 63, 0)
@@ -262,15 +271,16 @@ def remove(h: int, place: int) -> None:
 
 @kernel
 def move(h: int, block: int, fresh: int, who: int, count: int) -> None:
-    """Move some of a block (their numbers in it, int64[count]) to the beginning of a fresh one.
+    """Move some subscriptions of a block (`who`: their places in it, int64[count]) to a fresh
+    block.
 
-    The summaries of both blocks are wrong then, until they are tightened.
+    The skip bitmap is wrong for both blocks until `tighten` is called for them.
     """
     old = read64(h + H_TABLE * 8) + (block // BLOCKS) * TABLE * 8
     new = read64(h + H_TABLE * 8) + (fresh // BLOCKS) * TABLE * 8
     from_line = read64(old + T_FAILS * 8) + (block % BLOCKS) * LINE
     to_line = read64(new + T_FAILS * 8) + (fresh % BLOCKS) * LINE
-    # Row by row, so that each line is fetched once.
+    # Row by row, so that each line is read once.
     for row in range(first_row(h, read64(h + H_INDEXED * 8))):
         source, target = from_line + row * ROW, to_line + row * ROW
         for number in range(count):
@@ -283,7 +293,7 @@ def move(h: int, block: int, fresh: int, who: int, count: int) -> None:
 
 @kernel
 def _move_record(h: int, source: int, target: int) -> None:
-    """Move all of a subscription but its row bits."""
+    """Move everything of a subscription but its bits in rows."""
     old = read64(h + H_TABLE * 8) + (source // SEGMENT) * TABLE * 8
     new = read64(h + H_TABLE * 8) + (target // SEGMENT) * TABLE * 8
     a, b = source % SEGMENT, target % SEGMENT
@@ -307,8 +317,10 @@ def _move_record(h: int, source: int, target: int) -> None:
 
 @kernel
 def extents_of(h: int, places: int, count: int, low: int, high: int) -> None:
-    """The first and last row in each column (ABSENT: none) of who is at some places (int64[count]),
-    as their records say; uint8[count, indexed]."""
+    """The first and last row in each column (ABSENT: none) of the subscriptions at some places.
+
+    `places`: int64[count]; the results `low` and `high`: uint8[count, indexed].
+    """
     stride, bounds = read64(h + H_STRIDE * 8), read64(h + H_BOUNDS * 8)
     indexed = read64(h + H_INDEXED * 8)
     for number in range(count * indexed):

@@ -1,4 +1,4 @@
-"""The engine: conjunctions by label, kept in blocks by a tree; finds those an event may match."""
+"""The engine itself: adds, removes and matches conjunctions by label. See `matching.engine`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from matching.values import Attributes
 Labels = npt.NDArray[np.uint32]
 Item = tuple[int, Conjunction]
 
-# Every so many insertions the summary of the word concerned is made tight again: after a full
-# churn each word has been about four times. Measured: costs less than a microsecond each.
+# Insertions after which the skip bitmap is tightened for the word of the last one, so about four
+# times per word while all subscriptions are replaced. Measured: less than a microsecond each.
 TIGHTEN_EVERY = 16
-# Insertions after which the buckets are looked at for the first time: twice the sample that they
-# were made for.
-FIRST_LOOK = 2048
+# Insertions before the first check of the buckets: twice the sample (`index.SAMPLE`) that they were
+# made for.
+FIRST_CHECK = 2048
 
 
-class Engine:
-    """Conjunctions by label (an integer of 32 bits that the caller chooses, small ones best).
+class BlockEngine:
+    """Conjunctions by label: an integer below 2**31 that the caller chooses, preferably small.
 
-    Made for a sample of what will be in it: the sample decides the columns, the buckets and the
-    beginnings of the tree. Anything may be put in later; what is unlike the sample is only slower.
+    Made for a sample of its future contents, which decides the columns and the buckets. Any
+    conjunction may be added later; those unlike the sample are only slower.
     """
 
     def __init__(self, sample: Sequence[Conjunction]) -> None:
@@ -49,7 +49,7 @@ class Engine:
         self._named: dict[int, list[str]] = {}
         self._size = 0
         self._inserted = 0
-        self._looked, self._look_at = 0, FIRST_LOOK  # the next column, and after so many
+        self._next_column, self._next_check = 0, FIRST_CHECK  # to check, after so many insertions
 
     def __len__(self) -> int:
         return self._size
@@ -59,12 +59,12 @@ class Engine:
 
     @property
     def columns(self) -> Columns:
-        """Which attributes it knows, and their values as codes."""
+        """The attributes that it knows, and the codes of values."""
         return self._columns
 
     @property
     def address(self) -> int:
-        """Where the kernels find everything."""
+        """The address of the header, which all kernels take."""
         return self._header
 
     def nbytes(self) -> int:
@@ -74,12 +74,15 @@ class Engine:
     # Matching.
 
     def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:
-        """(the labels found, in no order; those of them that only Python could tell)."""
-        self._event.load(attributes)
+        """The labels that match an event, each once, in no order.
+
+        Returns (those that the kernel has decided, those that Python has).
+        """
+        self._event.write(attributes)
         count = self._search(self._header)
         if count < ASKED:
             return self._memory.found[:count].copy(), []
-        if count >= TRUTHS and self._event.reload(attributes):
+        if count >= TRUTHS and self._event.rewrite(attributes):
             count = self._search(self._header)
         asked, count = divmod(count % TRUTHS, ASKED)
         found = self._memory.found[:count].copy()
@@ -90,49 +93,55 @@ class Engine:
     # Changes.
 
     def _encode(self, label: int, conjunction: Conjunction) -> Job:
-        """The job that puts a conjunction in; takes note of what Python has to remember."""
+        """The job that inserts a conjunction; notes what is to be evaluated in Python, and the
+        strings to be released with it."""
         columns, named = self._columns, list[str]()
         known = len(columns)
-        job = columns.job(label, conjunction, named)
+        job = columns.encode(label, conjunction, named)
         if job[layout.J_FLAGS] & layout.PYTHON:
             self._checks[label] = conjunction
         if named:
             self._named[label] = named
         if len(columns) > known:
-            self._memory.see_columns()
-            self._event.forget()
+            self._memory.update_column_count()
+            self._event.forget_shapes()
         self._memory.reserve_label(label)
         return job
 
     def add(self, label: int, conjunction: Conjunction) -> None:
-        """Put a conjunction in under a label that is not in use."""
+        """Add a conjunction under a label that is not in use."""
         self._memory.write_job(self._encode(label, conjunction))
         place = self._kernels.insert(self._header)
         while place < 0:
-            self._blocks.relieve(-1 - place)
+            self._blocks.make_room(-1 - place)
             place = self._kernels.insert(self._header)
-        self._blocks.entered(place // BLOCK)
+        self._blocks.count_insert(place // BLOCK)
         self._size += 1
         self._inserted += 1
         if self._inserted % TIGHTEN_EVERY == 0:
             self._kernels.tighten(self._header, place // WORD, place // WORD + 1)
-        if self._inserted >= self._look_at:
-            self._look()
+        if self._inserted >= self._next_check:
+            self._check_drift()
 
-    def _look(self) -> None:
-        """See whether the next column's buckets suit what is there now."""
-        if self._looked == self._columns.indexed:
-            self._looked = 0
-            self._look_at = self._inserted + max(self._size, FIRST_LOOK)
+    def _check_drift(self) -> None:
+        """Check the buckets of the next column, or schedule the next round after the last one."""
+        if self._next_column == self._columns.indexed:
+            self._next_column = 0
+            self._next_check = self._inserted + max(self._size, FIRST_CHECK)
             return
-        drift.renew(
-            self._kernels, self._header, self._columns, self._looked,
-            self._memory.where, self._blocks.tree, len(self._blocks),
-        )  # fmt: skip
-        self._looked += 1
+        drift.rebucket_if_drifted(
+            self._kernels,
+            self._header,
+            self._columns,
+            self._next_column,
+            self._memory.where,
+            self._blocks.tree,
+            len(self._blocks),
+        )
+        self._next_column += 1
 
     def remove(self, label: int) -> None:
-        """Take a label out that is in."""
+        """Remove a label that is in use."""
         place = int(self._memory.where[label])
         self._memory.where[label] = -1
         self._kernels.remove(self._header, place)
@@ -140,10 +149,10 @@ class Engine:
         for text in self._named.pop(label, ()):
             self._columns.strings.release(text)
         self._size -= 1
-        self._blocks.left(place // BLOCK)
+        self._blocks.count_removal(place // BLOCK)
 
     def add_many(self, items: Iterable[Item]) -> None:
-        """Put many conjunctions in at once; into an empty engine that is several times faster."""
+        """Add many conjunctions; several times faster, and better placed, in an empty engine."""
         if self._size:
             for label, conjunction in items:
                 self.add(label, conjunction)
@@ -156,7 +165,7 @@ class Engine:
             self._fill(jobs, np.frombuffer(starts, np.int64))
 
     def _fill(self, jobs: array[int], starts: npt.NDArray[np.int64]) -> None:
-        """Put in what many jobs say, which begin at these words: grow the tree over all of them."""
+        """Bulk load: grow the tree over all jobs, which begin at these words, and insert them."""
         count, indexed = len(starts), self._columns.indexed
         low, high = np.empty((count, indexed), np.uint8), np.empty((count, indexed), np.uint8)
         where = jobs.buffer_info()[0], starts.ctypes.data
@@ -167,4 +176,4 @@ class Engine:
         self._size = self._inserted = count
         self._kernels.tighten(self._header, 0, len(self._blocks) * BLOCK // WORD)
         for _ in range(indexed):
-            self._look()
+            self._check_drift()
