@@ -72,4 +72,6 @@ def test_a_glance_sees_what_many_values_of_one_kind_are(values: Any) -> None:
     alike = glance([Draft({"x": value, "y": 1.0}) for value in values * MIN_EVENTS])
     assert alike is not None
     assert alike.names == ("x", "y")
-    assert glance([Draft({"x": values[0]})] * (MIN_EVENTS - 1)) is None, "few are looked at one by one"
+    assert glance([Draft({"x": values[0]})] * (MIN_EVENTS - 1)) is None, (
+        "few are looked at one by one"
+    )
