@@ -25,7 +25,7 @@ test: setup
 
 # Faults from outside on real processes, too long for the suite: some two minutes.
 faults: setup
-	$(BIN)/python -m pytest -m faults tests/wire $(FAULTS)
+	$(BIN)/python -m pytest -m faults tests/canopy/wire/faults $(FAULTS)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -33,7 +33,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m bench.smoke
+	$(BIN)/python -m bench.node.smoke
 
 # Random scenarios by seed until one is bad, or Ctrl-C. SOAK="--minutes 10", "--seed 7 --seeds 1".
 soak: setup
@@ -45,7 +45,7 @@ pairs: setup
 
 # Faults planted one at a time into a copy: how many seeds does the soak need to find each?
 mutations: setup
-	$(BIN)/python -m bench.mutations $(MUTATIONS)
+	$(BIN)/python -m bench.mutations.check $(MUTATIONS)
 
 # Hashes for every platform, and no registry's address.
 lock:

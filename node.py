@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
-from overlay.chord.ring import Ring
+from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Event, Failed, GetPeers, GetStatus, Reply
 from overlay.incidents import IncidentLog
 from overlay.links.events import Codec, ConnectionId, LinkDown, SeedFailed, SeedReached
@@ -32,26 +32,26 @@ from overlay.machine import LocalEvent, Machine, Message, Named, Peer, Timer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
-from overlay.upper_tree.adopting import Adopting
-from overlay.upper_tree.balance import Balance
-from overlay.upper_tree.beliefs import Beliefs
-from overlay.upper_tree.believers import Believers
-from overlay.upper_tree.clients import Clients
-from overlay.upper_tree.delegation import Delegation
-from overlay.upper_tree.explaining import Explaining
-from overlay.upper_tree.finder import Finder
-from overlay.upper_tree.history import History
-from overlay.upper_tree.hosting import Hosting
-from overlay.upper_tree.inspect import Inspection
-from overlay.upper_tree.leftovers import Leftovers
-from overlay.upper_tree.locations import Locations
-from overlay.upper_tree.owner import Owner
-from overlay.upper_tree.publisher import Publisher
-from overlay.upper_tree.receiver import Receiver
-from overlay.upper_tree.registrar import Registrar
-from overlay.upper_tree.registry import Registry
-from overlay.upper_tree.replicas import Replicas
-from overlay.upper_tree.uniting import RegistryUnion
+from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.clients.explaining import Explaining
+from overlay.upper_tree.clients.inspection import Inspection
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.event_history import History
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
+from overlay.upper_tree.owner.adopting import Adopting
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.registry_merge import RegistryUnion
+from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.subscriber.receiver import Receiver
+from overlay.upper_tree.subscriber.registrar import Registrar
+from overlay.upper_tree.summaries.cache_holders import CacheHolders
+from overlay.upper_tree.summaries.summary_server import SummaryServer
 
 
 class Driver(LinkTransport, Protocol):
@@ -80,7 +80,8 @@ class Driver(LinkTransport, Protocol):
 
 
 class Node:
-    """A peer, to be driven by trio (wire/) or by a virtual world (sim/). Is its machines' Port."""
+    """A peer, to be driven by trio (canopy/wire/) or by a virtual world (canopy/sim/). Is its
+    machines' Port."""
 
     def __init__(
         self,
@@ -129,14 +130,14 @@ class Node:
         )
         self.owner = Owner(self, settings, self.clusters, self.ring)
         self.adopting = Adopting(self, self.owner)
-        self.believers = Believers(self, settings, self.owner)
-        self.beliefs = Beliefs(self, settings, self.owner, self.believers)
+        self.believers = CacheHolders(self, settings, self.owner)
+        self.beliefs = SummaryServer(self, settings, self.owner, self.believers)
         self.registry = Registry(self, settings, self.owner, self.beliefs)
         self.balance = Balance(self, settings, self.owner)
         self.uniting = RegistryUnion(self, settings, self.clusters, self.owner, self.registry)
         self.hosting = Hosting(self, settings, self.access_points)
         replicas = Replicas(self.me.id, settings.tree.retry, settings.tree.choice == "time")
-        locations = Locations(settings.tree.locations, replicas)
+        locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = Finder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(
@@ -157,7 +158,7 @@ class Node:
             self.adopting, self.believers, self.beliefs, self.registry, self.balance, self.hosting,
             self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
             self.clients, self.inspection, self.explaining, self.incident_log, self.uniting,
-            Leftovers(self, self.ring, self.hosting),
+            OrphanedTrees(self, self.ring, self.hosting),
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -395,6 +396,6 @@ class Node:
 
 
 if __name__ == "__main__":
-    from cli.node import main
+    from canopy.cli.node import main
 
     main()

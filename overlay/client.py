@@ -1,7 +1,7 @@
 """What a program may ask of its node, and what it hears back.
 
-One vocabulary for the control socket (wire/control), the terminal UI, the simulator and tests:
-`Node.command(client, command)` takes any `Command`; answers and deliveries leave through
+One vocabulary for the control socket (canopy/wire/control/server), the terminal UI, the simulator
+and tests: `Node.command(client, command)` takes any `Command`; answers and deliveries leave through
 `Driver.reply(client, reply)`. A client is a number that the driver gives to each connection; when
 it goes, `Node.client_gone(client)` ends its subscriptions.
 """
@@ -141,7 +141,7 @@ class Why(Command, frozen=True):
 
 class Feed(Command, frozen=True):
     """Start (period > 0) or stop (0) publishing a built-in feed, "telemetry". Handled by the
-    process (wire/), not by the node. Answered by Done."""
+    process (canopy/wire/), not by the node. Answered by Done."""
 
     name: str
     period: float
@@ -154,7 +154,8 @@ class Drain(Command, frozen=True):
 class Grant(Command, frozen=True):
     """This client's program has consumed `consumed` bytes of frames of deliveries (Delivered,
     Gathered; each with its four bytes of length) since the connection began, and `credit` more may
-    be under way, at most CREDIT. Handled by the control socket (wire/allowance.py), not by the
+    be under way, at most CREDIT. Handled by the control socket
+    (canopy/wire/control/credit_window.py), not by the
     node. Not answered; its request number is no matter."""
 
     consumed: int

@@ -126,7 +126,8 @@ class Port(Protocol):
         has the whole contract)."""
 
     def trace(self, kind: str, **fields: Any) -> None:
-        """Write one flat trace record (traces/schema.py). Costs little when tracing is off."""
+        """Write one flat trace record (canopy/traces/schema.py). Costs little when tracing is
+        off."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """Those events whose trace records are kept (none when tracing is off): who has many asks

@@ -3,8 +3,8 @@
 Theory of operation. A node appends records and never changes one; now and then it replaces all of
 them by fewer that say the same. What a turn stores is one *block*: its length, a CRC-32 and its
 number in the file before it, so that a reader finds the end of what is whole without being told.
-The contract of `Port.store`, which wire/folder.py keeps on a real disk and sim/disk.py on a
-simulated one:
+The contract of `Port.store`, which canopy/wire/folder.py keeps on a real disk and
+canopy/sim/world/disk.py on a simulated one:
 
 * What a turn stores becomes durable, together and in order, at the end of the turn (fdatasync).
   Only after that do the turn's frames and replies leave. So whatever a node has told anybody, it

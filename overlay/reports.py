@@ -10,8 +10,8 @@ from overlay.info import PeerInfo
 from overlay.links.links import Links
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients import Clients
-from overlay.upper_tree.hosting import Hosting
+from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.host.hosting import Hosting
 
 
 class Reports:

@@ -1,7 +1,7 @@
 """Every number a user may set, with where its default comes from.
 
 One group per machine. The YAML file of a node has the same groups and names; an unknown name or a
-wrong type is refused (wire/config). Times are seconds, sizes bytes unless said otherwise.
+wrong type is refused (canopy/wire/config). Times are seconds, sizes bytes unless said otherwise.
 *wild guess* means that nobody measured it.
 """
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import MESSAGES
 from overlay.client import (
     Command,
     Done,
@@ -32,9 +34,7 @@ from overlay.machine import (
     Timer,
 )
 from overlay.turns import Turns
-from sim.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, wait
-from wire.codec import MESSAGES
 
 
 class Word(Message, frozen=True):

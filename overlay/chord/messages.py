@@ -151,3 +151,9 @@ class Contact(Message, frozen=True):
     or by nothing."""
 
     node: NodeId
+
+
+class Rejoin(Message, frozen=True):
+    """REJOIN: to the ring neighbours of a lost primary: this one has taken its place."""
+
+    cluster: Cluster

@@ -3,7 +3,8 @@
 What a link promises: messages arrive in order, at most once and undamaged, or are named by
 `LinkDown` as possibly lost; memory is bounded by credit windows and queue limits; a peer's death is
 noticed within ``links.dead_after`` wherever something was sent to it or it is watched. Called by
-node.py (`send`, `flush`, `pin`) and by a driver (wire/, sim/), which carries the frames. The design
+node.py (`send`, `flush`, `pin`) and by a driver (canopy/wire/, canopy/sim/), which carries the
+frames. The design
 with its sources is docs/design/links.md; the paper names no transport, and what is here follows
 TCP (RFC 9293, 5681, 6298), QUIC (RFC 9000), SWIM and Lifeguard.
 

@@ -88,7 +88,8 @@ class SeedFailed(LocalEvent, frozen=True):
 
 
 class Transport(Protocol):
-    """What carries frames: TCP in wire/, the virtual network in sim/. Methods queue and return."""
+    """What carries frames: TCP in canopy/wire/, the virtual network in canopy/sim/. Methods queue
+    and return."""
 
     def dial(self, address: str) -> ConnectionId:
         """Begin to connect to "host:port". `Links.on_opened` or `Links.on_closed` follows, in a
@@ -102,7 +103,7 @@ class Transport(Protocol):
 
 
 class Codec(Protocol):
-    """Messages to bytes and back (wire/codec). Pure."""
+    """Messages to bytes and back (canopy/wire/transport/codec). Pure."""
 
     def encode(self, messages: Sequence[Message]) -> bytes:
         """A list of messages as the body of a batch."""

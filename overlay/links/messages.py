@@ -1,6 +1,7 @@
 """The frames of a link: the vocabulary of the handshake and of batches.
 
-A frame is one MessagePack value behind a 4-byte length (wire/framing). The driver hands each to
+A frame is one MessagePack value behind a 4-byte length (canopy/wire/transport/framing). The driver
+hands each to
 `Links.on_frame`; no other machine sees one. The messages of all other folders travel inside
 `Batch`.
 """

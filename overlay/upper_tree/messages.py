@@ -10,7 +10,7 @@ from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
 from overlay.machine import Key, Message, NodeId, Peer, Version
-from overlay.upper_tree.pace import Pace
+from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.summary import Summary
 
 EVENT_TREE = "$event"
@@ -308,7 +308,7 @@ class Accepted(Message, frozen=True):
     incarnation: int
     taken: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]  # attributes, sequences
     locations: tuple[Location, ...]
-    pace: Pace | None = None
+    pace: HostLoad | None = None
 
 
 class TreeMoved(Message, frozen=True):

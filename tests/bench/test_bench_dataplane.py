@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.dataplane import CONTESTANTS, Row, is_complete, lacks, row
-from bench.dataplane_adapter import draft, selector
-from bench.dataplane_stage import WIDER, StageError, stage
+from bench.dataplane.adapter import draft, selector
+from bench.dataplane.compare import CONTESTANTS, Row, is_complete, lacks, row
+from bench.dataplane.stage import WIDER, StageError, stage
 from matching import compile_selector
 
 ROW = (2.0, 10.0, -30.5, 100.0, 1.0, 1.7e9, 1, b"N1", b"a1x", b"quake")

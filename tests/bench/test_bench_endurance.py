@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench import endurance_faults
-from bench.endurance_faults import REST, SILENCING, TOGETHER, Injector
-from bench.endurance_load import WANTED, attributes
-from bench.endurance_oracle import HELD, Ledger
-from bench.fault_proxy import SOUND, Faults
+from bench.endurance import faults as endurance_faults
+from bench.endurance.faults import REST, SILENCING, TOGETHER, Injector
+from bench.endurance.load import WANTED, attributes
+from bench.endurance.oracle import HELD, Ledger
+from bench.processes.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.info import ClusterInfo
 

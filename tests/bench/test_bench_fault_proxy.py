@@ -9,10 +9,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.fault_proxy import FaultProxy, Faults
+from bench.processes.fault_proxy import FaultProxy, Faults
+from canopy.wire.transport.framing import NODE_FRAMES
 from overlay.links.messages import Hello
 from overlay.machine import Peer
-from wire.framing import NODE_FRAMES
 
 PATIENCE = 20.0
 

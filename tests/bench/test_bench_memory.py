@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench import memory
+from bench.node import memory
 
 
 @pytest.mark.process

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from bench.recovery import Progress
-from bench.slow_reader import Apart
-from bench.slow_subscriber import PROGRAM, Reader, Slow, Source, quantile
+from bench.node.slow_reader import Apart
+from bench.node.slow_subscriber import PROGRAM, Reader, Slow, Source, quantile
+from bench.recovery.measure import Progress
 from overlay.client import Delivery, Draft, Event, Publish, Published, Status, Subscribed
 from tests.support.wire_rig import PATIENCE, rig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench.stages import Stages, measure
+from bench.node.stages import Stages, measure
 
 
 def test_every_stage_of_an_event_is_timed() -> None:

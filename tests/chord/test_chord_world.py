@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.chord.consensus.messages import Beat, BeatReply
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
-from overlay.chord.voting_messages import Beat, BeatReply
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(40)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.processor import Processor
+from canopy.sim.world.processor import Processor
 from tests.support.overlays import acknowledged, assert_exact, grown, settings
 
 EVENTS = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from canopy.sim.checks.state_checks import check_trees
+from canopy.sim.world.world import World
 from overlay.upper_tree.messages import Register
-from sim.state_checks import check_trees
-from sim.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matching import EVERYTHING, compile_selector
 from overlay.client import Event
 from overlay.machine import Peer
-from overlay.upper_tree.history import History
+from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
-from overlay.upper_tree.receiver import Arrived, Receiver
+from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.fake_port import FakePort
 from tests.support.overlays import settings
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sim.log_checks import check_voters
-from sim.network import Conditions
-from sim.world import World
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
-from wire.codec import WireCodec
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from sim.network import Conditions
-from sim.scenario import Scenario
-from sim.workload import Shape
+from canopy.sim.scenario.scenario import Scenario
+from canopy.sim.scenario.workload import Shape
+from canopy.sim.world.network import Conditions
 from tests.support.overlays import run_green, settings
 
 ROUTINGS = ["pivot", "counting"]
@@ -92,10 +92,10 @@ def test_pivot_routing_costs_less_than_counting() -> None:
 
 
 PROGRAM = """
-from sim.run import run_scenario
-from sim.scenario import Scenario
-from sim.network import Conditions
-from wire.codec import WireCodec
+from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.scenario import Scenario
+from canopy.sim.world.network import Conditions
+from canopy.wire.transport.codec import WireCodec
 result = run_scenario(
     Scenario(nodes=6, seed=9, events=60, subscriptions=20, network=Conditions(loss=0.02)),
     WireCodec(),

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from sim.checkers import check_arcs
-from sim.log_checks import check_voters
-from sim.state_checks import Watch, check_ring, check_trees, led
-from sim.world import World
+from canopy.sim.checks.checkers import check_arcs
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
+from canopy.sim.world.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
 
 WITHIN = 15.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from canopy.sim.world.world import World
+from canopy.traces.schema import FIELDS, KINDS
 from overlay.chord.events import Fenced, MemberLost, RoleChanged
 from overlay.chord.messages import Cluster
 from overlay.client import GetIncidents, GetRing, Incidents, Ring
@@ -9,10 +11,8 @@ from overlay.incidents import MAX_INCIDENTS, IncidentLog
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from sim.world import World
 from tests.support.fake_port import FakePort
 from tests.support.overlays import grown, settings, wait, with_role
-from traces.schema import FIELDS, KINDS
 
 
 def incidents(world: World, node: str) -> list[Incident]:

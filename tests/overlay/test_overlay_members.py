@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from canopy.sim.world.world import World
 from overlay.settings import Settings
-from sim.world import World
 from tests.support.overlays import (
     acknowledged,
     assert_exact,

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from canopy.sim.checks.checkers import check_arcs, check_maps
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
 from matching import compile_selector
 from overlay.client import GetIncidents, Incidents
 from overlay.settings import Settings
-from sim.checkers import check_arcs, check_maps
-from sim.log_checks import check_voters
-from sim.network import Conditions
-from sim.state_checks import Watch, check_ring, check_trees, led
-from sim.world import World
 from tests.support.overlays import acknowledged, settings, wait
-from wire.codec import WireCodec
 
 WITHIN = 15.0
 """Seconds in which there is one ring (issue 4)."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.forks import branch
-from sim.log_checks import check_voters
-from sim.state_checks import check_trees
-from sim.world import World
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.state_checks import check_trees
+from canopy.sim.world.world import World
+from overlay.chord.epochs import branch
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})

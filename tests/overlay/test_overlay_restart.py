@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import DiskConditions
-from sim.log_checks import check_voters
-from sim.world import World
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.world.disk import DiskConditions
+from canopy.sim.world.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.network import Conditions
-from sim.scenario import Scenario
-from sim.workload import Shape
+from canopy.sim.scenario.scenario import Scenario
+from canopy.sim.scenario.workload import Shape
+from canopy.sim.world.network import Conditions
 from tests.support.overlays import (
     acknowledged,
     assert_exact,

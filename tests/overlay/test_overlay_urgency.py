@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import mean
 
-from sim.processor import Processor
+from canopy.sim.world.processor import Processor
 from tests.support.overlays import acknowledged, assert_exact, grown, settings
 
 EVENTS = 150

@@ -1,4 +1,4 @@
-"""A node without an overlay, for tests of wire/: what is published here is delivered here.
+"""A node without an overlay, for tests of canopy/wire/: what is published here is delivered here.
 
 It records every input that the driver gives it, so that tests can tell what reached it.
 """

@@ -1,4 +1,5 @@
-"""A process that runs `wire.process` with an `EchoNode`: ``python -m tests.support.echo_process``.
+"""A process that runs `canopy.wire.process` with an `EchoNode`: ``python -m
+tests.support.echo_process``.
 
 Arguments: a JSON object with keys of `NodeConfig`, and what else the node is to do: ``stubborn``
 never drains, ``buggy`` fails its own assertion at the first command.
@@ -9,11 +10,11 @@ from __future__ import annotations
 import json
 import sys
 
+from canopy.wire.config import load_config
+from canopy.wire.driver import NodeInputs
+from canopy.wire.process import NodeProcess, run_node
 from overlay.client import Command
 from tests.support.echo_node import EchoNode
-from wire.config import load_config
-from wire.driver import NodeInputs
-from wire.process import NodeProcess, run_node
 
 
 class BuggyNode(EchoNode):

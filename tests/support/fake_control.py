@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import Command, Reply
-from wire.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 
 Answer = Callable[[Command], Iterable[Reply]]
 

@@ -15,7 +15,7 @@ from typing import Any
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
 from overlay.chord.messages import Cluster
-from overlay.chord.ring import Ring
+from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint

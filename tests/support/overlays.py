@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
+from canopy.sim.checks.checkers import Violation, check_arcs, check_deliveries, check_maps
+from canopy.sim.checks.story import tell as story_of
+from canopy.sim.scenario.result import Result
+from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.scenario import Scenario
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings
-from sim.checkers import Violation, check_arcs, check_deliveries, check_maps
-from sim.result import Result
-from sim.run import run_scenario
-from sim.scenario import Scenario
-from sim.story import tell as story_of
-from sim.world import World
-from wire.codec import WireCodec
 
 READY = 60.0
 """Virtual seconds in which a small overlay is ready."""

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from canopy.wire.control.client import ControlClient, UnreachableError
 from overlay.client import GetStatus, Status
-from wire.client import ControlClient, UnreachableError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 40.0

@@ -1,5 +1,5 @@
-"""Real nodes that reach each other only through a fault proxy (bench/fault_proxy.py) or from
-network namespaces, and events between them that are held against what was published."""
+"""Real nodes that reach each other only through a fault proxy (bench/processes/fault_proxy.py) or
+from network namespaces, and events between them that are held against what was published."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.fault_proxy import FaultProxy
-from bench.recovery_flows import Publisher, Subscriber
+from bench.processes.fault_proxy import FaultProxy
+from bench.recovery.flows import Publisher, Subscriber
+from canopy.sim.experiments.recovery.plan import members
+from canopy.sim.experiments.recovery.verdict import Verdict, judge
+from canopy.wire.control.client import ControlClient
 from overlay.client import GetRing, Ring
 from overlay.info import ClusterInfo
-from sim.recovery.plan import members
-from sim.recovery.verdict import Verdict, judge
 from tests.support.namespaces import Namespaces
 from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
-from wire.client import ControlClient
 
 CONFIG = """
 directory: false  # addresses come through the proxy only

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traces.writer import TraceWriter
+from canopy.traces.writer import TraceWriter
 
 START = 1_790_000_000.0
 Tree = list[Any]

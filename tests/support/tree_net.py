@@ -18,14 +18,14 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, LocalEvent, Message, Peer, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.adopting import Adopting
-from overlay.upper_tree.balance import Balance
-from overlay.upper_tree.beliefs import Beliefs
-from overlay.upper_tree.believers import Believers
-from overlay.upper_tree.hosting import Hosting
+from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Registration, ServingBeat, ServingReply
-from overlay.upper_tree.owner import Owner
-from overlay.upper_tree.registry import Registry
+from overlay.upper_tree.owner.adopting import Adopting
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.summaries.cache_holders import CacheHolders
+from overlay.upper_tree.summaries.summary_server import SummaryServer
 from tests.support.fake_port import FakePort
 
 T = TypeVar("T")
@@ -315,8 +315,8 @@ class OwnerNode:
         self.ring = FakeRing(port)
         self.owner = Owner(port, settings, self.clusters, self.ring)
         self.adopting = Adopting(port, self.owner)
-        self.believers = Believers(port, settings, self.owner)
-        self.beliefs = Beliefs(port, settings, self.owner, self.believers)
+        self.believers = CacheHolders(port, settings, self.owner)
+        self.beliefs = SummaryServer(port, settings, self.owner, self.believers)
         self.registry = Registry(port, settings, self.owner, self.beliefs)
         self.balance = Balance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting

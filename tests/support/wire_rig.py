@@ -9,13 +9,13 @@ from pathlib import Path
 
 import trio
 
+from canopy.wire.control.credit_window import QUEUE
+from canopy.wire.control.server import ControlServer
+from canopy.wire.driver import TrioDriver
+from canopy.wire.folder import DataFolder
+from canopy.wire.log import Log
 from overlay.client import Command
 from tests.support.echo_node import EchoNode
-from wire.allowance import QUEUE
-from wire.control import ControlServer
-from wire.driver import TrioDriver
-from wire.folder import DataFolder
-from wire.log import Log
 
 PATIENCE = 20.0  # seconds after which a test that waits has failed
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from overlay.client import Draft
-from overlay.upper_tree.admission import Alike
 from overlay.upper_tree.batches import BATCH_BYTES, BATCH_ITEMS, cut_evenly
-from tests.upper_tree.test_tree_publisher import Rig
+from overlay.upper_tree.publisher.admission import Alike
+from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 
 def test_events_none_of_which_is_large_are_cut_without_weighing_each() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from matching import Predicate, compile_selector
 from overlay.machine import ProtocolError
-from overlay.upper_tree import compiled as module
-from overlay.upper_tree.compiled import boxes_of, compiled, keep
+from overlay.upper_tree import compiled_selectors as module
+from overlay.upper_tree.compiled_selectors import boxes_of, compiled, keep
 
 
 def test_a_part_of_a_subscription_is_shared_by_its_text() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.world import World
+from canopy.sim.world.world import World
 from tests.support.overlays import (
     acknowledged,
     assert_exact,

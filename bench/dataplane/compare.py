@@ -1,0 +1,247 @@
+"""The way of an event in real processes, beside what users would pick instead.
+
+`python -m bench.dataplane.compare --json` runs Canopy in two shapes, one node with all subscriber
+connections and an overlay of eight nodes, and the contestants of the peers' harness that can be
+imported here, one after the other for each size and variant, so that a busy machine slows all. It
+prints one JSON list; each row has `system`, `shape`, `subscriptions`, `variant`,
+`events_per_second`, `cpu_s_per_million` (of all processes: system, subscribers, publisher;
+`cpu_s_nodes` the system's own part), `p50_ms` and `p99_ms` (at 1,000 events per second), `rss_mb`
+and `complete`: whether every connection got exactly the events that brute force says, once each.
+
+An event of *pct1* matches one subscription in a hundred, of *ten* and *one* ten or one whatever the
+size; in *parts* 64 connections divide the values of an attribute among them. *tcp-fan-out* is a
+bound, no contestant: a relay that knows all matches beforehand. Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from bench.dataplane.stage import StageError, stage
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SIZES: Final = (100, 1_000, 10_000)
+VARIANTS: Final = ("pct1", "ten", "one", "parts")
+PAYLOAD: Final = 100  # bytes, as in the harness's own campaign
+RUN_TIMEOUT: Final = 900.0  # seconds for one run with its start and subscriptions; wild guess
+GOSSIP_MOST: Final = 1_000  # subscriptions beyond which gossipsub is not waited for
+
+Row = dict[str, Any]
+
+
+class Contestant(NamedTuple):
+    """A system in one shape; `needs` names the modules that it must be able to import."""
+
+    system: str
+    shape: str
+    adapter: str
+    filter: str = "codegen"
+    needs: tuple[str, ...] = ()
+    package: str = ""
+    server: str = ""
+
+
+CONTESTANTS: Final = (
+    Contestant("canopy", "one node", "canopy_one"),
+    Contestant("canopy", "eight nodes", "canopy_eight"),
+    Contestant("tcp-fan-out", "relay, matches known", "tcpfan_py"),
+    Contestant("zeromq-batch", "numba at subscribers", "zmq_batch", "numba", ("zmq",), "pyzmq"),
+    Contestant("zeromq", "filter at subscribers", "zmq_", "codegen", ("zmq",), "pyzmq"),
+    Contestant("zenoh", "filter at subscribers", "zenoh_", "codegen", ("zenoh",), "eclipse-zenoh"),
+    Contestant("gossipsub", "mesh", "gossipsub", "codegen", ("libp2p",), "libp2p"),
+    Contestant(
+        "redis",
+        "broker",
+        "redis_hi",
+        "codegen",
+        ("redis", "hiredis"),
+        "redis hiredis",
+        "redis-server",
+    ),
+    Contestant(
+        "nats", "broker", "nats", "codegen", ("nats", "uvloop"), "nats-py uvloop", "nats-server"
+    ),
+    Contestant("rabbitmq", "broker", "rabbit_headers", server="rabbitmq-server"),
+)
+
+
+def say(text: str, end: str = "\n") -> None:
+    print(text, file=sys.stderr, end=end, flush=True)
+
+
+def absent(one: Contestant, harness: Path) -> str:
+    """Why a contestant cannot run here and how to get it; "" if it can."""
+    missing = [name for name in one.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{missing[0]} cannot be imported; pip install {one.package}"
+    if one.server and not list((harness / "deb").glob(f"root/usr/*bin/{one.server}")):
+        return f"its server is absent; unpack the Debian package {one.server} under deb/root"
+    lacking = "" if one.adapter.startswith("canopy") else lacks(harness, one.adapter)
+    return f"the harness has no adapters/{lacking}.py" if lacking else ""
+
+
+def lacks(harness: Path, adapter: str) -> str:
+    """The first adapter that the harness lacks: this one, or one that it is made of; "": none."""
+    file = harness / "adapters" / f"{adapter}.py"
+    if not file.is_file():
+        return adapter
+    bases = re.findall(r"^from adapters\.(\w+) import", file.read_text(encoding="utf-8"), re.M)
+    return next((lacking for base in bases if (lacking := lacks(harness, base))), "")
+
+
+def chosen(systems: Sequence[str], harness: Path) -> Iterator[Contestant]:
+    """Those that were asked for (none: all) and can run."""
+    for one in CONTESTANTS:
+        if systems and one.system not in systems and one.adapter not in systems:
+            continue
+        reason = absent(one, harness)
+        if reason:
+            say(f"without {one.system}: {reason}")
+        else:
+            yield one
+
+
+def run(folder: Path, one: Contestant, size: int, variant: str, mode: str, seconds: float) -> Row:
+    """One run of the harness in processes of its own; what it found, or `error`."""
+    arguments = [one.adapter, str(size), variant, str(PAYLOAD), one.filter, mode, str(seconds)]
+    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(p for p in paths if p)),
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, str(folder / "harness.py"), *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_TIMEOUT,
+        )
+        found: Row = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done in {RUN_TIMEOUT:g} s"}
+    except (IndexError, ValueError):
+        return {"error": done.stderr[-300:] or "the harness said nothing"}
+    return found
+
+
+def is_complete(found: Row) -> bool:
+    """Every delivery was due, and every due one came, once."""
+    faults = sum(found.get(name, 1) for name in ("missing", "dup", "spurious", "bad"))
+    return "error" not in found and not found.get("incomplete") and faults == 0
+
+
+def row(one: Contestant, size: int, variant: str, speed: list[Row], delay: list[Row]) -> Row:
+    """Medians over the repeats, as the bench prints them; None where nothing was measured."""
+
+    def median(runs: list[Row], *names: str) -> float | None:
+        sums = [sum(r[n] for n in names) for r in runs if all(n in r for n in names)]
+        return round(statistics.median(sums), 3) if sums else None
+
+    found: Row = {
+        "system": one.system,
+        "shape": one.shape,
+        "subscriptions": size,
+        "variant": variant,
+        "events_per_second": median(speed, "ev_s"),
+        "cpu_s_per_million": median(speed, "cpu_server", "cpu_subs", "cpu_pub"),
+        "cpu_s_nodes": median(speed, "cpu_server"),
+        "p50_ms": median(delay, "p50"),
+        "p99_ms": median(delay, "p99"),
+        "rss_mb": median(speed, "rss_server"),
+        "complete": all(map(is_complete, [*speed, *delay])),
+    }
+    errors = [r["error"] for r in (*speed, *delay) if "error" in r]
+    if errors:
+        found["error"] = errors[0]
+    return found
+
+
+def measure(options: argparse.Namespace, contestants: list[Contestant], work: Path) -> list[Row]:
+    """All rows. A repeat goes once through all contestants."""
+    rows = []
+    for variant in options.variants:
+        parts = variant == "parts"
+        folder = work / ("parts" if parts else "eight")
+        if not folder.exists():
+            stage(options.harness, folder, options.seed, parts)
+        for size in options.sizes:
+            speed: dict[Contestant, list[Row]] = {}
+            delay: dict[Contestant, list[Row]] = {}
+            for _ in range(options.repeats):
+                for one in contestants:
+                    if one.system == "gossipsub" and size > GOSSIP_MOST:
+                        continue
+                    say(f"{variant:>5} {size:>6,}  {one.system}, {one.shape} … ", end="")
+                    got = run(folder, one, size, variant, "tput", options.seconds)
+                    speed.setdefault(one, []).append(got)
+                    if not options.no_latency and one.system != "gossipsub":
+                        later = run(folder, one, size, variant, "lat", options.seconds)
+                        delay.setdefault(one, []).append(later)
+                    say(got.get("error") or f"{got['ev_s']:,.0f} events/s")
+            rows += [row(one, size, variant, speed[one], delay.get(one, [])) for one in speed]
+    return rows
+
+
+def table(rows: list[Row]) -> None:
+    print(
+        "variant  subs  system        shape                   events/s    CPU s/M      nodes"
+        "     p50 ms     p99 ms"
+    )
+    for r in rows:
+        numbers = [r[n] for n in ("events_per_second", "cpu_s_per_million", "cpu_s_nodes")]
+        numbers += [r["p50_ms"], r["p99_ms"]]
+        shown = "  ".join(f"{'-' if n is None else f'{n:,.1f}':>9}" for n in numbers)
+        print(
+            f"{r['variant']:>5} {r['subscriptions']:>7,}  {r['system']:<12}  {r['shape']:<22}"
+            f"{shown}  {'complete' if r['complete'] else 'INCOMPLETE'}"
+        )
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.dataplane.compare", description=__doc__)
+    add = parser.add_argument
+    add("--json", action="store_true", help="print one JSON list")
+    add("--harness", type=Path, default=ROOT.parent / "shared" / "peers", metavar="DIR")
+    add("--sizes", type=int, nargs="+", default=list(SIZES), help="subscriptions")
+    add("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    add("--systems", nargs="+", default=[], help="only these systems (or adapters)")
+    add("--seconds", type=float, default=4.0, help="of publishing in each run (4)")
+    add("--repeats", type=int, default=1, help="medians of so many runs (1)")
+    add("--seed", type=int, default=1, help="of events and subscriptions; 1 is the harness's own")
+    add("--no-latency", action="store_true", help="only throughput")
+    return parser.parse_args(args)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = parse(args)
+    options.harness = options.harness.resolve()
+    contestants = list(chosen(options.systems, options.harness))
+    with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+        try:
+            rows = measure(options, contestants, Path(work))
+        except StageError as error:
+            say(str(error))
+            return 2
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        table(rows)
+    ours = [r["complete"] for r in rows if r["system"] == "canopy"]
+    return 0 if all(ours) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

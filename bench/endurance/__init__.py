@@ -1,0 +1,1 @@
+"""Many events and many faults at random, on real processes."""

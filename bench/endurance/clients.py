@@ -1,0 +1,164 @@
+"""Clients of nodes that die and return, for a run of endurance (endurance.py).
+
+Each is a thread with a connection of its own, which it makes again when its node is back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from bench.endurance.load import WANTED, attributes
+from bench.endurance.oracle import Ledger, Session
+from canopy.wire.control.client import (
+    CommandFailed,
+    CommandTimeoutError,
+    ControlClient,
+    ControlError,
+)
+from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
+
+TICK: Final = 0.1
+"""Seconds between two batches of a publisher."""
+
+MOST: Final = 64
+"""Events of one publication: what was held back while an overlay recovers comes in a burst."""
+
+AHEAD: Final = 4
+"""Publications without an answer: as many as a node takes from a client."""
+
+RECEIPT: Final = 150.0
+"""Seconds for a receipt, after which it counts as missing. Wild guess: longer than all that is done
+to the nodes of one moment."""
+
+SUBACK: Final = 90.0
+"""Seconds for a SUBACK, in whatever state the overlay is. Wild guess."""
+
+AGAIN: Final = 0.2
+"""Seconds between two attempts to reach a node that is down."""
+
+
+class Client(threading.Thread):
+    """Connects, does its work until the node is gone, and again."""
+
+    def __init__(self, node: str, where: str, ledger: Ledger) -> None:
+        """`where`: the node's data folder."""
+        super().__init__(daemon=True)
+        self.node = node
+        self.where = where
+        self.ledger = ledger
+        self.stopping = threading.Event()
+        self.errors: deque[str] = deque(maxlen=20)
+        self.timeouts = 0
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                with ControlClient.connect(self.where) as client:
+                    self.work(client)
+            except ControlError as error:
+                self.errors.append(str(error))
+                self.timeouts += isinstance(error, CommandTimeoutError)
+                self.stopping.wait(AGAIN)
+
+    def work(self, client: ControlClient) -> None:
+        """Until `stopping`, or a ControlError."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ends it soon."""
+        self.stopping.set()
+
+
+class Source(Client):
+    """Publishes at a steady rate, each batch with a receipt."""
+
+    def __init__(self, node: str, where: str, ledger: Ledger, rate: float, total: int) -> None:
+        """`total`: events of all sources together, after which each stops."""
+        super().__init__(node, where, ledger)
+        self.rate = rate
+        self.total = total
+
+    def work(self, client: ControlClient) -> None:
+        """Publish."""
+        asked: deque[tuple[int, range]] = deque()
+        began, count = time.monotonic(), 0
+        while not self.stopping.wait(TICK) and len(self.ledger.asked) < self.total:
+            due = int((time.monotonic() - began) * self.rate) - count
+            if due <= 0:
+                continue
+            due = min(due, MOST)
+            count += due
+            numbers = self.ledger.ask(due, time.monotonic())
+            drafts = tuple(Draft(attributes(number)) for number in numbers)
+            asked.append((client.begin(Publish(0, drafts, receipt=True), RECEIPT), numbers))
+            while len(asked) >= AHEAD:
+                self._finish(client, *asked.popleft())
+            if count + MOST < (time.monotonic() - began) * self.rate:  # what was missed is not owed
+                began, count = time.monotonic(), 0
+        while asked:
+            self._finish(client, *asked.popleft())
+        if len(self.ledger.asked) >= self.total:
+            self.stopping.set()
+
+    def _finish(self, client: ControlClient, number: int, numbers: range) -> None:
+        answer = client.finish(number, RECEIPT)
+        assert isinstance(answer, Published)
+        self.ledger.refused += len(answer.refused)
+        self.ledger.answer(numbers, time.monotonic())
+
+
+class Sink(Client):
+    """Subscribes to some of `WANTED`, and notes what comes."""
+
+    def __init__(self, node: str, where: str, ledger: Ledger, wanted: tuple[int, ...]) -> None:
+        super().__init__(node, where, ledger)
+        self.wanted = wanted
+        self.is_subscribed = threading.Event()
+
+    def work(self, client: ControlClient) -> None:
+        """Subscribe, and listen."""
+        self.is_subscribed.clear()
+        sessions: dict[str, Session] = {}
+        mine: list[Session] = []
+        try:
+            for wanted in self.wanted:
+                answer = self._subscribe(client, wanted)
+                session = self.ledger.begin(wanted, self.node, time.monotonic())
+                sessions[answer.subscription] = session
+                mine.append(session)
+                self._listen(client, sessions, 0.0)
+            self.is_subscribed.set()
+            while not self.stopping.is_set():
+                self._listen(client, sessions, 0.5)
+        finally:
+            for session in mine:
+                session.until = min(session.until, time.monotonic())
+
+    def _subscribe(self, client: ControlClient, wanted: int) -> Subscribed:
+        while True:
+            try:
+                command = Subscribe(0, WANTED[wanted].selector)
+                return client.ask(command, Subscribed, SUBACK)
+            except CommandFailed as error:
+                self.errors.append(str(error))
+                if self.stopping.wait(1.0):
+                    raise
+
+    def _listen(self, client: ControlClient, sessions: dict[str, Session], timeout: float) -> None:
+        found = client.deliveries(timeout)
+        now = time.monotonic()
+        for one in found:
+            number = int(str(one.event.attributes["id"]))
+            asked = self.ledger.asked[number]
+            session = sessions.get(one.subscription)
+            if session is not None:
+                session.take(number, now - asked)
+            self.ledger.last_arrival = now
+        while client.notices:
+            notice = client.notices.popleft()
+            self.errors.append(notice.reason)
+            for session in sessions.values():
+                session.told += 1

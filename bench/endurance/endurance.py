@@ -1,0 +1,247 @@
+"""Many events and many faults at random, on real processes: what is lost, and who learns of it.
+
+`python -m bench.endurance.endurance --events 1000000 --faults 200 --json` starts nodes behind a
+fault proxy,
+with publishers at a third of them and subscribers at another, and does to them what a seed draws
+(endurance_faults.py): kill -9 and restart with the disk or without, whole clusters among them;
+SIGSTOP for up to 20 s; links that are cut, one-way, clogged, slow, reset, or turn bits over. Every
+event is published with a receipt, as fast as is asked for and the machine carries. In the end all
+is healed, what is under way arrives, and each delivery is held against an oracle
+(endurance_oracle.py):
+
+* `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
+  process ended by itself;
+* `lost_in_flight`: deliveries of events with a receipt that were under way when a node was killed;
+* `without_receipt`: events whose publisher does not know what became of them; their own node was
+  killed, mostly (`timed_out` counts the requests of others);
+* `told`: how often a subscription's client heard of a gap or an overflow.
+
+Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from bench.endurance.clients import Client, Sink, Source
+from bench.endurance.faults import Injector
+from bench.endurance.load import WANTED
+from bench.endurance.oracle import Ledger
+from bench.processes.fault_proxy import FaultProxy
+from bench.processes.nodes import SpoiltNodes
+from bench.recovery.measure import Progress
+
+SETTINGS: Final[dict[str, Any]] = {
+    "directory": False,  # addresses come through the proxy only
+    "cluster": {"size": 3, "split_trees": 5},  # so that there are several
+    "tree": {"host_entries": 4},  # … and each has more than one host
+    "trace": {"enabled": False},
+}
+
+CONNECTIONS: Final = 4
+"""Publishing connections to each node: their unanswered events are what a recovery has to carry."""
+
+CALM: Final = 5.0
+"""Seconds of events before the first fault. Wild guess."""
+
+QUIET: Final = 5.0
+"""Seconds without a delivery after which nothing more is expected, once all receipts are there."""
+
+GIVE_UP: Final = 180.0
+"""Seconds for everything to come to rest: longer than a receipt is waited for."""
+
+
+TELL: Final = 20.0
+"""Seconds between two lines of progress in a file."""
+
+
+class Endurance:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, progress: Progress) -> None:
+        self.options = options
+        self.progress = progress
+        self.ledger = Ledger()
+        self.stack = ExitStack()
+        proxy = self.stack.enter_context(FaultProxy(options.seed))
+        settings = {**SETTINGS, "log": options.log, "trace": {"enabled": options.trace}}
+        self.nodes = self.stack.enter_context(SpoiltNodes(options.nodes, folder, proxy, settings))
+        names = list(self.nodes.nodes)
+        third = max(1, len(names) // 3)
+        self.publishing, self.subscribing = names[:third], names[third : 2 * third]
+        self.memory: dict[str, int] = {}
+        self._told = -TELL
+
+    def run(self) -> dict[str, Any]:
+        """The report."""
+        with self.stack:
+            self.say("nodes start")
+            self.nodes.grow()
+            sinks = [self._sink(number) for number in range(len(self.subscribing))]
+            for sink in sinks:
+                sink.start()
+            for sink in sinks:
+                if not sink.is_subscribed.wait(GIVE_UP):
+                    raise TimeoutError(f"no SUBACK at node {sink.node}: {list(sink.errors)}")
+            sources = [self._source(n) for n in self.publishing for _ in range(CONNECTIONS)]
+            began = time.monotonic()
+            for source in sources:
+                source.start()
+            injector = self._publish(sources)
+            self.say("all is healed, the rest arrives")
+            self._settle(sources)
+            seconds = time.monotonic() - began
+            report = self.ledger.verdict(began)
+            report |= self._more(injector, [*sources, *sinks], began, seconds)
+            for client in (*sources, *sinks):
+                client.stop()
+        return report
+
+    def say(self, text: str) -> None:
+        """On a terminal one line that changes, else a new one from time to time."""
+        self.progress.say(text)
+        if not sys.stderr.isatty() and time.monotonic() > self._told + TELL:
+            self.progress.tell(text)
+            self._told = time.monotonic()
+
+    def _sink(self, number: int) -> Sink:
+        name = self.subscribing[number]
+        mine = tuple(range(number, len(WANTED), len(self.subscribing)))
+        return Sink(name, str(self.nodes.nodes[name].data), self.ledger, mine)
+
+    def _source(self, name: str) -> Source:
+        rate = self.options.rate / (len(self.publishing) * CONNECTIONS)
+        data = str(self.nodes.nodes[name].data)
+        return Source(name, data, self.ledger, rate, self.options.events)
+
+    def _publish(self, sources: list[Source]) -> Injector:
+        """Faults and events until there were enough of both, or the time is over."""
+        options, began = self.options, time.monotonic()
+        injector = Injector(self.nodes, self.ledger, options.seed, options.faults, options.every)
+        while time.monotonic() - began < CALM:
+            time.sleep(0.1)
+        injector.start()
+        while injector.is_alive() or any(source.is_alive() for source in sources):
+            time.sleep(0.5)
+            self._look()
+            count, seconds = len(self.ledger.asked), time.monotonic() - began
+            self.say(
+                f"{count:,} events, {injector.done} faults, {seconds:.0f} s,"
+                f" {injector.story[-1][1] if injector.story else ''}"
+            )
+            enough = count >= options.events and injector.done >= options.faults
+            if enough or seconds > options.seconds:
+                injector.stopping.set()
+                for source in sources:
+                    source.stop()
+                break
+        injector.join()
+        if injector.error is not None:
+            raise injector.error
+        return injector
+
+    def _settle(self, sources: list[Source]) -> None:
+        until = time.monotonic() + GIVE_UP
+        for source in sources:
+            source.join(max(0.0, until - time.monotonic()))
+        self.ledger.last_arrival = max(self.ledger.last_arrival, time.monotonic())
+        while time.monotonic() < until:
+            found = [self.nodes.status(name) for name in self.nodes.nodes]
+            pending = [1 if one is None else one.pending for one in found]
+            if not any(pending) and time.monotonic() - self.ledger.last_arrival > QUIET:
+                return
+            self._look()
+            self.say(f"waiting: {dict(zip(self.nodes.nodes, pending, strict=True))}")
+            time.sleep(0.5)
+
+    def _look(self) -> None:
+        """Note who takes most memory."""
+        for name, node in self.nodes.nodes.items():
+            node.look()
+            self.memory[name] = max(self.memory.get(name, 0), node.memory())
+
+    def _more(
+        self, injector: Injector, clients: Sequence[Client], began: float, seconds: float
+    ) -> dict[str, Any]:
+        counters: dict[str, int] = {}
+        for name in self.nodes.nodes:
+            status = self.nodes.status(name)
+            for counter, value in ({} if status is None else status.counters).items():
+                if counter in COUNTERS:
+                    counters[counter] = counters.get(counter, 0) + value
+        return {
+            "seed": self.options.seed,
+            "nodes": self.options.nodes,
+            "seconds": round(seconds, 1),
+            "faults": injector.done,
+            "kinds": dict(injector.kinds),
+            "ended": sum(node.ended for node in self.nodes.nodes.values()),
+            "timed_out": sum(client.timeouts for client in clients),
+            "memory_most_mb": round(max(self.memory.values()) / 1e6, 1),
+            "counters": counters,
+            "story": [[round(at - began, 2), text] for at, text in injector.story],
+            "errors": sorted({error for client in clients for error in client.errors}),
+        }
+
+
+COUNTERS: Final = (
+    *(
+        "deliveries_given_up",
+        "deliveries_relayed",
+        "deliveries_sent_again",
+        "deliveries_given_back",
+    ),
+    *("duplicates", "link_dropped", "link_errors", "recheck_failed"),
+)
+"""Of the nodes as they are at the end; those that were killed have taken theirs along."""
+
+
+def is_good(report: dict[str, Any]) -> bool:
+    """Whether nothing came of it that must not."""
+    return not report["lost"] + report["duplicates"] + report["spurious"] + report["ended"]
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.endurance.endurance",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--events", type=int, default=50_000, help="events to publish (50000)")
+    add("--faults", type=int, default=20, help="faults to carry out (20)")
+    add("--every", type=float, default=6.0, help="seconds between two faults, in the mean (6)")
+    add("--rate", type=float, default=500.0, help="events per second, at most (500)")
+    add("--seconds", type=float, default=3_000.0, help="end after so long (3000)")
+    add("--nodes", type=int, default=9, help="nodes (9)")
+    add("--seed", type=int, default=1, help="of the faults (1)")
+    add("--json", action="store_true", help="print everything, the story of the faults included")
+    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
+    add("--log", default="info", help="what the nodes log (info)")
+    add("--trace", action="store_true", help="let the nodes write traces")
+    return parser.parse_args(args)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = parse(args)
+    with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+        folder = Path(work) if options.keep is None else options.keep
+        folder.mkdir(parents=True, exist_ok=True)
+        report = Endurance(options, folder, Progress(1)).run()
+    if not options.json:
+        for name in ("story", "errors", "missing"):
+            report.pop(name)
+    print(json.dumps(report, indent=2))
+    return 0 if is_good(report) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

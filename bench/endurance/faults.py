@@ -1,0 +1,230 @@
+"""What befalls an overlay of real processes in a run of endurance, drawn by a seed (endurance.py).
+
+Faults overlap: the next begins while the last may still hold. Two rules keep them survivable, so
+that what is lost is the overlay's doing: no more than `TOGETHER` nodes are down, standing still or
+cut off at once, unless a whole cluster is killed, which happens when nobody else is; and a node
+that was silent rests for `REST` before it is made silent again, since for one that is silent for
+long nothing is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+from bench.endurance.oracle import Ledger
+from bench.processes.fault_proxy import SOUND, Faults
+from bench.processes.nodes import SpoiltNodes
+from canopy.sim.experiments.recovery.plan import members
+
+TOGETHER: Final = 2
+"""Nodes that are silent at once: of three members one, and another elsewhere; sometimes both are of
+one cluster, which loses its majority."""
+
+REST: Final = 12.0
+"""Seconds: twice what silence takes to count as death (`links.dead_after`)."""
+
+KINDS: Final = (
+    *(("kill", 5), ("wipe", 3), ("primary", 3), ("cluster", 1)),
+    *(("pause", 5), ("isolate", 2), ("cut", 4), ("one-way", 4)),
+    *(("clog", 2), ("reset", 2), ("slow", 3), ("damage", 2)),
+)
+"""Kinds of fault with how often each is drawn."""
+
+SILENCING: Final = ("kill", "wipe", "primary", "pause", "isolate")
+
+Undo = Callable[[], None]
+
+
+class Injector(threading.Thread):
+    """Carries out `count` faults, one every `every` seconds or so."""
+
+    def __init__(
+        self, nodes: SpoiltNodes, ledger: Ledger, seed: int, count: int, every: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self.nodes = nodes
+        self.ledger = ledger
+        self.rng = Random(seed)
+        self.count = count
+        self.every = every
+        self.done = 0
+        self.kinds: Counter[str] = Counter()
+        self.story: list[tuple[float, str]] = []
+        self.stopping = threading.Event()
+        self.error: BaseException | None = None
+        self._ends: list[tuple[float, int, str, Undo]] = []  # a heap: what ends when
+        self._silent: dict[str, float] = {}  # node -> when it may be made silent again
+        self._down: dict[str, float] = {}  # … since when
+        self._is_cluster_due = False
+
+    def run(self) -> None:
+        try:
+            while self.done < self.count and not self.stopping.is_set():
+                self._wait(self.rng.uniform(0.2, 1.8) * self.every)
+                self.inject()
+            self._wait(0.0)
+            while self._ends:
+                self._wait(0.5)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.nodes.proxy.heal()
+
+    def inject(self) -> None:
+        """One more fault; none, if what is drawn would be too much just now."""
+        kind = self.rng.choices([k for k, _ in KINDS], [share for _, share in KINDS])[0]
+        now = time.monotonic()
+        free = [name for name in self.nodes.nodes if self._silent.get(name, 0.0) <= now]
+        self._is_cluster_due |= kind == "cluster"
+        if kind in SILENCING and self._is_cluster_due:
+            kind = "cluster"  # nobody is made silent until it can be done
+        if kind == "cluster":
+            found = self._cluster(free)
+            self._is_cluster_due = not found
+        elif kind in SILENCING:
+            found = len(self._down) < TOGETHER and bool(free) and self._silence(kind, free)
+        else:
+            found = self._spoil(kind)
+        if found:
+            self.kinds[kind] += 1
+            self.done += 1
+
+    # -- kinds -----------------------------------------------------------------------------------
+
+    def _cluster(self, free: list[str]) -> bool:
+        """A whole cluster is killed; each of its nodes comes back, with its disk or without."""
+        clusters = self.nodes.clusters(list(self._down))
+        if self._down or not clusters:
+            return False
+        self._learn()
+        names = [self.nodes.named(node) for node in members(self.rng.choice(clusters))]
+        if not names or not all(name in free for name in names):
+            return False
+        for name in names:
+            wiped = self.rng.random() < 0.4
+            self._kill(name, wiped, self.rng.uniform(0.5, 8.0))
+        return True
+
+    def _silence(self, kind: str, free: list[str]) -> bool:
+        name = self.rng.choice(free)
+        if kind == "primary":
+            clusters = self.nodes.clusters(list(self._down))
+            self._learn()
+            primaries = [self.nodes.named(cluster.primary) for cluster in clusters]
+            fit = [primary for primary in primaries if primary in free]
+            if not fit:
+                return False
+            name = self.rng.choice(fit)
+        if kind == "pause":
+            seconds = self.rng.uniform(1.0, 20.0)
+            self._begin(f"pause {name} for {seconds:.1f}", name)
+            self.nodes.pause(name)
+            self._after(seconds, f"resume {name}", lambda: self._wake(name))
+        elif kind == "isolate":
+            seconds = self.rng.uniform(0.5, 15.0)
+            self._begin(f"isolate {name} for {seconds:.1f}", name)
+            ways = [way for other in self.nodes.nodes if other != name
+                    for way in ((name, other), (other, name))]  # fmt: skip
+            self._hold(ways, seconds, Faults(hold=True), name)
+        else:
+            self._kill(name, kind == "wipe", self.rng.uniform(0.3, 10.0))
+        return True
+
+    def _spoil(self, kind: str) -> bool:
+        one, other = self.rng.sample(list(self.nodes.nodes), 2)
+        seconds = self.rng.uniform(0.5, 15.0)
+        if kind == "reset":
+            self._tell(f"reset {one} {other}")
+            self.nodes.proxy.close(one, other)
+            return True
+        if kind == "cut":
+            ways, faults = [(one, other), (other, one)], Faults(hold=True)
+        elif kind == "one-way":
+            ways, faults = [(one, other)], Faults(hold=True)
+        elif kind == "clog":
+            pairs = [(a, b) for a in self.nodes.nodes for b in self.nodes.nodes if a != b]
+            for way in self.rng.sample(pairs, 6):  # freed one by one
+                self._hold([way], self.rng.uniform(0.2, 5.0), Faults(hold=True))
+            self._tell("clog six ways")
+            return True
+        elif kind == "slow":
+            ways = [(one, other), (other, one)]
+            faults = Faults(delay=self.rng.uniform(0.02, 0.5), rate=self.rng.uniform(2e4, 5e5))
+        else:
+            ways, faults = [(one, other)], Faults(damage=0.05)
+        self._tell(f"{kind} {one} {other} for {seconds:.1f}")
+        self._hold(ways, seconds, faults)
+        return True
+
+    # -- doing and undoing -----------------------------------------------------------------------
+
+    def _kill(self, name: str, wiped: bool, seconds: float) -> None:
+        self._begin(f"kill {name}" + (", wiped" if wiped else ""), name)
+        self.ledger.kill(name, time.monotonic())
+        self.nodes.kill(name)
+        self._after(seconds, f"restart {name}", lambda: self._restart(name, wiped))
+
+    def _restart(self, name: str, wiped: bool) -> None:
+        self.nodes.restart(name, wiped)
+        self._rest(name)
+
+    def _wake(self, name: str) -> None:
+        self.nodes.resume(name)
+        self._rest(name)
+
+    def _hold(
+        self, ways: list[tuple[str, str]], seconds: float, faults: Faults, silent: str = ""
+    ) -> None:
+        """Spoil these ways for a while. (Where two faults share a way, the first end ends both.)"""
+        for way in ways:
+            self.nodes.proxy.spoil(*way, faults)
+
+        def free() -> None:
+            for way in ways:
+                self.nodes.proxy.spoil(*way, SOUND)
+            if silent:
+                self._rest(silent)
+
+        self._after(seconds, "join " + silent if silent else "", free)
+
+    def _begin(self, text: str, name: str) -> None:
+        self._tell(text)
+        self._down[name] = time.monotonic()
+        self._silent[name] = float("inf")
+
+    def _rest(self, name: str) -> None:
+        self.ledger.silences.append((name, self._down.pop(name), time.monotonic()))
+        self._silent[name] = time.monotonic() + REST
+
+    def _tell(self, text: str) -> None:
+        self.story.append((time.monotonic(), text))
+
+    def _after(self, seconds: float, text: str, undo: Undo) -> None:
+        heappush(self._ends, (time.monotonic() + seconds, len(self.story), text, undo))
+
+    def _learn(self) -> None:
+        """Ids of nodes that were started anew."""
+        for name, node in self.nodes.nodes.items():
+            if node.is_up and not node.is_paused:
+                self.nodes.status(name)
+
+    def _wait(self, seconds: float) -> None:
+        """Let time pass, and end what falls due meanwhile."""
+        until = time.monotonic() + seconds
+        while True:
+            due = self._ends[0][0] if self._ends else until
+            time.sleep(max(0.0, min(due, until) - time.monotonic()))
+            while self._ends and self._ends[0][0] <= time.monotonic():
+                _, _, text, undo = heappop(self._ends)
+                if text:
+                    self._tell(text)
+                undo()
+            if time.monotonic() >= until:
+                return

@@ -1,0 +1,196 @@
+"""What was published and what came of it, in a run of endurance (endurance.py).
+
+A *session* is one subscription from its SUBACK until its client or node ended. It is owed every
+event that matches, was handed to a node after the SUBACK, and got its receipt at least `MARGIN`
+before the session's end; each once, and nothing else. (An event without a receipt may come or not:
+its publisher knows that.) What is owed and missing is told apart by whether a node was killed on
+the event's way:
+
+* `lost`: none was, from its publication to `HELD` after its receipt, or after the end of what
+  silenced the session's node meanwhile;
+* `lost_in_flight`: one was. The receipt says that the virtual nodes accepted it, so its publisher
+  does not learn of this loss.
+
+Times are seconds of this process' monotonic clock. Memory: 17 bytes per event and one per event and
+session.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from math import inf, nan
+from typing import Any, Final
+
+from bench.endurance.load import WANTED, attributes
+
+MARGIN: Final = 30.0
+"""Seconds: longer than anything is under way to a node that is cut off or stands still."""
+
+HELD: Final = 8.0
+"""Seconds for which a node may hold what it cannot deliver: `links.dead_after`, and some to find
+another way. Wild guess."""
+
+SHOWN: Final = 40
+"""Lost events that are named in the report."""
+
+
+class Session:
+    """One subscription's life."""
+
+    def __init__(self, wanted: int, node: str, since: float) -> None:
+        self.wanted = wanted  # index in WANTED
+        self.node = node
+        self.since = since
+        self.until = inf
+        self.came = bytearray()
+        self.duplicates = 0
+        self.spurious = 0
+        self.told = 0  # bad news from the node: a gap, or overflow
+        self.delays: list[float] = []  # of one delivery in `EVERY`
+
+    def take(self, number: int, delay: float) -> None:
+        """An event was delivered, so long after it was published."""
+        if number >= len(self.came):
+            self.came.extend(bytes(number + 4_096 - len(self.came)))
+        if not WANTED[self.wanted].means(attributes(number)):
+            self.spurious += 1
+        elif self.came[number]:
+            self.duplicates += 1
+        self.came[number] = 1
+        if number % EVERY == 0:
+            self.delays.append(delay)
+
+    def has(self, number: int) -> bool:
+        """Whether it was delivered."""
+        return number < len(self.came) and bool(self.came[number])
+
+
+EVERY: Final = 10
+"""One delay in so many is kept."""
+
+
+class Ledger:
+    """Filled by many threads."""
+
+    def __init__(self) -> None:
+        self.asked = array("d")
+        self.answered = array("d")  # NaN: no receipt
+        self.refused = 0
+        self.sessions: list[Session] = []
+        self.kills: list[tuple[float, str]] = []
+        self.silences: list[tuple[str, float, float]] = []  # node, from, to
+        self.last_arrival = 0.0
+        self._lock = threading.Lock()
+
+    def ask(self, count: int, now: float) -> range:
+        """Numbers for `count` events that are published now."""
+        with self._lock:
+            first = len(self.asked)
+            self.asked.extend([now] * count)
+            self.answered.extend([nan] * count)
+        return range(first, first + count)
+
+    def answer(self, numbers: range, now: float) -> None:
+        """The receipt for these."""
+        for number in numbers:
+            self.answered[number] = now
+
+    def begin(self, wanted: int, node: str, since: float) -> Session:
+        """A SUBACK."""
+        session = Session(wanted, node, since)
+        with self._lock:
+            self.sessions.append(session)
+        return session
+
+    def kill(self, name: str, now: float) -> None:
+        """A node was killed; the sessions of its clients end with it."""
+        with self._lock:
+            self.kills.append((now, name))
+        for session in self.sessions:
+            if session.node == name and session.until == inf:
+                session.until = now
+
+    def receipts(self) -> int:
+        """How many events have theirs."""
+        return sum(at == at for at in self.answered)
+
+    def missing(self) -> tuple[int, list[tuple[int, Session]]]:
+        """How many deliveries are owed, and those that did not come."""
+        owed, found = 0, []
+        for number, (asked, answered) in enumerate(zip(self.asked, self.answered, strict=True)):
+            if answered != answered:
+                continue
+            event = attributes(number)
+            for session in self.sessions:
+                if asked < session.since or answered > session.until - MARGIN:
+                    continue
+                if WANTED[session.wanted].means(event):
+                    owed += 1
+                    if not session.has(number):
+                        found.append((number, session))
+        return owed, found
+
+    def held_until(self, number: int, session: Session) -> float:
+        """How long an event with a receipt may be under way to a session."""
+        until = self.answered[number]
+        for node, since, end in self.silences:
+            if node == session.node and since <= until + HELD and end > self.asked[number]:
+                until = max(until, end)
+        return until + HELD
+
+    def killed_meanwhile(self, since: float, until: float) -> str:
+        """A node that was killed in that time; else ""."""
+        place = bisect_left(self.kills, (since, ""))
+        return (
+            self.kills[place][1]
+            if self.kills[place : place + 1] and (self.kills[place][0] <= until)
+            else ""
+        )
+
+    def verdict(self, began: float) -> dict[str, Any]:
+        """All of it; times from `began`."""
+        owed, missing = self.missing()
+        self.kills.sort()
+        lost = [
+            (number, session)
+            for number, session in missing
+            if not self.killed_meanwhile(self.asked[number], self.held_until(number, session))
+        ]
+        receipts = self.receipts()
+        delays = sorted(delay for session in self.sessions for delay in session.delays)
+        return {
+            "published": len(self.asked),
+            "receipts": receipts,
+            "without_receipt": len(self.asked) - receipts - self.refused,
+            "refused": self.refused,
+            "owed": owed,
+            "lost": len(lost),
+            "lost_in_flight": len(missing) - len(lost),
+            "duplicates": sum(session.duplicates for session in self.sessions),
+            "spurious": sum(session.spurious for session in self.sessions),
+            "told": sum(session.told for session in self.sessions),
+            "sessions": len(self.sessions),
+            "delay_s": {name: share(delays, at) for name, at in QUANTILES},
+            "missing": [self._named(*one, began) for one in (lost or missing)[:SHOWN]],
+        }
+
+    def _named(self, number: int, session: Session, began: float) -> dict[str, Any]:
+        return {
+            "event": number,
+            "selector": WANTED[session.wanted].selector,
+            "node": session.node,
+            "asked": round(self.asked[number] - began, 3),
+            "answered": round(self.answered[number] - began, 3),
+            "since": round(session.since - began, 3),
+        }
+
+
+QUANTILES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("most", 1.0))
+
+
+def share(values: Sequence[float], at: float) -> float | None:
+    """A quantile of sorted values, by nearest rank; None of none."""
+    return round(values[min(len(values) - 1, int(at * len(values)))], 4) if values else None

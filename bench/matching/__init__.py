@@ -1,0 +1,1 @@
+"""How long an event takes to find its matches, beside counting."""

@@ -1,0 +1,1 @@
+"""Does the soak find faults that are planted on purpose?"""

@@ -1,0 +1,127 @@
+"""A program that subscribes and, when it is told so, asks for no deliveries; in its own process.
+
+`python -m bench.node.slow_reader DATA SELECTOR` for bench/node/slow_subscriber.py, which writes
+``stall``,
+``go`` and ``end`` to its standard input, a line each. While it stalls it asks its node for its
+status, so that its library reads what comes; how long the answers take is noted. At the end it
+prints one JSON object: how many deliveries it `got`, of how many losses it was `told`, and the
+slowest answer, `answer_ms`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from canopy.wire.control.client import ControlClient, ControlError
+from overlay.client import Dropped, GetStatus, Status, Subscribe, Subscribed
+
+ASK_EVERY: Final = 0.1
+"""Seconds between two questions of a program that stalls."""
+
+
+class Program:
+    """Consumes, or stalls."""
+
+    def __init__(self, client: ControlClient, selector: str) -> None:
+        self.client = client
+        self.got = self.told = 0
+        self.stalled = threading.Event()
+        self.ended = threading.Event()
+        self.answer_ms = 0.0
+        client.ask(Subscribe(0, selector), Subscribed, 60.0)
+
+    def run(self) -> None:
+        """Until it is told to end, or the node goes."""
+        with contextlib.suppress(ControlError):
+            while not self.ended.is_set():
+                if self.stalled.is_set():
+                    began = time.monotonic()
+                    self.client.ask(GetStatus(0), Status)
+                    self.answer_ms = max(self.answer_ms, (time.monotonic() - began) * 1e3)
+                    time.sleep(ASK_EVERY)
+                else:
+                    self._consume()
+            self._consume()
+
+    def _consume(self) -> None:
+        self.got += len(self.client.deliveries(0.2))
+        while self.client.notices:
+            news = self.client.notices.popleft()
+            if isinstance(news, Dropped):
+                self.told += news.count
+
+    def report(self) -> dict[str, Any]:
+        """What is printed."""
+        return {"got": self.got, "told": self.told, "answer_ms": round(self.answer_ms, 1)}
+
+
+class Apart:
+    """The other side: a program in a process of its own."""
+
+    def __init__(self, data: Path, selector: str) -> None:
+        """OSError or RuntimeError if it does not subscribe."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.node.slow_reader", str(data), selector],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if self._line() != "subscribed":
+            raise RuntimeError("the program that is to be slow has not subscribed")
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def say(self, word: str) -> None:
+        """``stall`` or ``go``."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """Its report."""
+        self.say("end")
+        found = json.loads(self._line())
+        assert isinstance(found, dict)
+        return found
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    data, selector = sys.argv[1:] if args is None else args
+    with ControlClient.connect(data) as client:
+        program = Program(client, selector)
+        print("subscribed", flush=True)
+        thread = threading.Thread(target=program.run)
+        thread.start()
+        for line in sys.stdin:
+            word = line.strip()
+            if word == "stall":
+                program.stalled.set()
+            elif word == "go":
+                program.stalled.clear()
+            else:
+                break
+        program.ended.set()
+        thread.join()
+        print(json.dumps(program.report()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

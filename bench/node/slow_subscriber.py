@@ -1,0 +1,237 @@
+"""What a subscriber that does not keep up costs the others, on real processes.
+
+`python -m bench.node.slow_subscriber --json` starts a few nodes on loopback, publishes at a steady
+rate, and measures how long deliveries to the other subscribers take while one subscriber
+
+* `client`: asks for no deliveries (and asks its node other things), or
+* `node`: is a client of a node that stands still (SIGSTOP).
+
+Phases with and without that are interleaved; in those without, the same subscription is read like
+any other, so a pair differs in nothing else. For each kind it tells the median over the pairs of
+p99 with / p99 without (`p99_ratio`; the target is 1.2), the p99 of each phase in milliseconds, the
+most memory that any node took in the phases without and with (`rss_mb`; the slow one's node first)
+and the slow program itself (`program_mb`), and what became of its deliveries (`slow`;
+bench/node/slow_reader.py). All others get everything, and what the slow one has not got it was told
+of (`missing` and its `untold` must be 0, else the exit code is 1). Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from bench.node.slow_reader import Apart
+from bench.processes.fault_proxy import FaultProxy
+from bench.processes.nodes import SpoiltNodes
+from bench.recovery.measure import Progress
+from canopy.wire.control.client import ControlClient, ControlError
+from overlay.client import Draft, Publish, Subscribe, Subscribed
+
+KINDS: Final = ("client", "node")
+
+CONFIG: Final[dict[str, Any]] = {
+    "directory": False,
+    "cluster": {"size": 3},
+    "trace": {"enabled": False},
+}
+
+NODES: Final = 6
+
+TICK: Final = 0.01
+"""Seconds between two publications."""
+
+REST: Final = 3.0
+"""Seconds at the start of each phase that are not measured: what was held back comes then."""
+
+SELECTOR: Final = "flow >= 0"
+
+PROGRAM: Final = "program"
+"""The slow one, among the names of nodes."""
+
+
+class Reader(threading.Thread):
+    """Subscribes, and notes how long deliveries take."""
+
+    def __init__(self, client: ControlClient) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.delays: list[tuple[float, float]] = []  # when it was published, how long it took
+        client.ask(Subscribe(0, SELECTOR), Subscribed, 60.0)
+
+    def run(self) -> None:
+        while True:
+            try:
+                found = self.client.deliveries(0.2)
+            except ControlError:
+                return
+            now = time.monotonic()
+            for one in found:
+                at = float(one.event.attributes["at"])  # type: ignore[arg-type]
+                self.delays.append((at, now - at))
+
+
+class Source(threading.Thread):
+    """Publishes at a steady rate; what could not be published in time is not owed."""
+
+    def __init__(self, client: ControlClient, rate: float, size: int) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.rate = rate
+        self.payload = b"x" * size
+        self.sent: list[float] = []
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        began, count = time.monotonic(), 0
+        while not self.stopping.wait(TICK):
+            now = time.monotonic()
+            due = int((now - began) * self.rate) - count
+            if due > self.rate / 4:
+                began, count = now, 0
+                continue
+            if due > 0:
+                drafts = tuple(
+                    Draft({"flow": number, "at": now}, self.payload) for number in range(due)
+                )
+                self.sent += [now] * due
+                self.client.request(Publish(0, drafts), 60.0)
+                count += due
+
+
+class Slow:
+    """One kind of slowness in one overlay."""
+
+    def __init__(self, kind: str, options: argparse.Namespace, progress: Progress) -> None:
+        self.kind = kind
+        self.options = options
+        self.progress = progress
+        self.stack = ExitStack()
+        self.phases: list[tuple[bool, float, float]] = []  # slow?, from, to
+        self.memory: list[dict[str, int]] = []  # the most of each node in each phase, bytes
+
+    def run(self) -> dict[str, Any]:
+        """One row."""
+        with self.stack, tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+            proxy = self.stack.enter_context(FaultProxy())
+            self.nodes = SpoiltNodes(NODES, Path(work), proxy, CONFIG)
+            self.stack.enter_context(self.nodes)
+            self.progress.say(f"{self.kind}: {NODES} nodes start")
+            self.nodes.grow()
+            idle = [n for n in self.nodes.nodes if self._role(n) == "none"]
+            self.slow, source, *rest = idle
+            self.program = self.stack.enter_context(
+                Apart(self.nodes.nodes[self.slow].data, SELECTOR)
+            )
+            others = [Reader(self._client(name)) for name in (*rest, source)]
+            publisher = Source(self._client(source), self.options.rate, self.options.size)
+            for thread in (*others, publisher):
+                thread.start()
+            time.sleep(REST)
+            for _ in range(self.options.pairs):
+                for is_slow in (False, True):
+                    self._phase(is_slow)
+            self._stall(False)
+            publisher.stopping.set()
+            publisher.join(60.0)
+            time.sleep(REST)
+            return self._report(others, publisher, self.program.end())
+
+    def _role(self, name: str) -> str:
+        status = self.nodes.status(name)
+        return "" if status is None else status.role
+
+    def _client(self, name: str) -> ControlClient:
+        return self.stack.enter_context(ControlClient.connect(self.nodes.nodes[name].data))
+
+    def _stall(self, is_slow: bool) -> None:
+        if self.kind == "node":
+            (self.nodes.pause if is_slow else self.nodes.resume)(self.slow)
+        else:
+            self.program.say("stall" if is_slow else "go")
+
+    def _phase(self, is_slow: bool) -> None:
+        self.progress.say(f"{self.kind}: phase {len(self.phases) + 1} of {2 * self.options.pairs}")
+        self._stall(is_slow)
+        time.sleep(REST)
+        began = time.monotonic()
+        memory: dict[str, int] = {}
+        while time.monotonic() - began < self.options.seconds:
+            time.sleep(0.5)
+            now = {name: node.memory() for name, node in self.nodes.nodes.items()}
+            now[PROGRAM] = psutil.Process(self.program.process.pid).memory_info().rss
+            for name, size in now.items():
+                memory[name] = max(memory.get(name, 0), size)
+        self.phases.append((is_slow, began, time.monotonic()))
+        self.memory.append(memory)
+
+    def _report(
+        self, others: list[Reader], publisher: Source, slow: dict[str, Any]
+    ) -> dict[str, Any]:
+        tails = [
+            quantile([d for one in others for at, d in one.delays if since <= at < until], 0.99)
+            for _, since, until in self.phases
+        ]
+        pairs = list(zip(tails[::2], tails[1::2], strict=True))
+        names = [PROGRAM, self.slow, *(n for n in self.nodes.nodes if n != self.slow)]
+        before, during = ([max(m[n] for m in self.memory[k::2]) for n in names] for k in (0, 1))
+        program, *nodes = [[round(b / 1e6, 1), round(d / 1e6, 1)]
+                           for b, d in zip(before, during, strict=True)]  # fmt: skip
+        return {
+            "kind": self.kind,
+            "rate": round(len(publisher.sent) / (publisher.sent[-1] - publisher.sent[0])),
+            "p99_ratio": round(statistics.median(w / wo for wo, w in pairs), 3),
+            "p99_ms": [[round(wo * 1e3, 1), round(w * 1e3, 1)] for wo, w in pairs],
+            "rss_mb": nodes,
+            "program_mb": program,
+            "published": len(publisher.sent),
+            "missing": sum(len(publisher.sent) - len(one.delays) for one in others),
+            "slow": {**slow, "untold": len(publisher.sent) - slow["got"] - slow["told"]},
+        }
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """By nearest rank; infinite of none."""
+    return sorted(values)[int(share * len(values))] if values else float("inf")
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.node.slow_subscriber",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    add("--pairs", type=int, default=5, help="of phases without and with (5)")
+    add("--seconds", type=float, default=20.0, help="of each phase, beside the first three (20)")
+    add("--rate", type=float, default=500.0, help="events per second (500)")
+    add("--size", type=int, default=2_000, help="bytes of an event's payload (2000)")
+    add("--json", action="store_true", help="print one JSON list")
+    return parser.parse_args(args)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = parse(args)
+    progress = Progress(len(options.kind))
+    rows = []
+    for kind in options.kind:
+        rows.append(Slow(kind, options, progress).run())
+        progress.tell(f"{kind}: {rows[-1]}")
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    return 1 if any(row["missing"] or row["slow"]["untold"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

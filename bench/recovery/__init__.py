@@ -1,0 +1,1 @@
+"""How long an overlay of real processes takes to recover from kill -9."""

@@ -1,0 +1,131 @@
+"""How long an overlay of real processes takes to recover from kill -9, and what it loses.
+
+`python -m bench.recovery.measure --kill primary --rate 2000 --times 30 --json` starts for each
+repetition
+an overlay on loopback, publishes at that rate, kills the primary (or the standby, a match broker
+that hosts trees, or a whole cluster of three beside another one; or cuts a link for good, between
+publisher's node and a host, or between a host and a subscriber's node) and tells, for each kind of
+loss and rate, the median and the longest of
+
+* `first_s`: seconds from the kill to the first correct delivery of an event that was published
+  after it and needed the killed node (canopy/sim/experiments/recovery/plan.py says which do);
+* `all_s`: … until that holds for everything that needed it;
+* `subscribe_s`: … to the delivery to a subscription that was asked for right after the kill;
+* `gap_s`: the longest time in which any flow of events was silent;
+* `late_until_s`: until events are delivered within half a second again;
+
+and the sums of what went wrong: `lost_before` and `lost_after`, events published before the kill
+(in flight through the killed node) and after it that never came; `duplicates` and `spurious`
+deliveries, which must be 0; `failed`, repetitions that did not recover. The exit code is 1 if there
+were any of the last three. Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.recovery.trial import Trial
+from canopy.cli.demo.errors import DemoError
+from canopy.sim.experiments.recovery.plan import CUTS, KILLS, TrialError
+from canopy.sim.experiments.recovery.verdict import TIMES, Row, is_good, summary
+from canopy.wire.control.client import ControlError
+
+
+class Progress:
+    """One line on standard error that says what is being done."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.width = 0
+
+    def say(self, text: str) -> None:
+        line = f"{self.done} of {self.total}  {text}"
+        if sys.stderr.isatty():
+            print(f"\r{line:<{self.width}}", end="", file=sys.stderr, flush=True)
+            self.width = len(line)
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        end = f"\r{'':<{self.width}}\r" if self.width else ""
+        print(f"{end}{text}", file=sys.stderr, flush=True)
+
+
+def table(rows: Sequence[Row]) -> None:
+    print(
+        "kill      rate  times   first_s         all_s           subscribe_s     gap_s"
+        "           late_until_s     lost before/after  twice  spurious"
+    )
+    for row in rows:
+        shown = ""
+        for name in TIMES:
+            each = row[name]
+            pair = "-" if each["median"] is None else f"{each['median']:.2f} <= {each['most']:.2f}"
+            shown += f"{pair:<16}"
+        lost = f"{row['lost_before']}/{row['lost_after']}"
+        end = f"{row['failed']} DID NOT RECOVER" if row["failed"] else ""
+        print(
+            f"{row['kill']:<8}{row['rate']:>6g}{row['times']:>7}   {shown} {lost:>17}"
+            f"{row['duplicates']:>7}{row['spurious']:>10}  {end}"
+        )
+
+
+def rates(text: str) -> list[float]:
+    found = [float(part) for part in text.split(",")]
+    if not all(1 <= rate <= 100_000 for rate in found):
+        raise argparse.ArgumentTypeError("rates are 1 to 100000 events per second")
+    return found
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.recovery.measure",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
+    add("--rate", type=rates, default=[2_000.0], metavar="R,R", help="events per second (2000)")
+    add("--times", type=int, default=3, help="repetitions of each (3)")
+    add("--json", action="store_true", help="print one JSON list, with each repetition")
+    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
+    return parser.parse_args(args)
+
+
+def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progress) -> Row:
+    """All repetitions of one kill at one rate; those that could not be measured are told."""
+    trials: list[Row] = []
+    for number in range(options.times):
+        head = f"{kill}, {rate:g}/s, {number + 1}"
+        with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+            out = Path(work) if options.keep is None else options.keep / head.replace("/", " per ")
+            try:
+                row = Trial(kill, rate, out, lambda text: progress.say(f"{head}: {text}")).run()  # noqa: B023
+            except (TrialError, DemoError, ControlError) as error:
+                progress.tell(f"{head}: not measured: {error}")
+                row = None
+        progress.done += 1
+        if row is not None:
+            trials.append(row)
+            progress.tell(f"{head}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
+    return summary(kill, rate, trials)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = parse(args)
+    progress = Progress(len(options.kill) * len(options.rate) * options.times)
+    rows = [repeat(options, k, rate, progress) for k in options.kill for rate in options.rate]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        table(rows)
+    return 0 if all(map(is_good, rows)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

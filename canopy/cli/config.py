@@ -1,0 +1,40 @@
+"""`canopy config check`: what a node would make of its configuration."""
+
+from __future__ import annotations
+
+import os
+
+import click
+import msgspec
+
+from canopy.cli.connect import json_option
+from canopy.cli.output import print_json
+
+
+@click.group()
+def config() -> None:
+    """Check a node's configuration."""
+
+
+@config.command()
+@click.argument("file", required=False, type=click.Path())
+@json_option
+def check(file: str | None, as_json: bool) -> None:
+    """Check FILE (YAML) together with the CANOPY_… environment, and show the result.
+
+    Exit code 2 if something is wrong; the message names the source, the key and what is expected.
+
+    \b
+    canopy config check node.yaml
+    CANOPY_TREE__ROUTING=counting canopy config check --json
+    """
+    import yaml
+
+    from canopy.wire.config import load_config
+
+    found = msgspec.to_builtins(load_config(file, os.environ, None))
+    if as_json:
+        print_json(found, indent=2)
+    else:
+        click.echo(f"# {file or 'the environment'} is fine; with the defaults it says:")
+        click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)

@@ -1,0 +1,61 @@
+"""Talking to a node: the `--connect` option and the connection behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from canopy.cli.errors import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from canopy.wire.control.client import ControlClient
+    from matching import Predicate
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for the node's answer (exit code 5 when they are over).",
+)
+
+
+def connect_option(command: F) -> F:
+    """Add `--connect FOLDER` (environment CANOPY_CONNECT) as the argument `connect`."""
+    return click.option(
+        "--connect",
+        envvar="CANOPY_CONNECT",
+        metavar="FOLDER",
+        help="Data folder (or control socket) of the node. [env: CANOPY_CONNECT; default: the "
+        "default data folder]",
+    )(command)
+
+
+def open_client(where: str | None) -> ControlClient:
+    """Connect to the node of `where`, or of the default data folder."""
+    from canopy.wire.control.client import ControlClient
+
+    if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
+        raise CommandError(
+            f"{where} is an address, and the control socket over TCP needs TLS, which this "
+            f"version does not have; give the node's data folder",
+            USAGE,
+        )
+    return ControlClient.connect(where)
+
+
+def compiled(selector: str) -> Predicate:
+    """The selector, checked here so that an error shows its place; raises SelectorError."""
+    from matching import compile_selector
+
+    return compile_selector(selector)

@@ -1,0 +1,129 @@
+"""`canopy demo`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from canopy.cli.connect import json_option
+
+NODES_MOST: Final = 200
+"""Processes on one machine: each takes some 40 MB. Wild guess."""
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(1, NODES_MOST), default=12, show_default=True)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long endless feeds go on.",
+)
+@click.option(
+    "--feed",
+    default="telemetry",
+    show_default=True,
+    metavar="FEED",
+    help="telemetry, usgs, or a file: JSON lines, CloudEvents, GeoJSON, MessagePack.",
+)
+@click.option("--format", "format_", default="auto", show_default=True, help="The file's format.")
+@click.option(
+    "--subscriptions",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML: a list of {name, where, node}; needed for feeds that are not built in.",
+)
+@click.option(
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: any."
+)
+@click.option(
+    "--routing", type=click.Choice(["pivot", "counting"]), default="pivot", show_default=True
+)
+@click.option("--seed", type=int, help="Seed of all nodes' generators.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True
+)
+@json_option
+def demo(
+    nodes: int,
+    duration: float,
+    feed: str,
+    format_: str,
+    subscriptions: Path | None,
+    rate: float,
+    routing: str,
+    seed: int | None,
+    out: Path,
+    as_json: bool,
+) -> int:
+    """Watch an overlay of real processes deliver a real feed to whom it matches, and prove it.
+
+    Starts NODES nodes on loopback, subscribes at them, publishes the feed from all of them, waits
+    for quiet, stops them, and lets Spark judge their traces. Exit code 0 only if every expected
+    delivery was made, once, and nothing else was. The folder OUT then has summary.json,
+    deliveries.jsonl, canopy/traces/, logs/ and report/report.html.
+
+    \b
+    canopy demo                                      # this machine's own telemetry
+    canopy demo --feed usgs --nodes 30               # a week of earthquakes, from the Internet
+    canopy demo --feed events.jsonl --subscriptions subs.yaml --routing counting
+    """
+    from canopy.cli.demo.display import Display
+    from canopy.cli.demo.plan import Plan, check_format, read_subscriptions
+    from canopy.cli.demo.run import run_demo
+    from canopy.cli.demo.summary import show
+    from canopy.cli.output import console, print_json
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup means it
+            signal.signal(number, _interrupt)
+    source = _source(feed, out)
+    plan = Plan(
+        nodes=nodes,
+        duration=duration,
+        feed=feed,
+        format=check_format(format_),
+        rate=rate,
+        routing=routing,
+        seed=seed,
+        out=out,
+        subscriptions=read_subscriptions(subscriptions, feed, nodes),
+    )
+    with Display(quiet=as_json) as display:
+        found = run_demo(plan, source, display)
+    if as_json:
+        print_json(found, indent=2)
+    else:
+        show(console(), plan, found)
+    return 0 if found["exact"] else 1
+
+
+def _source(feed: str, out: Path) -> Path | None:
+    """The file of the feed; the USGS' is fetched first. None: telemetry."""
+    from canopy.cli.demo.errors import PlanError
+    from canopy.cli.demo.plan import TELEMETRY, USGS
+
+    if feed == TELEMETRY:
+        return None
+    if feed == USGS:
+        from canopy.cli.usgs import fetch
+
+        return fetch(out.parent / "earthquakes.geojson")
+    path = Path(feed)
+    if not path.is_file():
+        raise PlanError(f"there is no feed {feed}: expected telemetry, usgs, or a file")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from None
+    return path
+
+
+def _interrupt(*_: Any) -> None:
+    """SIGTERM and a lost terminal end the demo as Ctrl-C does: nothing stays behind."""
+    raise KeyboardInterrupt

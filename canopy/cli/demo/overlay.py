@@ -1,0 +1,228 @@
+"""The node processes of a demo: started gently, watched, and gone in the end whatever happens.
+
+All nodes run in one process group, whose leader is a small guard: a shell that waits for the end of
+its standard input, which we hold, and then kills the group. So nothing stays behind, not even when
+the demo itself is killed. On a terminal Ctrl-C reaches the demo alone, which then stops the nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn
+
+from canopy.cli.demo.errors import DemoError
+from canopy.wire.control.client import ControlClient, ControlError
+from overlay.client import GetStatus, Status
+
+STARTING_AT_ONCE: Final = 2 * (os.cpu_count() or 1)
+"""Processes that start at the same time: starting costs a second of processor time each."""
+START_TIMEOUT: Final = 60.0
+"""Seconds for one process to listen, on a machine that is busy with the others. Wild guess."""
+READY_TIMEOUT: Final = 60.0
+"""Seconds for all to be ready, and as much again for every thirty nodes. Wild guess."""
+DRAIN_TIMEOUT: Final = "3"
+"""Seconds for a node to hand over what it hosts: nobody stays who could take it. Wild guess."""
+STOP_TIMEOUT: Final = 30.0
+"""Seconds to leave after SIGTERM, before SIGKILL. Wild guess."""
+LOG_TAIL: Final = 12
+"""Lines of a dead node's log that are shown."""
+POLL: Final = 0.05
+DYING: Final = 3.0
+"""Seconds from a node's last answer to its end. Wild guess."""
+
+OnCount = Callable[[int], None]
+
+
+class NodeProcess:
+    """One `canopy node`. `number` counts from 0."""
+
+    def __init__(self, number: int, out: Path) -> None:
+        self.number = number
+        self.data = out / "nodes" / f"{number:02}"
+        self.log = out / "logs" / f"{number:02}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+        self.id = ""
+
+    def start(self, arguments: list[str], group: int) -> None:
+        """Start the process in a process group, its log in a file."""
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*canopy_command(), "node", "--data", str(self.data), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                process_group=group,
+            )
+
+    def listening(self) -> bool:
+        """Whether it has said where it listens."""
+        with contextlib.suppress(OSError):
+            self.address = self.address or (self.data / "address").read_text().strip()
+        return bool(self.address)
+
+    def check(self) -> None:
+        """Raise DemoError with the end of its log if the process has ended."""
+        code = None if self.process is None else self.process.poll()
+        if code is None:
+            return
+        tail = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
+        raise DemoError(
+            f"node {self.number} ended by itself (exit code {code}); its log, {self.log}, ends:\n"
+            + "\n".join(f"  {line}" for line in tail)
+        )
+
+
+def canopy_command() -> list[str]:
+    """How to start `canopy` with this very Python."""
+    script = Path(sys.executable).with_name("canopy")
+    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "canopy"]
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would make a node of the demo somebody else's."""
+    mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
+    kept = {name: value for name, value in os.environ.items() if name not in mine}
+    return {**kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
+
+
+class Overlay:
+    """N node processes on loopback. A context manager that leaves nothing running."""
+
+    def __init__(self, nodes: int, out: Path, arguments: list[str], seed: int | None) -> None:
+        self.nodes = [NodeProcess(number, out) for number in range(nodes)]
+        self._arguments = arguments
+        self._seed = seed
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Overlay:
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", "trap '' INT TERM HUP; read _; kill -KILL 0"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        guard = self._guard
+        assert guard is not None
+        assert guard.stdin is not None
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.process.kill()
+        guard.stdin.close()  # it kills the group, itself included
+        for process in (guard, *(n.process for n in self.nodes)):
+            if process is not None:
+                process.wait()
+
+    def start(self, started: OnCount) -> None:
+        """Start all nodes: the first founds the ring, the others join at it and one more."""
+        first = self.nodes[0]
+        self._launch(first, [])
+        self._await_listening([first])
+        started(1)
+        pending: list[NodeProcess] = []
+        listening = [first]
+        for node in self.nodes[1:]:
+            peers = [first.address, listening[len(listening) // 2].address]
+            self._launch(node, list(dict.fromkeys(peers)))
+            pending.append(node)
+            if len(pending) >= STARTING_AT_ONCE:
+                self._await_listening(pending[:1])
+            listening += [n for n in pending if n.listening()]
+            pending = [n for n in pending if not n.address]
+            started(len(listening))
+        for node in pending:
+            self._await_listening([node])
+            listening.append(node)
+            started(len(listening))
+
+    def _launch(self, node: NodeProcess, peers: list[str]) -> None:
+        assert self._guard is not None
+        arguments = ["--listen", "127.0.0.1:0", "--name", f"node {node.number}", *self._arguments]
+        for peer in peers:
+            arguments += ["--peer", peer]
+        if self._seed is not None:
+            arguments += ["--seed", str(self._seed * 1_000 + node.number)]
+        node.start(arguments, self._guard.pid)
+
+    def _await_listening(self, nodes: list[NodeProcess]) -> None:
+        until = time.monotonic() + START_TIMEOUT
+        while not all(node.listening() for node in nodes):
+            self.check()
+            if time.monotonic() > until:
+                raise DemoError(f"node {nodes[0].number} does not start; see {nodes[0].log}")
+            time.sleep(POLL)
+
+    def await_ready(self, ready: OnCount) -> None:
+        """Wait until every node has found its way into the overlay."""
+        until = time.monotonic() + READY_TIMEOUT * (1 + len(self.nodes) / 30)
+        waiting = list(self.nodes)
+        while waiting:
+            self.check()
+            waiting = [node for node in waiting if not self._is_ready(node)]
+            ready(len(self.nodes) - len(waiting))
+            if time.monotonic() > until:
+                numbers = ", ".join(str(node.number) for node in waiting[:5])
+                raise DemoError(f"not ready in time: node {numbers}; see {waiting[0].log}")
+            if waiting:
+                time.sleep(4 * POLL)
+
+    def _is_ready(self, node: NodeProcess) -> bool:
+        try:
+            with ControlClient.connect(node.data) as client:
+                status = client.ask(GetStatus(0), Status, timeout=10.0)
+        except ControlError:
+            return False  # not yet, or dead: `check` tells which
+        node.id = status.node
+        return status.ready
+
+    def check(self) -> None:
+        """Raise DemoError if a node has died."""
+        for node in self.nodes:
+            node.check()
+
+    def blame(self, what: str) -> NoReturn:
+        """Something failed: raise DemoError with the log of the node that died, or else `what`."""
+        until = time.monotonic() + DYING
+        while time.monotonic() < until:
+            self.check()
+            time.sleep(POLL)
+        raise DemoError(what)
+
+    def stop(self, left: OnCount) -> list[NodeProcess]:
+        """Let all nodes drain and leave; those that had to be killed are returned."""
+        for node in self._running():
+            assert node.process is not None
+            node.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_TIMEOUT
+        while (running := list(self._running())) and time.monotonic() < until:
+            left(len(self.nodes) - len(running))
+            time.sleep(POLL)
+        for node in running:
+            assert node.process is not None
+            node.process.kill()
+            node.process.wait()
+        left(len(self.nodes))
+        return running
+
+    def _running(self) -> Iterator[NodeProcess]:
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                yield node

@@ -1,0 +1,93 @@
+"""The order of a demo, from the empty folder to the verdict."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from canopy.cli.demo import folder, summary
+from canopy.cli.demo.display import Display
+from canopy.cli.demo.overlay import Overlay
+from canopy.cli.demo.plan import Plan, to_json
+from canopy.cli.demo.publisher import Outcome, publish
+from canopy.cli.demo.quiet import await_quiet
+from canopy.cli.demo.subscribers import Subscribers
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis import Summary
+
+
+def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any]:
+    """Run the whole demo; `source` is the feed's file (None: telemetry). The summary.
+
+    Raises DemoError, and leaves no process behind in any case.
+    """
+    folder.prepare(plan.out, to_json(plan))
+    notes: list[str] = []
+    traces = ["--trace", "--trace-sample", "1", "--trace-dir", str(plan.out / "traces")]
+    arguments = ["--routing", plan.routing, *traces]
+    deliveries = plan.out / "deliveries.jsonl"
+    with (
+        Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,
+        Subscribers(overlay, deliveries) as subscribers,
+    ):
+        outcome = _live(plan, source, overlay, subscribers, display)
+        display.step("Stopping the nodes", plan.nodes)
+        killed = overlay.stop(lambda left: display.update(left, plan.nodes))
+        display.done("all have left")
+        notes += [f"node {node.number} did not leave in time and was killed" for node in killed]
+    notes += subscribers.notices
+    analysis = _analyse(plan, display)
+    found = summary.summarise(plan, analysis, outcome, subscribers.delivered, notes)
+    summary.write(plan.out, found)
+    shutil.rmtree(plan.out / "nodes", ignore_errors=True)  # identities of nodes that are gone
+    return found
+
+
+def _live(
+    plan: Plan, source: Path | None, overlay: Overlay, subscribers: Subscribers, display: Display
+) -> Outcome:
+    """Everything that happens while the overlay lives."""
+    nodes = plan.nodes
+    display.step("Starting the nodes", nodes)
+    overlay.start(lambda n: display.update(n, nodes, f"{n} of {nodes} listen"))
+    display.done(f"{nodes} processes")
+    display.step("Waiting until all have joined", nodes)
+    overlay.await_ready(lambda n: display.update(n, nodes, f"{n} of {nodes} ready"))
+    display.done(f"{nodes} ready")
+    wanted = plan.subscriptions
+    display.step("Subscribing", len(wanted))
+    subscribers.subscribe(wanted, lambda n: display.update(n, len(wanted)))
+    display.done(f"{len(wanted)} acknowledged")
+    display.step("Publishing the machine's telemetry" if source is None else "Publishing", 1.0)
+
+    def published(share: float, text: str) -> None:
+        display.update(share, 1.0, f"{text}, {subscribers.total} deliveries")
+
+    outcome = publish(plan, overlay, source, published)
+    display.done(f"{outcome.published} events" if source else "")
+    display.step("Waiting for quiet")
+    last = await_quiet(
+        overlay,
+        lambda: subscribers.total,
+        lambda pending, got: display.update(0, None, f"{pending} under way, {got} deliveries"),
+    )
+    pending = sum(status.pending for status in last)
+    if pending:
+        display.note(f"the overlay did not become quiet: {pending} events are still under way")
+    display.done(f"{subscribers.total} deliveries")
+    return outcome
+
+
+def _analyse(plan: Plan, display: Display) -> Summary:
+    from canopy.traces.analysis import STAGES, analyze
+
+    display.step("Spark reads the traces", len(STAGES))
+    found = analyze(
+        plan.out / "traces",
+        plan.out / "report",
+        progress=lambda stage, done, total: display.update(done, total, stage),
+    )
+    display.done("report drawn")
+    return found

@@ -1,0 +1,126 @@
+"""The subscribers of a demo: all acknowledged before anything is published, all deliveries kept.
+
+One connection and one thread per node that has subscriptions. Every delivery becomes a line of
+``deliveries.jsonl`` as it comes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from canopy.cli.demo.overlay import Overlay
+from canopy.cli.demo.plan import Wanted
+from canopy.cli.feeds import id_text
+from canopy.wire.control.client import ControlClient, ControlError, UnreachableError
+from overlay.client import Delivery, Subscribe, Subscribed
+
+SUBACK_TIMEOUT: Final = 60.0
+"""Seconds for one SUBACK: the walk, the ring and the trees of all its conjunctions. Wild guess."""
+WAIT: Final = 0.5
+
+
+class Subscribers:
+    """All subscriptions of a plan. A context manager."""
+
+    def __init__(self, overlay: Overlay, file: Path) -> None:
+        self.delivered: Counter[str] = Counter()  # by the subscription's name
+        self.notices: list[str] = []
+        self._overlay = overlay
+        self._nodes = overlay.nodes
+        self._out = file.open("w", encoding="utf-8")
+        self._lock = threading.Lock()
+        self._clients: dict[int, ControlClient] = {}
+        self._names: dict[str, str] = {}  # the node's name of a subscription -> the plan's
+        self._threads: list[threading.Thread] = []
+        self._closing = False
+
+    def __enter__(self) -> Subscribers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closing = True
+        for client in self._clients.values():
+            client.close()
+        for thread in self._threads:
+            thread.join()
+        self._out.close()
+
+    @property
+    def total(self) -> int:
+        """Deliveries so far."""
+        with self._lock:
+            return self.delivered.total()
+
+    def subscribe(self, wanted: Sequence[Wanted], acknowledged: Callable[[int], None]) -> None:
+        """Make all subscriptions and wait for their acknowledgements. Raises DemoError."""
+        by_node: dict[int, list[Wanted]] = {}
+        for each in wanted:
+            by_node.setdefault(each.node, []).append(each)
+        count = 0
+        with ThreadPoolExecutor(max_workers=min(len(by_node), 32)) as pool:
+            for done in pool.map(self._subscribe_at, by_node, by_node.values()):
+                count += done
+                acknowledged(count)
+        for number, client in self._clients.items():
+            thread = threading.Thread(target=self._collect, args=(number, client), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _subscribe_at(self, number: int, wanted: list[Wanted]) -> int:
+        client = ControlClient.connect(self._nodes[number].data)
+        with self._lock:
+            self._clients[number] = client
+        for each in wanted:
+            try:
+                command = Subscribe(0, each.where, each.name)
+                reply = client.ask(command, Subscribed, timeout=SUBACK_TIMEOUT)
+            except ControlError as error:
+                self._overlay.blame(
+                    f"the subscription {each.name!r} at node {number} was not acknowledged: {error}"
+                )
+            with self._lock:
+                self._names[reply.subscription] = each.name
+        return len(wanted)
+
+    def _collect(self, number: int, client: ControlClient) -> None:
+        """The thread of one node: write down what comes until the node or the demo ends."""
+        while not self._closing:
+            try:
+                deliveries = client.deliveries(timeout=WAIT)
+            except UnreachableError:
+                break  # the node has left; if it should not have, the overlay tells
+            if deliveries:
+                self._write(number, deliveries)
+        self.notices += [notice.reason for notice in client.notices]
+
+    def _write(self, number: int, deliveries: list[Delivery]) -> None:
+        node = self._nodes[number]
+        lines = []
+        with self._lock:
+            for each in deliveries:
+                name = self._names.get(each.subscription, each.subscription)
+                self.delivered[name] += 1
+                line = {
+                    "subscription": name,
+                    "event": id_text(each.event.attributes.get("id")),
+                    "node": number,
+                    "latency_ms": round(each.latency_ms, 3),
+                    "identity": each.event.identity,
+                    "hops": each.hops,
+                    "node_id": node.id,
+                }
+                lines.append(json.dumps(line) + "\n")
+            self._out.write("".join(lines))
+            self._out.flush()

@@ -1,0 +1,141 @@
+"""The verdict of a demo: Spark's numbers, checked against the deliveries that were seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from canopy.cli.demo.plan import Plan
+from canopy.cli.demo.publisher import Outcome
+from canopy.cli.output import table
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis import Summary
+
+REFUSED_SHOWN: Final = 10
+"""Refused lines that a person wants to see; summary.json has up to REFUSED_KEPT."""
+REFUSED_KEPT: Final = 1_000
+
+
+def summarise(
+    plan: Plan, analysis: Summary, outcome: Outcome, seen: Mapping[str, int], notes: list[str]
+) -> dict[str, Any]:
+    """What summary.json holds: the analysis' numbers with what only the demo knows."""
+    found = dict(analysis.to_dict())
+    made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
+    made += analysis.spurious + analysis.unknown
+    received = sum(seen.values())
+    problems = list(notes)
+    if received != made:
+        problems.append(
+            f"the nodes say that they delivered {made} times, the subscribers saw {received}"
+        )
+    if outcome.published and outcome.published != analysis.published:
+        problems.append(
+            f"{outcome.published} events were published, the traces know {analysis.published}"
+        )
+    if analysis.nodes != plan.nodes:
+        problems.append(f"{plan.nodes} nodes were started, the traces know {analysis.nodes}")
+    exact = analysis.exact and analysis.delivered == analysis.expected and not problems
+    found |= {
+        "format": "canopy-demo",
+        "exact": exact,
+        "nodes": plan.nodes,
+        "feed": plan.feed,
+        "routing": plan.routing,
+        "seed": plan.seed,
+        "received": received,
+        "refused_lines": [
+            {"line": refusal.number, "reason": refusal.reason}
+            for refusal in outcome.refused[:REFUSED_KEPT]
+        ],
+        "refused": analysis.refused + len(outcome.refused),
+        "problems": problems,
+        "per_subscription": {
+            wanted.name: seen.get(wanted.name, 0) for wanted in plan.subscriptions
+        },
+        "traces": str((plan.out / "traces").resolve()),
+        "report": str((plan.out / "report" / "report.html").resolve()),
+    }
+    return found
+
+
+def write(out: Path, summary: dict[str, Any]) -> None:
+    """Write summary.json."""
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    (out / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+def show(console: Console, plan: Plan, summary: dict[str, Any]) -> None:
+    """The summary as a person likes it."""
+    console.print(_verdict(summary))
+    console.print()
+    overview = table("", ">", "")
+    overview.show_header = False
+    latency, hops = summary["latency_ms"], summary["walk_hops"]
+    trees = summary["walk_hits"] + summary["ring_hits"]
+    overview.add_row("nodes", f"{summary['nodes']}", f"processes on loopback, {plan.routing}")
+    overview.add_row("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}")
+    overview.add_row(
+        "delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"
+    )
+    overview.add_row(
+        "latency",
+        f"{_ms(latency.get('p50'))}",
+        f"half of them; 99 of 100 in {_ms(latency.get('p99'))}",
+    )
+    overview.add_row(
+        "trees found",
+        f"{trees:,}",
+        f"{summary['walk_hits']:,} by random walk ({_number(hops.get('mean'))} hops), "
+        f"{summary['ring_hits']:,} by the ring",
+    )
+    overview.add_row(
+        "messages",
+        f"{summary['messages']:,}",
+        f"that carried events: {_number(summary['messages_per_delivery'])} for each delivery",
+    )
+    console.print(overview)
+    each = table("subscription", ">deliveries", "selector")
+    for wanted in plan.subscriptions[:40]:
+        count = summary["per_subscription"][wanted.name]
+        each.add_row(escape(wanted.name), f"{count:,}", f"[dim]{escape(wanted.where)}[/]")
+    console.print(each)
+    if summary["refused_lines"]:
+        console.print(f"[yellow]{summary['refused']} lines of the feed were no events:[/]")
+        for line in summary["refused_lines"][:REFUSED_SHOWN]:
+            console.print(f"  line {line['line']}: {escape(line['reason'])}")
+        console.print()
+    for problem in summary["problems"]:
+        console.print(f"[red]![/] {escape(problem)}")
+    console.print(f"What Spark found: [bold]{escape(summary['report'])}[/]", soft_wrap=True)
+    console.print(
+        f"[dim]Numbers, deliveries and traces: {escape(str(plan.out))}[/]", soft_wrap=True
+    )
+
+
+def _verdict(summary: dict[str, Any]) -> str:
+    if summary["exact"] and not summary["expected"]:
+        return "[bold green]✓ Exact:[/] no delivery was expected, and none was made."
+    if summary["exact"]:
+        return (
+            f"[bold green]✓ Exact:[/] every one of {summary['expected']:,} expected deliveries was "
+            f"made, nothing twice, nothing that did not match."
+        )
+    parts = [
+        f"{summary[name]:,} {name}" for name in ("missing", "duplicates", "spurious", "unknown")
+    ]
+    return f"[bold red]✗ Not exact:[/] {', '.join(parts)}."
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} ms"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,107 @@
+"""What the commands of experiments have in common: options, progress, a result as JSON and picture.
+
+An experiment is computed in `canopy/sim/` and yields a struct. Here it becomes `NAME.json`, with
+all its parameters and its seed, and `NAME.svg` beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+Result = TypeVar("Result", bound="Struct")
+AnyPlan = TypeVar("AnyPlan", bound="Struct")
+"""What an experiment depends on: a struct of values and groups of values."""
+
+seed_option = click.option(
+    "--seed", type=int, default=1, show_default=True, help="What everything follows from."
+)
+set_option = click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another parameter, as it is called in the JSON: nodes=1000, load.zipf=0.9, x=[100,200].",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
+)
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
+
+def out_option(what: str, required: bool = False) -> Callable[[Any], Any]:
+    """`--out`, the folder for `what`."""
+    return click.option(
+        "--out",
+        required=required,
+        type=click.Path(file_okay=False, path_type=Path),
+        callback=_made,
+        help=f"A folder for {what}.json and {what}.svg.",
+    )
+
+
+def _made(context: click.Context, parameter: click.Parameter, out: Path | None) -> Path | None:
+    """Make the folder before minutes of work, which else would be lost. Raises OSError."""
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def show(stage: str, share: float) -> None:
+    """Progress: a line on standard error."""
+    click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
+
+
+def show_nothing(stage: str, share: float) -> None:
+    """No progress."""
+
+
+def report(
+    result: Result,
+    name: str,
+    out: Path | None,
+    as_json: bool,
+    draw: Callable[[Result, BinaryIO], None],
+    print_for_people: Callable[[Result], None],
+) -> None:
+    """Write `result` to `out` if there is one, and print it. Raises OSError."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    if out is not None:
+        (out / f"{name}.json").write_bytes(text + b"\n")
+        with (out / f"{name}.svg").open("wb") as file:
+            draw(result, file)
+    if as_json:
+        click.echo(text.decode())
+        return
+    print_for_people(result)
+    if out is not None:
+        click.echo(f"written to {out / f'{name}.json'} and .svg")
+
+
+def changed(plan: AnyPlan, changes: tuple[str, ...]) -> AnyPlan:
+    """The plan with `name=value` changes. UsageError for what it has not, or of another type."""
+    import msgspec
+    import yaml
+
+    facts = msgspec.to_builtins(plan)
+    for change in changes:
+        name, _, value = change.partition("=")
+        group, _, leaf = name.rpartition(".")
+        place = facts.get(group) if group else facts
+        if not isinstance(place, dict) or leaf not in place:
+            groups = [(name, inner) for name, inner in facts.items() if isinstance(inner, dict)]
+            names = [*facts, *(f"{name}.{leaf}" for name, inner in groups for leaf in inner)]
+            raise click.UsageError(f"--set {change}: there is no {name!r}; there are {names}")
+        place[leaf] = yaml.safe_load(value)
+    try:
+        return msgspec.convert(facts, type(plan))
+    except msgspec.ValidationError as error:
+        raise click.UsageError(f"--set: {error}") from None

@@ -1,0 +1,101 @@
+"""CloudEvents 1.0 in structured JSON, recognised by `specversion`.
+
+The attributes are the scalar fields of its JSON `data` and the context attributes, which win where
+names meet. What does not fit travels in the payload: of an object its nested and overridden fields
+(as an object of their own), other data as it is (text under a content type of its own as that
+text, everything else as JSON), `data_base64` as the bytes that it stands for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from canopy.cli.feeds.drafts import (
+    BadEventError,
+    Faulty,
+    check_fields,
+    check_nested,
+    is_attribute,
+    name_event,
+    show,
+    split,
+)
+from canopy.cli.feeds.jsontext import JSON, dump
+from matching import Value
+from overlay.client import Draft
+
+
+def is_cloudevent(fields: Mapping[str, Any]) -> bool:
+    """Whether an object says that it is a CloudEvent."""
+    return isinstance(fields.get("specversion"), str)
+
+
+def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
+    """The event in a structured CloudEvent. Raises BadEventError."""
+    if isinstance(fields, Faulty):
+        raise BadEventError(fields.fault)
+    context = _context(fields)
+    data = fields.get("data")
+    if data is not None and fields.get("data_base64") is not None:
+        raise BadEventError("both data and data_base64; CloudEvents allows one of them")
+    attributes: dict[str, Value | None] = {}
+    rest: dict[str, Any] = {}
+    if isinstance(data, Mapping):
+        check_fields(data)
+        attributes, rest = split(data)
+        for name, value in rest.items():
+            check_nested(name, value)
+        for name, value in context.items():
+            if name in attributes:
+                overridden = attributes[name]
+                if (type(overridden), overridden) != (type(value), value):
+                    rest[name] = overridden
+    elif data is not None:
+        check_nested("data", data)
+    attributes.update(context)
+    name_event(attributes, rest, number)
+    payload, payload_type = _payload(fields, rest)
+    return Draft(attributes, payload=payload, payload_type=payload_type)
+
+
+def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
+    """The context attributes; null is the same as absent (the specification, JSON format, 2.2)."""
+    context = {
+        name: value
+        for name, value in fields.items()
+        if name not in ("data", "data_base64") and value is not None
+    }
+    check_fields(context)
+    for name, value in context.items():
+        if not is_attribute(name, value):
+            raise BadEventError(f"{show(name)} is no context attribute that CloudEvents allows")
+    return context
+
+
+def _payload(fields: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
+    """Payload and its type: bytes, other data, or what is left of an object."""
+    content = fields.get("datacontenttype")
+    content = content if isinstance(content, str) else ""
+    data, encoded = fields.get("data"), fields.get("data_base64")
+    if encoded is not None:
+        if not isinstance(encoded, str):
+            raise BadEventError("data_base64 is no text")
+        try:
+            raw = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadEventError("data_base64 is no Base64") from None
+        return raw, content or "application/octet-stream"
+    if data is None or isinstance(data, Mapping):
+        return (dump(rest), JSON) if rest else (b"", "")
+    if isinstance(data, str) and content and not is_json_type(content):
+        return data.encode("utf-8"), content
+    return dump(data), JSON
+
+
+def is_json_type(content: str) -> bool:
+    """Whether a media type is JSON: `application/json`, `…+json`."""
+    kind = content.partition(";")[0].strip().lower()
+    return kind.endswith(("/json", "+json"))

@@ -1,0 +1,82 @@
+"""Which format a feed has, and the reading of it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+import msgpack  # type: ignore[import-untyped]
+
+from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, object_of
+from canopy.cli.feeds.geojson import FILE_LIMIT, features
+from canopy.cli.feeds.jsontext import parse
+from canopy.cli.feeds.lines import json_lines
+from canopy.cli.feeds.messagepack import maps
+
+FORMATS: Final = ("auto", "jsonl", "cloudevents", "geojson", "msgpack")
+HEAD: Final = 64 * 1024
+"""Bytes at most that are looked at to find the format out."""
+
+COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
+
+
+def read_feed(stream: BinaryIO, format: str = "auto") -> Iterator[Item]:
+    """Events and refusals of a feed, in its order and as it comes.
+
+    `format` is one of FORMATS; "auto" looks at what the stream begins with.
+    """
+    source = stream if isinstance(stream, io.BufferedReader) else _buffered(stream)
+    if format == "auto":
+        format = detect(source.peek(HEAD)[:HEAD])
+    if format == "geojson":
+        whole = source.read(FILE_LIMIT + 1)
+        if len(whole) > FILE_LIMIT:
+            return iter((Refusal(0, f"larger than {FILE_LIMIT} bytes"),))
+        return features(whole)
+    if format == "msgpack":
+        return maps(source)
+    if format == "cloudevents":
+        return json_lines(source, cloudevents=True)
+    if format == "jsonl":
+        return json_lines(source)
+    raise ValueError(f"unknown format {format!r}; expected one of {', '.join(FORMATS)}")
+
+
+def detect(head: bytes) -> str:
+    """The format of a stream that begins with `head`: jsonl, geojson or msgpack.
+
+    (CloudEvents are told from flat objects line by line.) A first line that is a JSON value of its
+    own decides; else the mark of a FeatureCollection does, for such a file may be written over many
+    lines. No JSON begins with the first byte of a MessagePack map.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf")
+    if _begins_with_map(text):
+        return "msgpack"
+    try:
+        first = parse(text.lstrip().partition(b"\n")[0])
+        whole = isinstance(first, dict) and first.get("type") == "FeatureCollection"
+        return "geojson" if whole and isinstance(first.get("features"), list) else "jsonl"
+    except BadEventError:
+        return "geojson" if COLLECTION.match(text) else "jsonl"
+
+
+def _begins_with_map(head: bytes) -> bool:
+    """Whether a map with a text as its first key begins here, as far as one can see."""
+    if not head or not (0x81 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF)):
+        return False
+    unpacker = msgpack.Unpacker(strict_map_key=False, object_pairs_hook=object_of)
+    unpacker.feed(head)
+    try:
+        return bool(unpacker.read_map_header()) and isinstance(unpacker.unpack(), str)
+    except msgpack.OutOfData:
+        return True
+    except (ValueError, msgpack.UnpackException):
+        return False
+
+
+def _buffered(stream: BinaryIO) -> io.BufferedReader:
+    """A raw stream or a BytesIO as one that can be peeked into."""
+    raw = io.BytesIO(stream.read()) if not isinstance(stream, io.RawIOBase) else stream
+    return io.BufferedReader(raw)

@@ -1,0 +1,109 @@
+"""A GeoJSON FeatureCollection (RFC 7946) as the USGS serves earthquakes.
+
+A feature's attributes are its properties with `longitude`, `latitude` and `depth` of its point;
+the feature's own `id` wins as `id`. What these override, geometries that are no points, and members
+that the attributes have no room for travel in the payload, under `properties`, `geometry` and
+their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from canopy.cli.feeds.drafts import (
+    EVENT_LIMIT,
+    BadEventError,
+    Entry,
+    Faulty,
+    Item,
+    Refusal,
+    check_fields,
+    check_nested,
+    is_scalar,
+    name_event,
+    split,
+)
+from canopy.cli.feeds.jsontext import JSON, dump, parse
+from matching import Value
+from overlay.client import Draft
+
+FILE_LIMIT: Final = 512 * 1024 * 1024
+"""Bytes of a whole file, which is parsed at once; a month of all earthquakes has 10 MB. Wild
+guess."""
+
+PLACES: Final = ("longitude", "latitude", "depth")
+
+
+def features(raw: bytes) -> Iterator[Item]:
+    """The events of a whole file; its own fault is one refusal with number 0."""
+    try:
+        whole = parse(raw.removeprefix(b"\xef\xbb\xbf"))
+        if not isinstance(whole, Mapping) or not isinstance(whole.get("features"), list):
+            raise BadEventError("no GeoJSON: expected a FeatureCollection with a list of features")
+    except BadEventError as error:
+        yield Refusal(0, str(error))
+        return
+    for number, feature in enumerate(whole["features"], 1):
+        try:
+            draft = feature_draft(feature, number)
+            if len(draft.payload) > EVENT_LIMIT:
+                raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
+            yield Entry(number, draft)
+        except BadEventError as error:
+            yield Refusal(number, str(error))
+
+
+def feature_draft(feature: Any, number: int) -> Draft:
+    """The event in one feature. Raises BadEventError."""
+    if isinstance(feature, Faulty):
+        raise BadEventError(feature.fault)
+    if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
+        raise BadEventError("no feature: expected an object with type Feature")
+    properties = feature.get("properties")
+    if properties is None:
+        properties = {}
+    if not isinstance(properties, Mapping):
+        raise BadEventError("the properties are no object")
+    check_fields(properties)
+    attributes, rest = split(properties)
+    point, odd = _point(feature.get("geometry"))
+    own: dict[str, Any] = dict(point)
+    identity = feature.get("id")
+    if identity is not None and is_scalar(identity):
+        own["id"] = identity
+    check_fields(own)
+    for name, value in own.items():
+        if attributes.get(name) is not None and attributes[name] != value:
+            rest[name] = attributes[name]
+        attributes[name] = value
+    name_event(attributes, rest, number)
+    kept = ("type", "properties", "geometry", *(("id",) if "id" in own else ()))
+    outside = {n: value for n, value in feature.items() if n not in kept and value is not None}
+    if odd is not None:
+        outside["geometry"] = odd
+    if rest:
+        outside["properties"] = rest
+    for name, value in outside.items():
+        check_nested(name, value)
+    if not outside:
+        return Draft(attributes)
+    return Draft(attributes, payload=dump(outside), payload_type=JSON)
+
+
+def _point(geometry: Any) -> tuple[dict[str, Value], Any]:
+    """(longitude, latitude and depth of a point; the geometry if it is anything else)."""
+    if geometry is None:
+        return {}, None
+    place = geometry.get("coordinates") if isinstance(geometry, Mapping) else None
+    if (
+        isinstance(geometry, Mapping)
+        and geometry.get("type") == "Point"
+        and isinstance(place, list)
+        and 2 <= len(place) <= 3
+        and all(type(part) in (int, float) or part is None for part in place)
+    ):
+        found = {n: part for n, part in zip(PLACES, place, strict=False) if part is not None}
+        more = [name for name in geometry if name not in ("type", "coordinates")]
+        return found, geometry if more else None
+    return {}, geometry

@@ -1,0 +1,46 @@
+"""JSON as strictly as an event needs it, with reasons that a person understands.
+
+The parser itself is lenient (NaN, repeated names), because one bad feature must not refuse a whole
+file; the checks in `drafts` then refuse what each single event may not hold. Numbers keep their
+kind and their digits: 1 is an integer, 1.0 a float, integers are exact.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from canopy.cli.feeds.drafts import BadEventError, check_nested, object_of
+
+JSON = "application/json"
+
+_decoder = json.JSONDecoder(object_pairs_hook=object_of)
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def parse(raw: bytes) -> Any:
+    """The value in `raw`. Raises BadEventError with the reason and, within the line, the place."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadEventError(f"invalid UTF-8 at byte {error.start + 1}") from None
+    try:
+        value, end = _decoder.raw_decode(text.strip(" \t\r\n"))
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else ""
+        place = place or f"column {error.colno}"
+        raise BadEventError(f"no JSON: {error.msg[0].lower()}{error.msg[1:]} at {place}") from None
+    except RecursionError:
+        raise BadEventError("nested too deep") from None
+    except ValueError:  # only integers longer than the interpreter converts (4,300 digits)
+        raise BadEventError("the integer does not fit in 64 bits") from None
+    rest = text.strip(" \t\r\n")[end:].strip()
+    if rest:
+        raise BadEventError(f"no JSON: more text after the value, at column {end + 1}")
+    return value
+
+
+def dump(value: Any) -> bytes:
+    """`value` as compact JSON in UTF-8. Raises BadEventError for what JSON cannot hold."""
+    check_nested("payload", value)
+    return _encoder.encode(value).encode("utf-8")

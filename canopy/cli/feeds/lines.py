@@ -1,0 +1,57 @@
+"""Lines of a byte stream, as they come and never longer than an event may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from canopy.cli.feeds.cloudevents import cloudevent_draft, is_cloudevent
+from canopy.cli.feeds.drafts import EVENT_LIMIT, BadEventError, Entry, Item, Refusal
+from canopy.cli.feeds.flat import flat_draft
+from canopy.cli.feeds.jsontext import parse
+
+
+def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[int, bytes | None]]:
+    """(number from 1, line without its end); None for a line longer than `limit` bytes, whose text
+    is skipped without being kept. A line is handed out as soon as its end has come."""
+    number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        if len(line) > limit and not line.endswith(b"\n"):
+            while more := stream.readline(limit + 1):
+                if more.endswith(b"\n"):
+                    break
+            yield number, None
+        else:
+            yield number, line.rstrip(b"\r\n")
+
+
+def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[Item]:
+    """The events of JSON lines; empty lines are none and refuse nothing.
+
+    `cloudevents`: None lets each line say what it is; True refuses what is no CloudEvent; False
+    takes every object as a flat one.
+    """
+    for number, line in bounded_lines(stream):
+        if line is None:
+            yield Refusal(number, f"longer than {EVENT_LIMIT} bytes")
+            continue
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line.strip():
+            continue
+        try:
+            yield _entry(line, number, cloudevents)
+        except BadEventError as error:
+            yield Refusal(number, str(error))
+
+
+def _entry(line: bytes, number: int, cloudevents: bool | None) -> Entry:
+    value = parse(line)
+    if not isinstance(value, dict):
+        raise BadEventError("no object: an event is a JSON object, {…}")
+    if cloudevents is not False and is_cloudevent(value):
+        return Entry(number, cloudevent_draft(value, number))
+    if cloudevents:
+        raise BadEventError("no CloudEvent: it has no specversion")
+    return Entry(number, flat_draft(value, number))

@@ -1,0 +1,94 @@
+"""Schema-less MessagePack, as users' programs write it to files and pipes: one map after another.
+
+What does not fit into attributes (nested values, binary, extensions) travels in the payload as a
+MessagePack map of its own, so that binary stays binary. A broken byte ends the reading, because
+nothing tells where the next map begins; a bad map does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+import msgpack  # type: ignore[import-untyped]
+
+from canopy.cli.feeds.drafts import (
+    EVENT_LIMIT,
+    BadEventError,
+    Entry,
+    Item,
+    Refusal,
+    check_fields,
+    check_nested,
+    name_event,
+    object_of,
+    split,
+)
+from overlay.client import Draft
+
+MSGPACK: Final = "application/msgpack"
+CHUNK: Final = 64 * 1024
+BROKEN: Final = "invalid UTF-8"
+
+
+def maps(stream: BinaryIO) -> Iterator[Item]:
+    """The events of a stream, as they come; numbered from 1."""
+    unpacker = msgpack.Unpacker(
+        raw=False,
+        strict_map_key=False,  # a bad key is our reason to give
+        unicode_errors="surrogateescape",  # … and so is a bad string: the reading goes on
+        object_pairs_hook=object_of,
+        max_buffer_size=EVENT_LIMIT + 2 * CHUNK,
+    )
+    number = fed = end = 0  # maps read, bytes given to the unpacker, where the last map ended
+    read = getattr(stream, "read1", stream.read)  # what is there, without waiting for a full chunk
+    while data := read(CHUNK):
+        fed += len(data)
+        try:
+            unpacker.feed(data)
+            for value in unpacker:
+                number += 1
+                size, end = unpacker.tell() - end, unpacker.tell()
+                yield _item(value, number, size)
+        except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
+            what = str(error) or type(error).__name__
+            yield Refusal(number + 1, f"no MessagePack ({what}); the rest is not read")
+            return
+        if fed - end > EVENT_LIMIT + CHUNK:
+            yield Refusal(number + 1, f"larger than {EVENT_LIMIT} bytes; the rest is not read")
+            return
+    if _in_the_middle(unpacker):
+        yield Refusal(number + 1, "cut off in the middle of a map")
+
+
+def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
+    """Whether a map was begun and not ended: one more nil is then not read as a nil alone."""
+    try:
+        unpacker.feed(b"\xc0")
+        return next(unpacker, False) is not None
+    except (ValueError, msgpack.UnpackException, msgpack.BufferFull):
+        return True
+
+
+def _item(value: Any, number: int, size: int) -> Item:
+    try:
+        if not isinstance(value, dict):
+            raise BadEventError("no map")
+        if size > EVENT_LIMIT:
+            raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
+        return Entry(number, map_draft(value, number))
+    except BadEventError as error:
+        return Refusal(number, str(error).replace("the string has a lone surrogate", BROKEN))
+
+
+def map_draft(fields: dict[Any, Any], number: int) -> Draft:
+    """The event in one map. Raises BadEventError."""
+    check_fields(fields)
+    attributes, rest = split(fields)
+    for name, inner in rest.items():
+        check_nested(name, inner, json=False)
+    name_event(attributes, rest, number)
+    if not rest:
+        return Draft(attributes)
+    payload: bytes = msgpack.packb(rest, unicode_errors="surrogateescape")
+    return Draft(attributes, payload=payload, payload_type=MSGPACK)

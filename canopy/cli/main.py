@@ -1,0 +1,137 @@
+"""`canopy`: the table of commands, and the end of every error.
+
+Commands are imported when they are called for. Exit codes (DESIGN.md, section 6, Faces): 0 ok,
+1 failure, 2 usage, 3 unreachable, 4 denied, 5 time-out, 130 interrupted. No traceback reaches a
+user, unless CANOPY_DEBUG=1 asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from canopy.cli.errors import OK, quiet_stdout, report
+
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Run": {
+        "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
+        "demo": (
+            "canopy.cli.demo.command:demo",
+            "Watch an overlay deliver a real feed, and prove it.",
+        ),
+        "tui": ("canopy.cli.tui:tui", "Subscribe, watch events and the overlay, in the terminal."),
+        "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
+    },
+    "Events": {
+        "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print what matches."),
+        "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
+        "why": ("canopy.cli.why:why", "Tell why an event reached a subscription, or not."),
+    },
+    "The overlay": {
+        "status": ("canopy.cli.show:status", "Show the state of a node."),
+        "peers": ("canopy.cli.show:peers", "List the neighbours and links of a node."),
+        "ring": ("canopy.cli.show:ring", "List the clusters of the ring."),
+        "where": ("canopy.cli.show:where", "Show who owns an attribute, and its tree."),
+    },
+    "Files": {
+        "trace": ("canopy.cli.trace:trace", "Analyse the traces of all nodes with Spark."),
+        "config": ("canopy.cli.config:config", "Check a node's configuration."),
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called for, listed by what they are for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the table's order."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        for section in COMMANDS.values():
+            if cmd_name in section:
+                module, _, name = section[cmd_name][0].partition(":")
+                command = getattr(importlib.import_module(module), name)
+                assert isinstance(command, click.Command)
+                return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a guess for a misspelt command."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not near:
+                raise
+            text = f"{error.message.rstrip('.')}. Did you mean {near[0]!r}?"
+            raise click.UsageError(text, ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does, but whoever reads our output and has had enough is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            quiet_stdout()
+            ctx.exit(OK)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, section by section, without an import."""
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in section.items()])
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"canopy {version('canopy-overlay')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_version,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version and exit.",
+)
+def canopy() -> None:
+    """Content-based publish/subscribe among peers: no broker, no topics.
+
+    Every process is a node. Subscribers say with a selector what they want; the overlay finds
+    those whose selectors match, wherever they are.
+
+    \b
+      canopy demo                                   # see it all, in a minute
+      canopy node --listen 127.0.0.1:4470           # a first node …
+      canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"      # … subscribe through it …
+      canopy pub earthquakes.geojson                # … and publish a feed
+
+    Commands talk to the node of the default data folder; --connect FOLDER (or CANOPY_CONNECT)
+    names another one. `canopy COMMAND --help` has examples.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line `args` (without the program's name); the exit code."""
+    try:
+        code = canopy.main(
+            args=None if args is None else list(args), prog_name="canopy", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except BaseException as error:
+        return report(error)
+    return code if isinstance(code, int) else 0

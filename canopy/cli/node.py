@@ -1,0 +1,75 @@
+"""`canopy node`, which is also `python node.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."
+)
+@click.option("--peer", "peers", multiple=True, metavar="HOST:PORT", help="A node to join at.")
+@click.option("--config", "file", metavar="FILE", type=click.Path(), help="A YAML file.")
+@click.option("--data", metavar="DIR", type=click.Path(), help="The node's own folder.")
+@click.option("--name", help="A name for people; ids are drawn.")
+@click.option("--region", help="Where the node is, for delivery by region.")
+@click.option("--tier", type=int, help="Level of the node, for delivery by region.")
+@click.option("--overlay", help="The overlay's name; nodes of different ones never link.")
+@click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events are routed.")
+@click.option("--seed", type=int, help="Seed of the node's generator.")
+@click.option("--directory/--no-directory", default=None, help="Use the Kademlia phone book.")
+@click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
+@click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Where they go.")
+@click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
+@click.option("--log", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option(
+    "--insecure", is_flag=True, default=None, help="Listen beyond loopback without a key."
+)
+def node(
+    file: str | None,
+    peers: tuple[str, ...],
+    routing: str | None,
+    traced: bool | None,
+    trace_dir: str | None,
+    trace_sample: float | None,
+    **flags: Any,
+) -> int:
+    """Run a node until SIGTERM or Ctrl-C, which drain it; a second one ends it at once.
+
+    Flags win over CANOPY_… environment variables, these over the file, the file over the defaults.
+    The first node of an overlay has no peers; it founds the ring.
+
+    \b
+    canopy node                                            # alone, on 127.0.0.1:4470
+    canopy node --listen 127.0.0.1:0 --data /tmp/b --peer 127.0.0.1:4470
+    canopy node --config node.yaml
+    """
+    from canopy.wire.config import load_config
+    from canopy.wire.process import run_node
+
+    trace = {"enabled": traced, "dir": trace_dir, "sample": trace_sample}
+    known = {name: value for name, value in trace.items() if value is not None}
+    return run_node(
+        load_config(
+            file,
+            os.environ,
+            {
+                **flags,
+                "peers": list(peers) or None,
+                "tree": {"routing": routing} if routing else None,
+                "trace": known or None,
+            },
+        )
+    )
+
+
+def main() -> NoReturn:
+    """`python node.py …`: the same command by another name."""
+    from canopy.cli.main import main as run
+
+    sys.exit(run(["node", *sys.argv[1:]]))

@@ -1,0 +1,133 @@
+"""What commands print: JSON for programs, tables for people.
+
+Objects are the replies of `overlay.client` with their own field names; `request`, which only the
+socket needs, is left out. Every line is flushed, so that a pipe sees it at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from overlay.client import Delivery
+
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def plain(value: Any) -> Any:
+    """A reply as dicts, lists and scalars."""
+    if isinstance(value, msgspec.Struct):
+        names = (name for name in value.__struct_fields__ if name != "request")
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    return value
+
+
+def print_json(value: Any, indent: int | None = None) -> None:
+    """One JSON value on standard output; one line unless `indent` is given."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=indent)
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a terminal that cannot show it: escapes are JSON, too
+        text = json.dumps(value, indent=indent)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def delivery_object(delivery: Delivery) -> dict[str, Any]:
+    """One event for one subscription, as `sub --json` and `deliveries.jsonl` have it."""
+    from canopy.cli.feeds import id_text
+
+    event = delivery.event
+    found: dict[str, Any] = {
+        "id": id_text(event.attributes.get("id")),
+        "event": event.identity,
+        "subscription": delivery.subscription,
+        "type": event.attributes.get("type"),
+        "time": event.time,
+        "latency_ms": round(delivery.latency_ms, 3),
+        "hops": delivery.hops,
+        "attributes": event.attributes,
+    }
+    if event.payload or event.payload_type:
+        found |= payload_fields(event.payload, event.payload_type)
+    return found
+
+
+def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
+    """A payload as JSON can carry it: text where it is text, else Base64."""
+    media = kind.partition(";")[0].strip().lower()
+    if media.startswith("text/") or media.endswith(("/json", "+json", "/xml", "+xml")):
+        try:
+            return {"payload": payload.decode("utf-8"), "payload_type": kind}
+        except UnicodeDecodeError:
+            pass
+    encoded = base64.b64encode(payload).decode("ascii")
+    return {"payload_base64": encoded, "payload_type": kind}
+
+
+def console(stderr: bool = False) -> Console:
+    """rich's console; imported here because most commands never need it."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table in the project's style. A column whose name begins with > holds numbers, with
+    = what must not be broken into lines."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    found = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        if column.startswith(">"):
+            found.add_column(column[1:], justify="right", no_wrap=True)
+        elif column.startswith("="):
+            found.add_column(column[1:], no_wrap=True)
+        else:
+            found.add_column(column, overflow="fold")
+    return found
+
+
+def label(words: object) -> str:
+    """A text from outside for rich: no markup, nothing that moves the cursor."""
+    from rich.markup import escape
+
+    return escape(visible(str(words)))
+
+
+def visible(words: str) -> str:
+    """A text without what could move a terminal's cursor."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in words)
+
+
+def printable(value: object) -> str:
+    """A value of an event as a selector would say it; texts without spaces go unquoted."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float | int):
+        return repr(value)
+    shown = visible(str(value))
+    return shown if shown and " " not in shown else f"'{shown}'"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person: 12 s, 3 min, 2 h, 5 d."""
+    for unit, size in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,193 @@
+"""`canopy status`, `peers`, `ring`, `where`: what a node knows of itself and of the overlay."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from canopy.cli.connect import connect_option, json_option, open_client, timeout_option
+from canopy.cli.output import console, duration, label, plain, print_json, table
+
+if TYPE_CHECKING:
+    from overlay.client import Status
+    from overlay.info import ClusterInfo
+
+SHORT = 8
+"""Digits of a key of the ring that a person needs; --json has all 40."""
+
+
+@click.command()
+@json_option
+@timeout_option
+@connect_option
+def status(as_json: bool, timeout: float, connect: str | None) -> None:
+    """Show the state of a node: who it is, whether it is ready, what it has done.
+
+    \b
+    canopy status
+    canopy status --json --connect /tmp/b | jq .ready
+    """
+    from overlay.client import GetStatus, Status
+
+    with open_client(connect) as client:
+        found = client.ask(GetStatus(0), Status, timeout)
+    if as_json:
+        print_json(plain(found))
+    else:
+        _show_status(found)
+
+
+def _show_status(found: Status) -> None:
+    state = "draining" if found.draining else "ready" if found.ready else "joining"
+    out = console()
+    rows = table("", "")
+    rows.show_header = False
+    name = f" ({label(found.name)})" if found.name else ""
+    rows.add_row("node", f"[bold]{found.node}[/]{name}")
+    rows.add_row("address", f"{label(found.address)}, process {found.pid}")
+    rows.add_row(
+        "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
+    )
+    if found.replaced:
+        rows.add_row("damage", f"was {found.replaced} until its state file was damaged")
+    role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
+    rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
+    rows.add_row("neighbours", f"{found.neighbours}, {found.links} links")
+    rows.add_row("subscriptions", f"{found.subscriptions}")
+    rows.add_row("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
+    rows.add_row("under way", f"{found.pending}")
+    rows.add_row("programs", f"{len(found.clients)} connected")
+    for seed, how in found.seeds.items():
+        rows.add_row(f"peer {label(seed)}", label(how))
+    out.print(rows)
+    behind = [one for one in found.clients if one.waiting or one.dropped]
+    if behind:
+        slow = table("behind", ">under way", ">credit", ">waiting", ">dropped")
+        for one in behind:
+            name = f"process {one.pid}" if one.pid else f"client {one.client}"
+            slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
+                         f"{one.dropped:,}")  # fmt: skip
+        out.print(slow)
+    counters = table("counter", ">total")
+    for key, value in sorted(found.counters.items()):
+        counters.add_row(key.replace("_", " "), f"{value:,}")
+    out.print(counters)
+
+
+@click.command()
+@json_option
+@timeout_option
+@connect_option
+def peers(as_json: bool, timeout: float, connect: str | None) -> None:
+    """List the neighbours of a node in the random graph, and its other links.
+
+    \b
+    canopy peers
+    canopy peers --json | jq 'map(select(.neighbour)) | length'
+    """
+    from overlay.client import GetPeers, Peers
+
+    with open_client(connect) as client:
+        found = client.ask(GetPeers(0), Peers, timeout).peers
+    if as_json:
+        print_json(plain(found))
+        return
+    rows = table("=node", "address", "link", ">age", ">sent", ">received")
+    for peer in sorted(found, key=lambda p: (not p.neighbour, p.node)):
+        age = str(peer.age) if peer.neighbour else "-"
+        counts = (f"{peer.sent:,}", f"{peer.received:,}")
+        rows.add_row(peer.node, label(peer.address), label(peer.state), age, *counts)
+    console().print(rows if found else "no neighbours: this node is alone")
+
+
+def cluster_object(cluster: ClusterInfo) -> dict[str, Any]:
+    """A cluster as `ring --json` has it."""
+    found = plain(cluster)
+    assert isinstance(found, dict)
+    return found
+
+
+@click.command()
+@json_option
+@timeout_option
+@connect_option
+def ring(as_json: bool, timeout: float, connect: str | None) -> None:
+    """List the clusters of the ring: who leads them and since when, who serves and who of them is
+    silent, which attributes they own.
+
+    \b
+    canopy ring
+    canopy ring --json | jq '.[].attributes'
+    """
+    from overlay.client import GetRing, Ring
+
+    with open_client(connect) as client:
+        found = client.ask(GetRing(0), Ring, timeout)
+    if not found.complete:
+        print("! the way around the ring was not closed in time: clusters may be missing",
+              file=sys.stderr)  # fmt: skip
+    if as_json:
+        print_json([cluster_object(cluster) for cluster in found.clusters])
+        return
+    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
+    for cluster in found.clusters:
+        rows.add_row(*_cluster_row(cluster))
+    out = console()
+    out.print(rows)
+    for cluster in found.clusters:
+        out.print(f"{cluster.key[:SHORT]}…  {_leading(cluster)}")
+
+
+def _leading(cluster: ClusterInfo) -> str:
+    """Since when its primary leads, and whom it does not hear."""
+    if cluster.led_for < 0:
+        return "its primary does not answer"
+    silent = f"; silent: {' '.join(cluster.silent)}" if cluster.silent else "; nobody is silent"
+    return f"its primary leads since {duration(cluster.led_for)}{silent}"
+
+
+def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
+    return (
+        f"{cluster.key[:SHORT]}…",
+        str(cluster.epoch),
+        cluster.primary,
+        cluster.standby or "-",
+        str(len(cluster.brokers)),
+        label(", ".join(cluster.attributes)) if cluster.attributes else "-",
+    )
+
+
+@click.command()
+@click.argument("attribute")
+@json_option
+@timeout_option
+@connect_option
+def where(attribute: str, as_json: bool, timeout: float, connect: str | None) -> None:
+    """Show which cluster owns ATTRIBUTE, and the virtual nodes of its tree.
+
+    \b
+    canopy where mag
+    canopy where place --json
+    """
+    from overlay.client import Located, Where
+
+    with open_client(connect) as client:
+        found = client.ask(Where(0, attribute), Located, timeout)
+    if as_json:
+        virtual = {"version": plain(found.version), "virtual_nodes": plain(found.virtual_nodes)}
+        print_json({**cluster_object(found.cluster), "attribute": found.attribute, **virtual})
+        return
+    out = console()
+    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
+    rows.add_row(*_cluster_row(found.cluster))
+    out.print(rows)
+    if not found.virtual_nodes:
+        out.print(f"nobody subscribes to {label(attribute)}: it has no tree")
+        return
+    tree = table("from", "to", "=hosts", ">registrations")
+    for each in found.virtual_nodes:
+        hosts = " ".join((each.host, *each.others))
+        tree.add_row(label(each.lo), label(each.hi), hosts, f"{each.registrations:,}")
+    out.print(tree)

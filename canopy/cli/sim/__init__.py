@@ -1,0 +1,1 @@
+"""`canopy sim`: the overlay in a world of virtual time, one file per command."""

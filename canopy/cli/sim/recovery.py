@@ -1,0 +1,114 @@
+"""`canopy sim recovery`: how long the simulated overlay takes to recover from a loss.
+
+The computation is sim/recovery's; here are its options, its table and its picture.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from canopy.cli.experiment import json_option, out_option, quiet_option, report, show, show_nothing
+
+if TYPE_CHECKING:
+    from canopy.sim.experiments.recovery.report import Report
+
+KILLS = ("primary", "standby", "broker", "cluster", "link", "last-link")
+
+
+def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> tuple[float, ...]:
+    """Numbers with commas in between. Raises click.BadParameter."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of numbers such as 500,1000") from None
+    if not all(1 <= rate <= 100_000 for rate in found):
+        raise click.BadParameter("rates are 1 to 100000 events per second")
+    return found
+
+
+@click.command()
+@click.option(
+    "--kill",
+    "kills",
+    multiple=True,
+    type=click.Choice(KILLS),
+    help="What is lost (repeatable; without it all of them).",
+)
+@click.option(
+    "--rate",
+    "rates",
+    callback=rates_of,
+    default="500,1000,2000,4000",
+    show_default=True,
+    help="Events per second.",
+)
+@click.option("--nodes", type=click.IntRange(8, 10_000), default=12, show_default=True)
+@click.option("--times", type=click.IntRange(1, 1_000), default=3, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="The first of `times` seeds.")
+@click.option("--silent", is_flag=True, help="Machines die, too: nobody is told (a power cut).")
+@json_option
+@out_option("recovery")
+@quiet_option
+def recovery(
+    kills: tuple[str, ...],
+    rates: tuple[float, ...],
+    as_json: bool,
+    out: Path | None,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Lose a primary, a standby, a match broker, a whole cluster or a link while events flow: how
+    long until what needed it is delivered again, and what is lost?
+
+    docs/lab/recovery.md says what is measured; `python -m bench.recovery.measure` does it to real
+    processes. The exit code is 1 if something did not recover, or was delivered twice or wrongly.
+
+    \b
+    canopy sim recovery
+    canopy sim recovery --kill primary --rate 2000 --times 30 --json
+    canopy sim recovery --silent --out build/recovery
+    """
+    from canopy.sim.experiments.recovery.picture import draw
+    from canopy.sim.experiments.recovery.report import Plan, measure
+    from canopy.sim.experiments.recovery.verdict import is_good
+    from canopy.wire.transport.codec import WireCodec
+
+    plan = Plan(kills or KILLS, rates, **options)
+    found = measure(plan, WireCodec(), show_nothing if quiet else show)
+    report(found, "recovery", out, as_json, draw, print_report)
+    return 0 if all(map(is_good, found.rows)) else 1
+
+
+def print_report(found: Report) -> None:
+    """A table for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    def pair(each: dict[str, float | None]) -> str:
+        if each["median"] is None:
+            return "-"
+        return f"{each['median']:.2f} ≤ {each['most']:.2f}"
+
+    table = Table(title="Seconds, median ≤ longest; events", title_justify="left")
+    for name in ("lost", "rate", "first", "all", "new subscription", "longest gap", "late until"):
+        table.add_column(name, justify="left" if name == "lost" else "right")
+    for name in ("events lost before, after", "twice", "spurious", "recovered"):
+        table.add_column(name, justify="right")
+    for row in found.rows:
+        times = [row[n] for n in ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")]
+        table.add_row(
+            row["kill"],
+            f"{row['rate']:g}",
+            *map(pair, times),
+            f"{row['lost_before']}, {row['lost_after']}",
+            str(row["duplicates"]),
+            str(row["spurious"]),
+            f"{row['times'] - row['failed']} of {row['times']}",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    for line in found.not_measured:
+        console.print(f"not measured: {line}", markup=False)

@@ -1,0 +1,201 @@
+"""`canopy sim replay`: what another configuration of the overlay would have cost.
+
+Files are read here; what is in them, and the runs, are sim/'s (recorded, replay).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from canopy.sim.experiments.recorded import Expense, Recorded
+    from canopy.sim.experiments.replay import Configuration
+    from overlay.settings import Settings
+
+MOST_CONFIGURATIONS = 32
+"""Runs of one command; wild guess at what somebody wants to see in one table."""
+
+
+@click.command()
+@click.argument("traces", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--nodes", multiple=True, type=click.IntRange(1, 10_000), help="How many (as recorded)."
+)
+@click.option(
+    "--routing",
+    multiple=True,
+    type=click.Choice(["pivot", "counting"]),
+    help="How events find nodes (as recorded, or as the settings say).",
+)
+@click.option(
+    "--settings",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file with groups of settings, as in a node's configuration.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="What chance follows from.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+def replay(
+    traces: Path,
+    nodes: tuple[int, ...],
+    routing: tuple[str, ...],
+    files: tuple[Path, ...],
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the subscriptions and events of a trace folder once more, in other configurations.
+
+    TRACES is what nodes wrote (build/demo/traces, or a node's data folder with traces). Each option
+    may be given several times; every combination is run. Exit code 1 if one of them was not exact.
+
+    \b
+    canopy sim replay build/demo/traces --routing pivot --routing counting
+    canopy sim replay traces --nodes 12 --nodes 48 --settings small-trees.yaml --json
+    """
+    import msgspec
+
+    from canopy.cli.sim.progress import SimProgress
+    from canopy.sim.experiments.recorded import Recorded
+    from canopy.sim.experiments.replay import replay as run
+    from canopy.wire.transport.codec import WireCodec
+
+    recorded = Recorded(trace_lines(traces))
+    tell_unread(recorded)
+    expenses, violations = [recorded.expense()], []
+    for configuration in configurations(recorded, nodes, routing, files, seed):
+        with SimProgress(quiet) as progress:
+            if not quiet:
+                click.echo(f"{configuration.name}:", err=True)
+            expense, found = run(recorded, configuration, WireCodec(), progress)
+        expenses.append(expense)
+        violations += [f"{configuration.name}: {one.kind}: {one.text}" for one in found]
+    if as_json:
+        facts = {
+            "recorded": expenses[0],
+            "configurations": expenses[1:],
+            "sampled": recorded.sampled,
+            "unread_lines": recorded.unread,
+            "violations": violations,
+        }
+        click.echo(msgspec.json.encode(facts).decode())
+    else:
+        print_expenses(expenses)
+    for text in violations[:20]:
+        click.echo(text, err=True)
+    if violations:
+        sys.exit(1)
+
+
+def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """(file:line, text) of all trace files below a folder. TracesError if there are none."""
+    from canopy.sim.experiments.recorded import TracesError
+
+    files = sorted(folder.rglob("*.jsonl"))
+    if not files:
+        raise TracesError(
+            f"no trace files (*.jsonl) below {folder}; a node with `trace` in its configuration, "
+            f"`canopy demo` and `canopy sim run --traces` write them"
+        )
+    for path in files:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield f"{path.relative_to(folder)}:{number}", line
+
+
+def tell_unread(recorded: Recorded) -> None:
+    """What cannot be taken at its word, on standard error."""
+    for text in recorded.unreadable:
+        click.echo(f"! not read: {text}", err=True)
+    if recorded.unread > len(recorded.unreadable):
+        click.echo(f"! … and {recorded.unread - len(recorded.unreadable)} more lines", err=True)
+    if recorded.sampled < 1:
+        click.echo(
+            f"! the nodes kept {recorded.sampled:.0%} of their events; only those are replayed",
+            err=True,
+        )
+
+
+def configurations(
+    recorded: Recorded,
+    nodes: tuple[int, ...],
+    routing: tuple[str, ...],
+    files: tuple[Path, ...],
+    seed: int,
+) -> list[Configuration]:
+    """Every combination, named by what was asked for."""
+    import msgspec
+
+    from canopy.sim.experiments.replay import Configuration
+
+    found = []
+    choices = product(nodes or (len(recorded.nodes),), files or (None,), routing or ("",))
+    for count, file, way in choices:
+        settings = read_settings(file, recorded.tally.routing)
+        if way:
+            tree = msgspec.structs.replace(settings.tree, routing=way)
+            settings = msgspec.structs.replace(settings, tree=tree)
+        name = [settings.tree.routing, f"{count} nodes", *([file.name] if file else [])]
+        found.append(Configuration(", ".join(name), count, settings, seed))
+    if len(found) > MOST_CONFIGURATIONS:
+        raise click.UsageError(
+            f"{len(found)} combinations; at most {MOST_CONFIGURATIONS} are run by one command"
+        )
+    return found
+
+
+def read_settings(file: Path | None, routing: str) -> Settings:
+    """Groups of settings; what the file does not say is the default, the routing as recorded."""
+    import msgspec
+    import yaml
+
+    from overlay.settings import Settings
+
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
+        found = {} if found is None else found
+        if isinstance(found, dict) and routing and "routing" not in (found.get("tree") or {}):
+            found["tree"] = {**(found.get("tree") or {}), "routing": routing}
+        return msgspec.convert(found, Settings)
+    except (yaml.YAMLError, OSError, UnicodeDecodeError, TypeError, ValueError) as error:
+        raise click.UsageError(f"{file}: {error}") from None
+
+
+def print_expenses(expenses: list[Expense]) -> None:
+    """A column for each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("", no_wrap=True)
+    for expense in expenses:
+        table.add_column(expense.name, justify="right")
+
+    def row(name: str, *values: object) -> None:
+        table.add_row(name, *("?" if value is None else str(value) for value in values))
+
+    for name in ("nodes", "routing", "subscriptions", "published", "expected", "delivered"):
+        row(name, *(getattr(expense, name) for expense in expenses))
+    row("missing, twice", *(f"{e.missing}, {e.duplicates}" for e in expenses))
+    row("messages", *(e.messages for e in expenses))
+    for kind in expenses[0].by_kind:
+        row(f"  {kind}", *(e.by_kind[kind] for e in expenses))
+    row("lower bound", *(e.lower_bound for e in expenses))
+    row("  times that", *(f"{e.times_lower_bound:.2f}" for e in expenses))
+    row("other messages", *(e.other_messages for e in expenses))
+    row("hops, median, 99 %", *(f"{e.hops_median}, {e.hops_99}" for e in expenses))
+    row("latency, median ms", *(f"{e.latency_median_ms:.1f}" for e in expenses))
+    for name, loads in (
+        ("sent/node, mean, most", [e.sent for e in expenses]),
+        ("matched/node, mean, most", [e.matched for e in expenses]),
+    ):
+        row(name, *(f"{load.mean:.0f}, {load.most}" for load in loads))
+    Console(highlight=False).print(table)

@@ -1,0 +1,200 @@
+"""`canopy sim routing`: how close routing comes to the lower bound, and at what state and load.
+
+The computation is sim/lean's; here are its options, its table and its picture.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from canopy.cli.experiment import json_option, out_option, quiet_option, report, show
+
+if TYPE_CHECKING:
+    from canopy.sim.experiments.lean.measure import Progress, RoutingPlan
+    from canopy.sim.experiments.lean.report import Report, Spread
+
+SHOW_EVERY = 2.0
+"""Wall-clock seconds between two lines of progress."""
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(2, 1_000_000), default=3_000, show_default=True)
+@click.option(
+    "--subscriptions", type=click.IntRange(1, 5_000_000), help="How many; one per node without it."
+)
+@click.option("--attributes", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@click.option("--zipf", type=click.FloatRange(0, 5), default=0.8, show_default=True)
+@click.option(
+    "--predicates",
+    type=click.FloatRange(0.1, 1_000),
+    default=8.0,
+    show_default=True,
+    help="Attributes per subscription and event, on average.",
+)
+@click.option(
+    "--kinds",
+    type=click.IntRange(0, 1_000_000),
+    default=150,
+    show_default=True,
+    help="Kinds of events; 0: each event and subscription draws its attributes for itself.",
+)
+@click.option(
+    "--matching",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Interested nodes per event that the width of ranges is fitted for.",
+)
+@click.option(
+    "--width", type=click.FloatRange(0.0001, 1), help="The width of ranges, instead of --matching."
+)
+@click.option("--events", type=click.IntRange(1), default=2_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--entries",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="Index entries per host, at most.",
+)
+@click.option(
+    "--boxes", type=click.IntRange(1), default=128, show_default=True, help="Most per summary."
+)
+@click.option(
+    "--per-box",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Registrations that a summary's box stands for, at least.",
+)
+@click.option("--slack", type=click.FloatRange(0, 1), default=0.0, show_default=True)
+@click.option(
+    "--replicas", type=click.IntRange(1), default=6, show_default=True, help="Hosts, at least."
+)
+@click.option("--fan-out", type=click.IntRange(1), default=16, show_default=True)
+@click.option(
+    "--fail", type=click.FloatRange(0, 0.99), default=0.0, help="Share of nodes dead at once."
+)
+@click.option("--host-load", type=click.FloatRange(0.01), default=5.0, show_default=True)
+@click.option("--publishers", type=click.IntRange(0), default=0, help="How many nodes publish.")
+@click.option("--style", "styles", multiple=True, help="Only these, by name (repeatable).")
+@json_option
+@out_option("routing")
+@quiet_option
+def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: Any) -> None:
+    """Lay styles of routing side by side: messages, state and load of each.
+
+    The lower bound is one message to enter and one per interested node. docs/lab/routing.md says
+    what the styles are and what came out.
+
+    \b
+    canopy sim routing
+    canopy sim routing --subscriptions 10000 --kinds 0 --seed 2
+    canopy sim routing --fail 0.2 --out build/routing
+    canopy sim routing --nodes 100000 --entries 500 --events 20000
+    """
+    from canopy.sim.experiments.lean.measure import measure
+    from canopy.sim.experiments.lean.picture import draw
+
+    try:
+        found = measure(plan_of(**options), seed, None if quiet else seldom())
+    except ValueError as error:
+        raise click.UsageError(f"--style: {error}") from None
+    report(found, "routing", out, as_json, draw, print_report)
+
+
+def plan_of(
+    nodes: int,
+    subscriptions: int | None,
+    attributes: int,
+    zipf: float,
+    predicates: float,
+    kinds: int,
+    matching: float,
+    width: float | None,
+    boxes: int,
+    per_box: int,
+    slack: float,
+    styles: tuple[str, ...],
+    **rest: Any,
+) -> RoutingPlan:
+    """The plan that the options name."""
+    from canopy.sim.experiments.lean.measure import RoutingPlan
+    from canopy.sim.experiments.lean.placing import Coarseness
+    from canopy.sim.scenario.lean_load import LoadShape
+
+    shape = LoadShape(attributes=attributes, zipf=zipf, mean=predicates, kinds=kinds)
+    if predicates > attributes:
+        raise click.UsageError(f"--predicates {predicates:g}: there are only {attributes}")
+    if width is not None:
+        shape = LoadShape(attributes, zipf, predicates, kinds, width)
+    if styles:
+        rest["styles"] = styles
+    return RoutingPlan(
+        nodes=nodes,
+        subscriptions=nodes if subscriptions is None else subscriptions,
+        load=shape,
+        matching=matching if width is None else None,
+        summary=Coarseness(boxes, per_box, slack),
+        **rest,
+    )
+
+
+def seldom() -> Progress:
+    """Lines on standard error, one per stage and at most one per two seconds within it."""
+    shown_at, shown = time.monotonic(), ""
+
+    def told(stage: str, share: float) -> None:
+        nonlocal shown_at, shown
+        now = time.monotonic()
+        if stage == shown and now - shown_at < SHOW_EVERY:
+            return
+        shown_at, shown = now, stage
+        show(stage, share)
+
+    return told
+
+
+def print_report(found: Report) -> None:
+    """Tables for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows: list[tuple[str, list[str]]] = []
+    styles = found.styles
+
+    def row(name: str, values: list[str]) -> None:
+        rows.append((name, values))
+
+    def peak(spread: Spread | None) -> str:
+        return "-" if spread is None else f"{spread.max:,.0f} ({spread.max_over_mean:.1f} x mean)"
+
+    row("times the lower bound", [f"{s.ratio:.3f}" for s in styles])
+    row("visits per event", [f"{s.visits_per_event:.2f}" for s in styles])
+    row("delivered", [f"{s.delivered_share:.4%}" for s in styles])
+    row("… without the fallback", [f"{s.without_fallback:.4%}" for s in styles])
+    row("retries per event", [f"{s.retries_per_event:.2f}" for s in styles])
+    row("hops, median and 99 %", [f"{s.hops_p50}, {s.hops_p99}" for s in styles])
+    row("most copies by one node", [str(s.most_copies) for s in styles])
+    row("hosts", [f"{s.hosts:,}" for s in styles])
+    row("entries per host", [f"{s.entries.mean:,.0f}" if s.entries else "-" for s in styles])
+    row("… at most", [peak(s.entries) for s in styles])
+    row("registrations / S log S", [f"{s.per_s_log_s:.2f}" for s in styles])
+    row("load of hosts, at most", [peak(s.hosting) for s in styles])
+    row("traffic of nodes, at most", [peak(s.traffic) for s in styles])
+    row("… of this their own", [peak(s.demand) for s in styles])
+    row("summaries, kB", [f"{s.summary_bytes / 1000:,.0f}" for s in styles])
+    columns = {s.name: [values[n] for _, values in rows] for n, s in enumerate(styles)}
+    console = Console(highlight=False)
+    interested = f"{found.interested_per_event:.2f} interested nodes per event"
+    console.print(f"seed {found.seed}, {interested}, {found.dead} nodes dead")
+    names = [name for name, _ in rows]
+    for start in range(0, len(styles), 4):  # four styles are as wide as a terminal
+        table = Table("", *(s.name for s in styles[start : start + 4]))
+        for number, name in enumerate(names):
+            table.add_row(name, *(columns[s.name][number] for s in styles[start : start + 4]))
+        console.print(table)

@@ -1,0 +1,91 @@
+"""`canopy sim timeliness`: what priority and the choice of hosts do for latency (P6, P7).
+
+The computation is sim/timeliness'; here are its options, its table and its picture.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from canopy.cli.experiment import (
+    changed,
+    json_option,
+    out_option,
+    quiet_option,
+    report,
+    seed_option,
+    set_option,
+    show,
+    show_nothing,
+)
+
+if TYPE_CHECKING:
+    from canopy.sim.experiments.timeliness.report import Series, Timeliness
+
+
+@click.command()
+@out_option("timeliness")
+@seed_option
+@set_option
+@json_option
+@quiet_option
+def timeliness(
+    out: Path | None, seed: int, changes: tuple[str, ...], as_json: bool, quiet: bool
+) -> None:
+    """Run the timeliness experiment of the Phoenix paper with the product's own nodes.
+
+    Four modes (neither, priority only, choice only, both) over rates of events, and over numbers of
+    matching subscriptions. docs/lab/timeliness.md says what came out, and what was chosen where the
+    paper is silent or cannot be read. Takes some minutes.
+
+    \b
+    canopy sim timeliness --out build/timeliness
+    canopy sim timeliness --set rates=[2000,4000] --set matching=[10] --set events=500
+    canopy sim timeliness --set replicas=2 --set processor.per_match=0.0005 --json
+    """
+    from canopy.sim.experiments.timeliness.experiment import experiment
+    from canopy.sim.experiments.timeliness.picture import draw
+    from canopy.sim.experiments.timeliness.plan import TimelinessPlan
+    from canopy.sim.experiments.timeliness.point import NotReadyError
+    from canopy.wire.transport.codec import WireCodec
+
+    plan = changed(TimelinessPlan(), changes)
+    try:
+        found = experiment(plan, seed, WireCodec(), show_nothing if quiet else show)
+    except NotReadyError as error:
+        raise click.ClickException(str(error)) from None
+    report(found, "timeliness", out, as_json, draw, print_report)
+
+
+def print_report(found: Timeliness) -> None:
+    """Tables for a person."""
+    for series in found.series:
+        print_series(series)
+
+
+def print_series(series: Series) -> None:
+    """A table for a person: a line per load and mode."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"latency in ms over {series.over}", title_justify="left")
+    last = len(series.curves[0].points[0].levels)
+    names = ["by urgency", "mean", "p99"]
+    names += [f"level {n} {what}" for n in (1, last) for what in ("mean", "p99")]
+    for name in (series.over, "mode", *names):
+        table.add_column(name, justify="left" if name == "mode" else "right")
+    for place, x in enumerate(series.x):
+        for curve in series.curves:
+            point = curve.points[place]
+            parts = (point.all, point.levels[0], point.levels[-1])
+            values = [v for each in parts for v in (each.mean_ms, each.p99_ms)]
+            table.add_row(
+                str(x),
+                curve.mode,
+                *(f"{value:.2f}" for value in (point.urgency_ms, *values)),
+                end_section=curve is series.curves[-1],
+            )
+    Console(highlight=False).print(table)

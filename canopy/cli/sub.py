@@ -1,0 +1,108 @@
+"""`canopy sub`: subscribe, and print what matches as it comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from canopy.cli.connect import compiled, connect_option, json_option, open_client, timeout_option
+from canopy.cli.errors import TIME_OUT
+from canopy.cli.output import delivery_object, print_json, printable
+from overlay.client import LEVELS
+
+if TYPE_CHECKING:
+    from canopy.wire.control.client import ControlClient
+    from overlay.client import Delivery
+
+FOREVER: Final = 3600.0
+"""Seconds of one wait; what ends a wait is news, a signal, or the node's end."""
+
+
+@click.command()
+@click.argument("selector")
+@click.option("--name", default="", help="A name for the subscription, in traces and the TUI.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End after so many seconds; exit code 5 if --count was not reached.",
+)
+@click.option(
+    "--latency-level",
+    type=click.IntRange(1, LEVELS),
+    help=f"How urgent the events are, 1 (most) to {LEVELS}, where a host is behind.",
+)
+@json_option
+@timeout_option
+@connect_option
+def sub(
+    selector: str,
+    name: str,
+    count: int | None,
+    seconds: float | None,
+    latency_level: int | None,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+) -> int:
+    """Subscribe with SELECTOR and print each matching event, until Ctrl-C.
+
+    A selector is the condition of an SQL WHERE clause over an event's attributes: = <> < <= > >=,
+    BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events published after the word
+    "subscribed" (on standard error) are delivered.
+
+    \b
+    canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
+    canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
+    canopy sub "TRUE" --count 10 --for 60
+    """
+    from overlay.client import Subscribe, Subscribed
+
+    attributes = compiled(selector).attributes
+    until = None if seconds is None else time.monotonic() + seconds
+    with open_client(connect) as client:
+        reply = client.ask(Subscribe(0, selector, name, latency_level or 0), Subscribed, timeout)
+        print(f"subscribed ({reply.subscription})", file=sys.stderr, flush=True)
+        left = count
+        while left is None or left > 0:
+            wait = FOREVER if until is None else until - time.monotonic()
+            if wait <= 0:
+                break
+            deliveries = client.deliveries(wait)
+            for delivery in deliveries[:left]:
+                _print(delivery, attributes, as_json)
+            left = None if left is None else left - len(deliveries)
+            _warn(client)
+    return TIME_OUT if left is not None and left > 0 else 0
+
+
+def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        print_json(delivery_object(delivery))
+        return
+    event = delivery.event
+    clock = time.strftime("%H:%M:%S", time.localtime(event.time))
+    shown = [name for name in first if name in event.attributes]
+    shown += [name for name in event.attributes if name not in shown]
+    fields = [
+        f"{printable(name)}={printable(event.attributes[name])}"
+        for name in shown
+        if name not in ("id", "type") and event.attributes[name] is not None
+    ]
+    identity = printable(event.attributes.get("id"))
+    kind = printable(event.attributes.get("type"))
+    click.echo(
+        f"{clock}  {click.style(identity, bold=True)}  {click.style(kind, fg='cyan')}  "
+        f"{' '.join(fields)}"
+    )
+    sys.stdout.flush()
+
+
+def _warn(client: ControlClient) -> None:
+    """Tell what the node had to drop because this end was too slow, and of gaps."""
+    while client.notices:
+        print(f"! {client.notices.popleft().reason}", file=sys.stderr, flush=True)

@@ -1,0 +1,53 @@
+"""`canopy trace analyze`: Spark's answers from the traces of all nodes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from canopy.cli.connect import json_option
+from canopy.cli.output import console, print_json
+
+
+@click.group()
+def trace() -> None:
+    """Analyse the traces of all nodes with Spark."""
+
+
+@trace.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the report.")
+@click.option("--master", metavar="URL", help="A Spark cluster; without it, this machine.")
+@click.option("--overwrite", is_flag=True, help="Replace a report even among other files.")
+@json_option
+def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_json: bool) -> None:
+    """Read the trace records under DIR and write report.html, summary.json and Parquet tables.
+
+    Which deliveries were expected is worked out by Spark from the subscriptions and publications
+    alone, so the report proves, or disproves, what the overlay did. Needs Java 17 or newer, or the
+    one that came with the installation.
+
+    \b
+    canopy trace analyze ~/.local/share/canopy/default/traces --out report
+    canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
+    """
+    from canopy.traces.analysis import RichProgress, analyze
+
+    with RichProgress() as progress:
+        found = analyze(folder, out, master, progress, overwrite=overwrite)
+    if as_json:
+        print_json(found.to_dict(), indent=2)
+        return
+    verdict = (
+        f"exact: all {found.expected:,} expected deliveries were made, nothing else"
+        if found.exact
+        else f"{found.expected:,} deliveries expected: {found.missing:,} missing, "
+        f"{found.duplicates:,} duplicates, {found.spurious:,} spurious, {found.unknown:,} unknown"
+    )
+    console().print(f"{found.published:,} events from {found.nodes:,} nodes; {verdict}")
+    if found.corrupt_lines:
+        print(f"! {found.corrupt_lines} lines could not be read; the report shows some",
+              file=sys.stderr)  # fmt: skip
+    click.echo(f"report: {out / 'report.html'}")

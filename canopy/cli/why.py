@@ -1,0 +1,67 @@
+"""`canopy why`: why an event reached a subscription, or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from canopy.cli.connect import connect_option, json_option, open_client, timeout_option
+from canopy.cli.output import console, label, plain, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from overlay.client import Explained
+    from overlay.info import Reason
+
+MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[yellow]?[/]"}
+
+
+@click.command()
+@click.argument("event")
+@click.argument("subscription", default="")
+@json_option
+@timeout_option
+@connect_option
+def why(event: str, subscription: str, as_json: bool, timeout: float, connect: str | None) -> None:
+    """Tell why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
+
+    Ask the node where the subscription was made. Without SUBSCRIPTION all of the node's are
+    explained: the verdict of each part of the selector with the value that it saw (✓ true, ✗ false,
+    ? unknown), and the way of the event.
+
+    \b
+    canopy why ci37868143
+    canopy why ci37868143 --json | jq '.reasons[].summary'
+    """
+    from overlay.client import Explained, Why
+
+    with open_client(connect) as client:
+        found = client.ask(Why(0, event, subscription), Explained, timeout)
+    if as_json:
+        print_json(plain(found))
+    else:
+        _show(console(), found)
+
+
+def _show(out: Console, found: Explained) -> None:
+    out.print(f"[bold]{label(found.id)}[/]  [dim]{found.event}[/]", soft_wrap=True)
+    for step in found.path:
+        out.print(f"  → {label(step)}", soft_wrap=True)
+    if not found.reasons:
+        out.print("no subscription of this node to explain")
+    for reason in found.reasons:
+        out.print()
+        _show_reason(out, reason)
+
+
+def _show_reason(out: Console, reason: Reason) -> None:
+    mark = MARKS["true"] if reason.delivered else MARKS["false"]
+    name = label(reason.name or reason.subscription)
+    out.print(f"{mark} [bold]{name}[/]  {label(reason.summary)}", soft_wrap=True)
+    for verdict in reason.verdicts:
+        seen = f"  [dim]saw {label(verdict.seen)}[/]" if verdict.seen else ""
+        shown = label(verdict.text)
+        indent = "  " * (verdict.depth + 1)
+        out.print(f"{indent}{MARKS.get(verdict.verdict, ' ')} {shown}{seen}", soft_wrap=True)

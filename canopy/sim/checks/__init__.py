@@ -1,0 +1,1 @@
+"""What must hold in a world, and the records that tell why it does not."""

@@ -1,0 +1,100 @@
+"""What should have been delivered, by brute force: every event against every selector.
+
+No index, no tree, no network: `predicate.matches` for each pair whose times leave no doubt.
+
+* **expected**: the event was published after the SUBACK, and the subscription did not end within
+  `grace` after it was admitted;
+* **allowed**: it matches, and the subscription was there for a part of the time: registered but not
+  yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
+  may have been under way (DESIGN.md section 5: a live event is lost only in flight through a node
+  that dies);
+* anything else that is shown is **spurious**.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from canopy.sim.world.clients import Clients, Publication, Subscription
+from matching import Predicate, compile_selector
+
+GRACE = 10.0
+"""Seconds for which an event may be under way: several retries of the default settings (3 s)."""
+
+Pair = tuple[str, str]
+"""Identity of a subscription, identity of an event."""
+
+
+@dataclass
+class Expectation:
+    """The oracle's word on every pair that matches. Dicts, to keep the order."""
+
+    expected: dict[Pair, None] = field(default_factory=dict)
+    allowed: dict[Pair, None] = field(default_factory=dict)
+    interested: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per event: the nodes that have an expected delivery of it."""
+
+    @property
+    def lower_bound(self) -> int:
+        """Data-plane messages that no routing can do without: one for each event to enter, and
+        one for each interested node (issue 3, point 6)."""
+        return sum(1 + len(nodes) for nodes in self.interested.values())
+
+
+def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
+    """Judge all events against all subscriptions of a world."""
+    found = Expectation()
+    compiled: dict[str, Predicate] = {}
+    subscriptions = []
+    for subscription in clients.subscriptions:
+        if subscription.identity:
+            selector = subscription.selector
+            compiled.setdefault(selector, compile_selector(selector))
+            subscriptions.append((subscription, compiled[selector]))
+    for event in clients.publications:
+        if not event.identity:
+            continue
+        nodes = found.interested.setdefault(event.identity, {})
+        risky = endangered(clients, event, grace)
+        verdicts: dict[str, bool] = {}
+        for subscription, predicate in subscriptions:
+            selector = subscription.selector
+            if selector not in verdicts:
+                verdicts[selector] = predicate.matches(event.attributes)
+            if not verdicts[selector] or not _present(subscription, event):
+                continue
+            pair = (subscription.identity, event.identity)
+            divided = any(
+                division.parts(subscription.node, event.node, event.published)
+                for division in clients.divisions
+            )
+            if not risky and not divided and _certain(subscription, event, grace):
+                found.expected[pair] = None
+                nodes[subscription.node] = None
+            else:
+                found.allowed[pair] = None
+    return found
+
+
+def endangered(clients: Clients, event: Publication, grace: float) -> bool:
+    """Whether some process died while the event may have been under way.
+
+    Which nodes an event passes is the overlay's affair, so any crash may have cost it."""
+    end = (event.published if event.admitted is None else event.admitted) + grace
+    return any(event.published - grace <= time <= end for _, time in clients.crashes)
+
+
+def _present(subscription: Subscription, event: Publication) -> bool:
+    """Whether it may be shown at all. (An event may be published a little before the subscription
+    is asked for and still be under way when it registers: early, but true.)"""
+    return subscription.ended is None or event.published <= subscription.ended
+
+
+def _certain(subscription: Subscription, event: Publication, grace: float) -> bool:
+    acknowledged, ending = subscription.acknowledged, subscription.ending
+    under_way = event.published if event.admitted is None else event.admitted
+    return (
+        acknowledged is not None
+        and acknowledged < event.published
+        and (ending is None or ending > under_way + grace)
+    )

@@ -1,0 +1,1 @@
+"""The papers' figures, and experiments on routing, recovery, timeliness, mass failure."""

@@ -1,0 +1,83 @@
+"""A figure as data: what is written as JSON and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from canopy.sim.scenario.lean_load import LoadShape
+
+Progress = Callable[[float], None]
+"""Called with the share that is done."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One curve. A value that does not exist (nothing was delivered) is null."""
+
+    name: str
+    y: tuple[float | None, ...]
+    paper: bool = True  # one of the curves of the paper's figure
+    facts: dict[str, tuple[float | None, ...]] = {}  # what it is made of, per x
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """What `figure-N.json` has."""
+
+    figure: int
+    title: str
+    x_label: str
+    y_label: str
+    x: tuple[int, ...]
+    series: tuple[Series, ...]
+    parameters: dict[str, Any]
+    seed: int
+    x_log: bool = False
+    y_log: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a figure depends on, beside the code and the seed."""
+
+    x: tuple[int, ...]
+    nodes: int = 3_000  # CBDLO 5.3
+    view: int = 10  # CBDLO 5.3
+    access_points: int = 100  # CBDLO 5.3
+    hops: int = 10  # CBDLO 5.3
+    trace: int = 10  # open in the paper: as long as the walk
+    subscriptions: int = 1_000  # open in the paper
+    events: int = 125  # 68,605 messages and 408 matches fit 125 events (issue 3)
+    walkers: int = 55  # of *Simple*; see bench/baselines/simple.py
+    placement: str = "subscribers"  # the paper's; `cluster` is the product's
+    load: LoadShape = LoadShape()
+
+
+class Wanderer(Protocol):
+    """*Simple*."""
+
+    def publish(self, source: int, hops: int) -> tuple[dict[int, None], int]:
+        """(nodes that saw the event, messages)."""
+
+
+class Broadcaster(Protocol):
+    """*TERA*."""
+
+    subscribed: list[int]
+
+    def publish(self, source: int, topic: int, hops: int) -> tuple[int, int, int]:
+        """(messages of the walk, messages of the broadcast, subscribers reached)."""
+
+
+Neighbours = Callable[[int], Sequence[int]]
+
+
+class Baselines(Protocol):
+    """How the baselines are made."""
+
+    def simple(self, neighbours: Neighbours, rng: Random, walkers: int) -> Wanderer:
+        """*Simple* on this graph."""
+
+    def tera(self, neighbours: Neighbours, nodes: int, rng: Random, seed: str) -> Broadcaster:
+        """*TERA* on this graph."""

@@ -1,0 +1,96 @@
+"""What one point of a curve costs: the same overlay, load and sources for all curves."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal, cast
+
+import msgspec
+
+from canopy.sim.experiments.figures.model import Baselines, Neighbours, Plan
+from canopy.sim.experiments.lean.counting import Cost, LeanOverlay
+from canopy.sim.experiments.lean.lower import LowerLayer
+from canopy.sim.scenario.lean_load import Load
+from overlay.settings import ViewSettings, WalkSettings
+
+
+class SimpleCost(msgspec.Struct):
+    """What some events cost *Simple*."""
+
+    messages: int = 0
+    expected: int = 0
+    delivered: int = 0
+    matching: float = 0.0  # attributes compared: all of all subscriptions of each visited node
+
+
+class TeraCost(msgspec.Struct):
+    """What some events cost *TERA*."""
+
+    events: int = 0
+    walk: int = 0
+    broadcast: int = 0
+    found: int = 0
+
+
+def overlay(plan: Plan, seed: str) -> LeanOverlay:
+    """CBDLO with these parameters."""
+    return LeanOverlay(
+        seed,
+        plan.nodes,
+        plan.subscriptions,
+        plan.load,
+        ViewSettings(size=plan.view, access_points=plan.access_points),
+        WalkSettings(hops=plan.hops, trace=plan.trace),
+        cast(Literal["subscribers", "cluster"], plan.placement),
+    )
+
+
+def cbdlo(plan: Plan, seed: str) -> Cost:
+    """All events through CBDLO."""
+    return overlay(plan, seed).run(plan.events)
+
+
+def graph(plan: Plan, seed: str) -> Neighbours:
+    """The random graph below, without anything on it."""
+    view = ViewSettings(size=plan.view)
+    layer = LowerLayer(seed, plan.nodes, (), lambda name, rng: None, {}, view, WalkSettings())
+    return layer.neighbours
+
+
+def simple(plan: Plan, seed: str, baselines: Baselines) -> SimpleCost:
+    """The same events, from the same sources, through *Simple*."""
+    load = Load(Random(f"{seed}/load"), plan.load, plan.nodes)  # as in LeanOverlay, to the number
+    subscriptions = [load.subscription(number) for number in range(plan.subscriptions)]
+    wanderer = baselines.simple(graph(plan, seed), Random(f"{seed}/simple"), plan.walkers)
+    at: dict[int, list[int]] = {}
+    for subscription in subscriptions:
+        at.setdefault(subscription.node, []).append(subscription.number)
+    cost = SimpleCost()
+    sources = Random(f"{seed}/sources")
+    for _ in range(plan.events):
+        source, event = sources.randrange(plan.nodes), load.event()
+        seen, messages = wanderer.publish(source, plan.hops)
+        matching = {s.number for s in subscriptions if s.matches(event)}
+        cost.messages += messages
+        cost.expected += len(matching)
+        for node in seen:
+            for number in at.get(node, ()):
+                cost.matching += len(subscriptions[number].ranges)
+                cost.delivered += number in matching
+    return cost
+
+
+def tera(plan: Plan, seed: str, baselines: Baselines) -> TeraCost:
+    """As many events through *TERA*, on the same random graph."""
+    rng = Random(f"{seed}/tera")
+    broadcaster = baselines.tera(graph(plan, seed), plan.nodes, rng, seed)
+    cost = TeraCost()
+    for _ in range(plan.events):
+        source = rng.randrange(plan.nodes)
+        topic = rng.choice(broadcaster.subscribed)
+        walk, broadcast, reached = broadcaster.publish(source, topic, plan.hops)
+        cost.events += 1
+        cost.walk += walk
+        cost.broadcast += broadcast
+        cost.found += reached > 0
+    return cost

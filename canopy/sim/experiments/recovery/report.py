@@ -1,0 +1,68 @@
+"""Recovery over rates of events and kinds of loss: medians of several seeds, as JSON.
+
+The paper's Phoenix recovers in 19 to 30 seconds, as far as its figures can be read (papers/phoenix,
+whose text is damaged): `PAPER`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from canopy.sim.experiments.recovery.plan import TrialError
+from canopy.sim.experiments.recovery.trial import Trial
+from canopy.sim.experiments.recovery.verdict import Row, summary
+from canopy.sim.world.cost import collector_at_rest
+from overlay.links.events import Codec
+
+PAPER = (19.0, 30.0)
+"""Seconds."""
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done, and the share that is done (0 to 1)."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to measure."""
+
+    kills: tuple[str, ...]
+    rates: tuple[float, ...]  # events per second
+    nodes: int
+    times: int  # seeds: seed, seed + 1, …
+    seed: int
+    silent: bool = False  # the machine dies, too: nobody is told
+
+
+class Report(msgspec.Struct):
+    """What came out; `rows` are one per kind and rate, with every repetition."""
+
+    parameters: Plan
+    rows: list[Row]
+    not_measured: list[str]
+
+
+def measure(plan: Plan, codec: Codec, progress: Progress = lambda what, share: None) -> Report:
+    """All of it, one after the other."""
+    report = Report(plan, [], [])
+    total, done = len(plan.kills) * len(plan.rates) * plan.times, 0
+    for kill in plan.kills:
+        for rate in plan.rates:
+            trials: list[Row] = []
+            for seed in range(plan.seed, plan.seed + plan.times):
+                name = f"{kill}, {rate:g} events/s, seed {seed}"
+                progress(name, done / total)
+                done += 1
+                with collector_at_rest():
+                    try:
+                        trial = Trial(kill, rate, plan.nodes, str(seed), codec, silent=plan.silent)
+                        trials.append(trial.run())
+                    except TrialError as error:
+                        report.not_measured.append(f"{name}: {error}")
+            report.rows.append(summary(kill, rate, trials))
+    return report
+
+
+def rows_of(report: Report, kill: str) -> Sequence[Row]:
+    """Of one kind, by rate."""
+    return [row for row in report.rows if row["kill"] == kill]

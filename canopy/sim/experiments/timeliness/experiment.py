@@ -1,0 +1,77 @@
+"""The whole experiment: four modes over rates, and over numbers of matching subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from canopy.sim.experiments.timeliness.plan import MODES, TimelinessPlan
+from canopy.sim.experiments.timeliness.point import Stage
+from canopy.sim.experiments.timeliness.report import Curve, Point, Series, Timeliness
+from canopy.sim.world.cost import collector_at_rest
+from overlay.links.events import Codec
+
+Progress = Callable[[str, float], None]
+"""Called with what is measured and the share that is done."""
+
+
+def experiment(
+    plan: TimelinessPlan,
+    seed: int,
+    codec: Codec,
+    progress: Progress | None = None,
+) -> Timeliness:
+    """Both series (one without values is left out). All modes get the same events at the same
+    times."""
+    run = Experiment(plan, seed, codec, progress or (lambda stage, share: None))
+    with collector_at_rest():
+        series = [run.over_rates(), run.over_matching()]
+    return Timeliness(seed, plan, tuple(each for each in series if each.x))
+
+
+class Experiment:
+    """Measures the points of both series, each mode in an overlay of its own."""
+
+    def __init__(self, plan: TimelinessPlan, seed: int, codec: Codec, progress: Progress) -> None:
+        self.plan = plan
+        self.seed = seed
+        self.codec = codec
+        self._progress = progress
+        self._total = len(MODES) * (len(plan.rates) + len(plan.matching))
+        self._done = 0
+
+    def over_rates(self) -> Series:
+        """The same subscriptions, and more and more events."""
+        rates = tuple(sorted(self.plan.rates))
+
+        def points(stage: Stage) -> Iterator[Point]:
+            stage.grow(self.plan.matched)
+            stage.subscribe(self.plan.matched)
+            for rate in rates:
+                self._tell(stage, rate)
+                yield stage.measure(rate)
+
+        return Series("rate", rates, self._curves(points) if rates else ())
+
+    def over_matching(self) -> Series:
+        """The same rate, and more and more subscriptions."""
+        counts = tuple(sorted(self.plan.matching))
+
+        def points(stage: Stage) -> Iterator[Point]:
+            stage.grow(counts[-1])
+            for matching in counts:
+                stage.subscribe(matching)
+                self._tell(stage, self.plan.rate)
+                yield stage.measure(self.plan.rate)
+
+        return Series("matching", counts, self._curves(points) if counts else ())
+
+    def _curves(self, points: Callable[[Stage], Iterator[Point]]) -> tuple[Curve, ...]:
+        return tuple(
+            Curve(mode.name, tuple(points(Stage(mode, self.plan, self.seed, self.codec))))
+            for mode in MODES
+        )
+
+    def _tell(self, stage: Stage, rate: int) -> None:
+        text = f"{stage.mode.name}, {rate} events/s, {stage.matching} matches"
+        self._progress(text, self._done / self._total)
+        self._done += 1

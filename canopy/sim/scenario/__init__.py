@@ -1,0 +1,1 @@
+"""A run as YAML: nodes, load, faults, its stages and its result."""

@@ -1,0 +1,48 @@
+"""The load of the papers' figures for full nodes: `load:` in a scenario, `--load paper`.
+
+The same draws as in the lean mode (canopy/sim/scenario/lean_load.py): attributes by a Zipf law,
+one-sided ranges of integers, as selectors and events that the real nodes take.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from canopy.sim.scenario.lean_fit import fitted
+from canopy.sim.scenario.lean_load import MOST_VALUE, Load, LoadShape, attribute_name
+from matching import Value
+
+MATCHING = 10.0
+"""Interested nodes per event of `--load paper` (issue 3, point 6: about 10)."""
+
+PAPER = LoadShape(attributes=100, kinds=0)
+"""100 attributes, Zipf 0.8, 8 each on average; subscriptions and events draw for themselves."""
+
+
+def paper_load(subscriptions: int, nodes: int, seed: int) -> LoadShape:
+    """The shape whose ranges are as wide as `MATCHING` interested nodes per event need."""
+    return fitted(PAPER, subscriptions, nodes, MATCHING, f"{seed}/paper")
+
+
+class PaperWorkload:
+    """Draws selectors and events, as `canopy.sim.scenario.workload.Workload` does."""
+
+    def __init__(self, rng: Random, shape: LoadShape) -> None:
+        self._load = Load(rng, shape, 1)
+        self._number = 0
+
+    def selector(self) -> str:
+        """The text of one selector."""
+        self._number += 1
+        terms = []
+        for number, (low, high) in self._load.subscription(self._number).ranges.items():
+            name = attribute_name(number)
+            if low > 0 and high < MOST_VALUE:
+                terms.append(f"{name} BETWEEN {low} AND {high}")
+            else:
+                terms.append(f"{name} >= {low}" if low > 0 else f"{name} <= {high}")
+        return " AND ".join(terms)
+
+    def event(self) -> dict[str, Value | None]:
+        """The attributes of one event."""
+        return {attribute_name(name): value for name, value in self._load.event().items()}

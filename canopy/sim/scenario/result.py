@@ -1,0 +1,101 @@
+"""What came of a run: one flat object, as `canopy sim run --json` prints it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from canopy.sim.checks.checkers import Violation, check_deliveries
+from canopy.sim.checks.oracle import expectation
+from canopy.sim.checks.story import tell, telling
+from canopy.sim.checks.ways import Ways, ways
+from canopy.sim.scenario.scenario import Scenario
+from canopy.sim.world.traffic import TrafficReport
+from canopy.sim.world.world import World
+
+MOST_STORIES = 5
+"""Violations that are told as a story of trace records."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a run printed as JSON has at least (issue 2, point 8)."""
+
+    seed: int
+    nodes: int
+    trace_hash: str
+    steps: int
+    simulated_s: float
+    subscriptions: int
+    published: int
+    refused: int
+    expected: int
+    allowed: int  # pairs that may be delivered, or not
+    delivered: int
+    missing: int
+    duplicates: int
+    spurious: int
+    messages: int  # data plane, as the nodes count them
+    other_messages: int
+    lower_bound: int
+    frames: int
+    frames_lost: int
+    clusters: int
+    records: dict[str, int]  # trace records of each kind
+    ways: Ways | None  # what the way of events cost; None: nodes that are no real ones
+    traffic: TrafficReport  # all messages and bytes by purpose, of all processes
+    violations: tuple[Violation, ...]
+    stories: tuple[tuple[str, ...], ...]  # of the most telling violations
+
+    @property
+    def green(self) -> bool:
+        """Nothing that must not be."""
+        return not self.violations
+
+
+def summarise(
+    world: World,
+    scenario: Scenario,
+    before: list[Violation],
+    after: list[Violation],
+    clusters: int,
+    *,
+    real: bool,
+) -> Result:
+    """Judge the deliveries, and put everything into one object. `before` and `after` are what else
+    was found, in the order in which it is told."""
+    clients = world.clients
+    expected = expectation(clients)
+    violations = [*before, *check_deliveries(world, expected), *after]
+    shown = {(d.delivery.subscription, d.delivery.event.identity) for d in clients.deliveries}
+    counters = [world.status(name).counters for name in world.names()]
+    messages = sum(c.get("data_messages", 0) for c in counters)
+    for name in world.names():
+        world.drivers[name].sum_up("the run is over")
+    kinds = [violation.kind for violation in violations]
+    world.recorder.close()
+    return Result(
+        seed=scenario.seed,
+        nodes=scenario.nodes,
+        trace_hash=world.recorder.trace_hash,
+        steps=world.steps,
+        simulated_s=round(world.now, 6),
+        subscriptions=len(clients.subscriptions),
+        published=sum(1 for p in clients.publications if p.identity),
+        refused=sum(1 for p in clients.publications if p.refused),
+        expected=len(expected.expected),
+        allowed=len(expected.allowed),
+        delivered=len(shown),
+        missing=kinds.count("missing"),
+        duplicates=kinds.count("duplicate"),
+        spurious=kinds.count("spurious"),
+        messages=messages,
+        other_messages=sum(c.get("other_messages", 0) for c in counters),
+        lower_bound=expected.lower_bound,
+        frames=world.network.frames,
+        frames_lost=world.network.lost,
+        clusters=clusters,
+        records=dict(sorted(world.recorder.counted.items())),
+        ways=ways(world, expected, messages) if real else None,
+        traffic=world.traffic.report(world.node_seconds),
+        violations=tuple(violations),
+        stories=tuple(tell(world, violation) for violation in telling(violations)[:MOST_STORIES]),
+    )

@@ -1,0 +1,352 @@
+"""Runs a scenario: grow the overlay, subscribe, publish while things go wrong, wait, check.
+
+The whole run is a function of the scenario and the code, so `replay_command` is all that one needs
+to see a failure again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from random import Random
+
+from canopy.sim.checks.checkers import Violation, check_arcs, check_maps
+from canopy.sim.checks.chord_checks import check_chord
+from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.oracle import GRACE
+from canopy.sim.checks.ring_checks import one_ring
+from canopy.sim.checks.route_checks import check_routes
+from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
+from canopy.sim.checks.trace_checks import check_copies, check_counting, check_paths, check_walks
+from canopy.sim.scenario.paper_load import PaperWorkload
+from canopy.sim.scenario.population import Population
+from canopy.sim.scenario.result import Result, summarise
+from canopy.sim.scenario.scenario import Moment, Scenario
+from canopy.sim.scenario.workload import Workload
+from canopy.sim.world.clients import Division, Subscription
+from canopy.sim.world.cost import collector_at_rest
+from canopy.sim.world.driver import NodeBuilder
+from canopy.sim.world.world import World
+from canopy.traces.writer import OpenFile
+from matching import Value, compile_selector
+from overlay.client import LEVELS
+from overlay.links.events import Codec
+
+READY_WITHIN = 120.0
+"""Virtual seconds in which all nodes have to be ready, and all subscriptions acknowledged."""
+
+QUIET_WITHIN = 300.0
+"""Virtual seconds after the last event in which the overlay has to come to rest."""
+
+RECOVERY = 25.0
+"""Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
+dead, and some for moving what it hosted."""
+
+ANEW = 15.0
+"""Virtual seconds until all is registered again after a healed partition
+(docs/lab/recovery.md)."""
+
+EAGER_TRIES = 30
+"""Events that are drawn in the hope that one matches a selector; wild guess."""
+
+EAGER_AFTER = 0.000_1
+"""Seconds from a SUBACK to the event that holds the overlay to it: less than any latency."""
+
+SERVING_WITHIN = 60.0
+"""Virtual seconds in which every primary has its voters' trust after the last fault (P4)."""
+
+PROBE_REST = 15.0
+"""Virtual seconds before the probes: maps, members and pointers have followed the last change (a
+split's recruiting takes longest, 5 s and several rounds)."""
+
+LOOKS, LOOK_AGAIN = 3, 5.0
+"""How often a state must be found wrong, and virtual seconds in between: longer than a message and
+its retransmission (3 s) take."""
+
+Progress = Callable[[str, float, float], None]
+"""Called with the stage, virtual time, and the share that is done (0 to 1)."""
+
+
+def run_scenario(
+    scenario: Scenario,
+    codec: Codec,
+    *,
+    progress: Progress | None = None,
+    traces: OpenFile | None = None,
+    build: NodeBuilder | None = None,
+    state_checks: bool = True,
+) -> Result:
+    """Run it to the end. `build` replaces the real node in tests of the simulator itself;
+    `state_checks` reads the machines' maps and arcs, which a fake does not have."""
+    return Run(scenario, codec, progress, traces, build).result(state_checks=state_checks)
+
+
+class Run:
+    """One run of a scenario, stage by stage."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        codec: Codec,
+        progress: Progress | None = None,
+        traces: OpenFile | None = None,
+        build: NodeBuilder | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.world = World(scenario.seed, codec, scenario.settings, build=build, traces=traces)
+        self.world.network.conditions = scenario.network
+        self.world.disk_conditions = scenario.disk
+        self.world.processor = scenario.processor
+        self.violations: list[Violation] = []
+        self.grown_at = 0.0
+        """When all first nodes were ready: a timeline begins."""
+        self.faults_at = 0.0
+        """When the first event is published: the faults' time begins."""
+        self._named: dict[str, Subscription] = {}  # of the timeline
+        self._progress = progress or (lambda stage, time, share: None)
+        self._watch: Watch | None = None
+        self._quiet_since: int | None = None  # which record the probes begin with
+        self._rng: Random = self.world.generator("run")
+        self.population = Population(self.world, self._rng)
+        drawn = self.world.generator("workload")
+        self.workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
+        if scenario.load is not None:
+            self.workload = PaperWorkload(drawn, scenario.load)
+        if scenario.eager:
+            self.world.clients.on_suback = self._eager
+
+    def result(self, *, state_checks: bool = True) -> Result:
+        """All stages, and what came of them."""
+        with collector_at_rest():
+            if state_checks:
+                self._watch = Watch(self.world)
+            self.grow()
+            self.subscribe()
+            self.publish()
+            self.rest()
+            if state_checks:
+                self.lead()
+            if self.scenario.probes:
+                self.probe()
+            return self.judge(state_checks=state_checks)
+
+    # --- stages ---
+
+    def grow(self) -> None:
+        """Node 0 founds; the others know it and one other, but for those that are apart."""
+        world, scenario = self.world, self.scenario
+        for number in range(scenario.nodes):
+            self._tell("grow", number / scenario.nodes)
+            self.population.join(number >= scenario.nodes - scenario.apart)
+            world.run(scenario.gap)
+        self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
+        self.grown_at = world.now
+        moments = sorted(self.scenario.timeline, key=lambda moment: moment.at)
+        for (at, _, together), found in groupby(moments, key=_turn):
+            for group in (list(found),) if together else ([moment] for moment in found):
+                world.at(self.grown_at + at, self._act, group)
+
+    def subscribe(self) -> None:
+        """All first subscriptions, acknowledged before the first event."""
+        world = self.world
+        wishes, names = self.scenario.wishes, self.population.names
+        if isinstance(wishes, int):
+            for number in range(wishes):
+                self._tell("subscribe", number / wishes)
+                self._subscribe_one(number)
+                world.run(self.scenario.pace)
+        else:
+            for number, wish in enumerate(wishes):
+                node = number % len(names) if wish.node is None else wish.node
+                world.subscribe(names[node], wish.where, wish.name)
+        self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
+        world.run(self.scenario.rest)
+
+    def publish(self) -> None:
+        """Events at a steady rate from all nodes in turn, while the faults happen."""
+        world, scenario = self.world, self.scenario
+        begin = self.faults_at = world.now
+        for fault in scenario.faults:
+            world.at(begin + fault.at, self.population.inflict, fault)
+        self._divide(begin)
+        events = scenario.events
+        count = events if isinstance(events, int) else len(events)
+        self._plan_late(begin, count / scenario.rate)
+        self._publish_all(events, "publish")
+        last = max((fault.at for fault in scenario.faults), default=0.0)
+        ends = (moment.at for moment in scenario.timeline)
+        world.run_to(max(world.now, begin + last, self.grown_at + max(ends, default=0.0)))
+
+    def rest(self) -> None:
+        """Until nothing is under way any more."""
+        self._tell("rest", 0.0)
+        if self.scenario.faults:
+            self.world.run(RECOVERY)
+        if not self.world.settle(QUIET_WITHIN):
+            pending = {
+                name: self.world.status(name).pending
+                for name in self.world.names()
+                if self.world.status(name).pending
+            }
+            text = f"not at rest {QUIET_WITHIN:.0f} s after the last event; pending: {pending}"
+            self.violations.append(Violation("unanswered", text))
+
+    def lead(self) -> None:
+        """Until every cluster has a primary that a majority of its voters follows."""
+        self._need(SERVING_WITHIN, lambda: led(self.world), lambda: "led: some clusters")
+
+    def probe(self) -> None:
+        """Once more in the quiet after the faults, when nothing excuses a loss any more: whatever
+        they broke and nobody mended shows here."""
+        world = self.world
+        for name in self.population.serving():
+            world.subscribe(name, self.workload.selector(), "probe")
+        self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some probes")
+        world.run(PROBE_REST)
+        self._quiet_since = len(world.recorder.records)
+        self._publish_all(self.scenario.probes, "probe")
+        self.rest()
+
+    def judge(self, *, state_checks: bool = True) -> Result:
+        """Oracle and checkers."""
+        world = self.world
+        self._tell("judge", 0.0)
+        state = self._lasting_violations() if state_checks else []
+        clusters = 0
+        if state_checks:
+            clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
+        return summarise(world, self.scenario, self.violations, state, clusters, real=state_checks)
+
+    # --- helpers ---
+
+    def _divide(self, begin: float) -> None:
+        """Who can not be expected to hear of whom, and when there has to be one ring again."""
+        world, within = self.world, self.scenario.one_within
+        for fault in self.scenario.faults:
+            if fault.do in ("meet", "heal") and within:
+                world.at(begin + fault.at, one_ring, world, self.violations, within)
+        if self.scenario.apart:
+            sides = {n: at for at, names in enumerate(self.population.overlays) for n in names}
+            met = [fault.at for fault in self.scenario.faults if fault.do == "meet"]
+            until = begin + min(met) + within if met else float("inf")
+            world.clients.divisions.append(Division(0.0, until, sides))
+        cuts = [f.at for f in self.scenario.faults if f.do == "partition" and f.groups]
+        healed = [f.at for f in self.scenario.faults if f.do == "heal"]
+        if cuts and within:
+            since = begin + min(cuts) - GRACE
+            until = begin + max(healed, default=float("inf")) + within + ANEW
+            world.clients.divisions.append(Division(since, until, {}))
+
+    def _publish_all(self, events: int | tuple[dict[str, Value | None], ...], stage: str) -> None:
+        world, begin = self.world, self.world.now
+        count = events if isinstance(events, int) else len(events)
+        for number in range(count):
+            self._tell(stage, number / count)
+            attributes: Mapping[str, Value | None] = (
+                self.workload.event() if isinstance(events, int) else events[number]
+            )
+            living = self.population.serving()[: self.scenario.publishers]
+            if living:
+                world.publish(living[number % len(living)], attributes)
+            world.run_to(begin + (number + 1) / self.scenario.rate)
+
+    def _lasting_violations(self) -> list[Violation]:
+        """What is wrong with the state, and stays so: what two nodes have to agree about may be
+        under way between them at any one moment, such as the end of a dead subscriber's lease."""
+        found = self._state_violations()
+        for _ in range(LOOKS - 1):
+            if found:
+                self.world.run(LOOK_AGAIN)
+                found = self._state_violations()
+        return found
+
+    def _state_violations(self) -> list[Violation]:
+        world = self.world
+        records = list(world.recorder.records)
+        calm_since = 0.0 if self._watch is None else self._watch.calm_since
+        found = [*check_arcs(world), *check_maps(world), *check_ring(world), *check_chord(world)]
+        found += [*check_trees(world, calm_since), *check_routes(world), *check_voters(world)]
+        found += check_walks(records, world.settings.walk.trace)
+        if world.settings.tree.routing == "counting":
+            found += check_counting(world)
+        if self._quiet_since is not None:
+            heights = {
+                attribute: len(owned.tree.map.entries).bit_length()
+                for name in world.names()
+                for attribute, owned in world.node(name).owner.trees.items()
+            }
+            quiet = records[self._quiet_since :]
+            found += check_paths(quiet, heights)
+            if world.settings.tree.routing == "pivot":
+                found += check_copies(quiet, world.settings.tree.fan_out)
+        return [*found, *(() if self._watch is None else self._watch.violations.values())]
+
+    def _eager(self, subscription: Subscription) -> None:
+        """A SUBACK is a promise from its very moment: hold the overlay to it."""
+        predicate = compile_selector(subscription.selector)
+        for _ in range(EAGER_TRIES):
+            event = self.workload.event()
+            if predicate.matches(event):
+                self.world.after(EAGER_AFTER, self._publish_elsewhere, subscription.node, event)
+                return
+
+    def _publish_elsewhere(self, node: str, event: Mapping[str, Value | None]) -> None:
+        others = [name for name in self.population.serving() if name != node]
+        if others:
+            self.world.publish(self._rng.choice(others), event)
+
+    def _act(self, moments: list[Moment]) -> None:
+        """What a client does, of a node that serves. Several at once are publications."""
+        moment, node = moments[0], self.population.names[moments[0].node]
+        if node not in self.population.serving():
+            return
+        if moment.publish is not None:
+            self.world.publish(node, *(m.publish for m in moments if m.publish is not None))
+        elif moment.subscribe:
+            level = moment.level
+            found = self.world.subscribe(node, moment.subscribe, moment.name, level=level)
+            self._named[moment.name] = found
+        elif moment.unsubscribe in self._named:
+            self._end(self._named[moment.unsubscribe])
+
+    def _subscribe_one(self, number: int) -> None:
+        living = self.population.serving()
+        selector = self.workload.selector()
+        if living:
+            level = number % (LEVELS + 1)  # all of them, and none
+            node = living[number % len(living)]
+            self.world.subscribe(node, selector, f"s{number}", level=level)
+
+    def _plan_late(self, begin: float, length: float) -> None:
+        """Subscriptions that come and go while events flow, spread over the time."""
+        world, scenario = self.world, self.scenario
+        first = list(world.clients.subscriptions)
+        self._rng.shuffle(first)
+        for number in range(scenario.late_subscriptions):
+            at = begin + length * self._rng.random()
+            world.at(at, self._subscribe_one, number + len(first))
+        for subscription in first[: scenario.late_unsubscriptions]:
+            world.at(begin + length * self._rng.random(), self._end, subscription)
+
+    def _end(self, subscription: Subscription) -> None:
+        if subscription.ending is None and subscription.identity:
+            self.world.unsubscribe(subscription)
+
+    def _need(self, most: float, condition: Callable[[], bool], text: Callable[[], str]) -> None:
+        if not self.world.run_until(condition, most):
+            self.violations.append(
+                Violation(
+                    "unanswered", f"after {most:.0f} s not yet {text()} (at {self.world.now})"
+                )
+            )
+
+    def _not_ready(self) -> list[str]:
+        return [name for name in self.world.names() if not self.world.node(name).ready]
+
+    def _tell(self, stage: str, share: float) -> None:
+        self._progress(stage, self.world.now, share)
+
+
+def _turn(moment: Moment) -> tuple[float, int, bool]:
+    """What may be done in one command: publications of one node at one time."""
+    return moment.at, moment.node, moment.publish is not None

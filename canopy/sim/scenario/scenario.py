@@ -1,0 +1,231 @@
+"""A scenario: how many nodes, what they are asked to do, and what goes wrong when.
+
+    nodes: 12
+    seed: 3
+    subscriptions: 60            # built-in workload (absent: two a node, at least 60), or a list
+                                 # of {where, node, name}
+    events: 400                  # built-in workload, or a list of attributes
+    rate: 50                     # events per second
+    settings: {tree: {routing: counting, split_at: 16}}
+    network: {loss: 0.02, latency_high: 0.2, node_bandwidth: 1000000}   # bytes per second
+    disk: {sync_low: 0.001, sync_high: 0.02}                            # canopy/sim/world/disk.py
+    processor: {per_match: 0.0005} # canopy/sim/world/processor.py
+    faults:                      # times are seconds after the first event
+      - {at: 2, do: crash, nodes: [5]}
+      - {at: 3, do: drain, role: broker}
+      - {at: 4, do: cut, nodes: [0, 3]}
+      - {at: 6, do: restart, nodes: [5]}
+      - {at: 8, do: network, network: {loss: 0.1}}
+      - {at: 9, do: partition, groups: [[0, 1], [2, 3]]}
+      - {at: 15, do: heal}
+      - {at: 16, do: clog, nodes: [0, 3]}
+      - {at: 18, do: unclog, nodes: [0, 3]}
+      - {at: 19, do: pause, role: primary}
+      - {at: 21, do: resume}
+      - {at: 22, do: throttle, nodes: [0, 3], bandwidth: 20000}   # one node: all that it sends
+      - {at: 23, do: disk, role: broker, disk: {fail: 1}}         # ends at the next sync
+      - {at: 30, do: disk, disk: {}}                              # all disks are well again
+      - {at: 31, do: restart, nodes: [5], wiped: true}            # on an empty disk: a new node
+      - {at: 31, do: restart, nodes: [6], damaged: true}          # a bit of its state has turned
+      - {at: 40, do: meet}           # with `apart: 4`: the last 4 nodes are an overlay of their own
+
+An unknown key or a wrong type is refused with its place. Nodes are counted from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from canopy.sim.scenario.lean_load import LoadShape
+from canopy.sim.scenario.workload import Shape
+from canopy.sim.world.disk import DiskConditions
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.processor import Processor
+from matching import Value
+from overlay.client import LEVELS
+from overlay.settings import Settings
+
+Count = Annotated[int, Meta(ge=0, le=10_000_000)]
+
+FEWEST_SUBSCRIPTIONS = 60
+"""Of the built-in workload in a small overlay, so that events have somebody to reach."""
+
+SUBSCRIPTIONS_EACH = 2
+"""Of the built-in workload per node, in a large one: thousands of nodes, thousands of them."""
+
+JOIN_GAP = 0.2
+"""Seconds between the starts of two nodes in a small overlay …"""
+
+GROWN_WITHIN = 60.0
+"""… and in a large one, all of them within so many: fifty a second where there are 3,000."""
+
+SUBSCRIBE_GAP = 0.01
+"""Seconds between two first subscriptions of the built-in workload, where they are few …"""
+
+SUBSCRIBED_WITHIN = 20.0
+"""… and where they are many, all of them within so many: 300 a second where there are 6,000."""
+
+
+class ScenarioError(ValueError):
+    """The scenario can not be read; the text says where and what is expected."""
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscription."""
+
+    where: str
+    node: int | None = None  # absent: the next one in turn
+    name: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that happens to the world `at` seconds after the first event."""
+
+    at: Annotated[float, Meta(ge=0)]
+    # fmt: off
+    do: Literal[
+        "crash", "lose", "restart", "drain", "join", "cut", "sever", "partition", "heal", "network",
+        "block", "clog", "unclog", "pause", "resume", "throttle", "disk", "meet",
+    ]  # lose: a crash that nobody is told of; join: one more node per given seed; block, clog,
+    # unclog: one way only, from the first of two nodes to the second; throttle: one way as well, or
+    # all that one node sends, until `heal`; partition: without groups, each of the nodes alone;
+    # resume: all that are paused; meet: a node joins that knows both overlays that are `apart`
+    # fmt: on
+    nodes: tuple[int, ...] = ()  # restart without any: all that are down
+    role: Literal["", "primary", "standby", "broker", "none", "members"] = ""  # instead of nodes:
+    # one of these; or all that serve in a cluster
+    groups: tuple[tuple[int, ...], ...] = ()
+    network: Conditions | None = None
+    bandwidth: Annotated[float, Meta(ge=0)] = 0.0  # throttle: bytes per second; 0: no more
+    disk: DiskConditions | None = None  # of the nodes named, or of all
+    wiped: bool = False  # restart: the disk is gone
+    damaged: bool = False  # restart: the disk is not what it was
+    midway: bool = False  # crash, lose: when it next stores something, before that is durable
+
+
+class Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that a client does `at` seconds after the overlay has grown: one of the three."""
+
+    at: Annotated[float, Meta(ge=0)]
+    node: Annotated[int, Meta(ge=0)]
+    subscribe: str = ""  # a selector, with a …
+    level: Annotated[int, Meta(ge=0, le=LEVELS)] = 0  # … latency level
+    name: str = ""  # of that subscription, for …
+    unsubscribe: str = ""
+    publish: dict[str, Value | None] | None = None  # an event's attributes
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a run depends on, beside the code."""
+
+    nodes: Annotated[int, Meta(ge=1, le=100_000)] = 12
+    seed: int = 1
+    subscriptions: Count | tuple[Wish, ...] | None = None  # absent: see `wishes`
+    events: Count | tuple[dict[str, Value | None], ...] = 300
+    rate: Annotated[float, Meta(gt=0)] = 50.0
+    timeline: tuple[Moment, ...] = ()  # beside or instead of these: who does what when
+    late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
+    late_unsubscriptions: Count = 0  # … and so many of the first ones end
+    shape: Shape = Shape()
+    load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
+    publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
+    settings: Settings = Settings()
+    network: Conditions = Conditions()
+    disk: DiskConditions = DiskConditions()
+    processor: Processor | None = None  # absent: work takes no time
+    faults: tuple[Fault, ...] = ()
+    join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
+    # absent: see `gap`
+    rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
+    apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
+    one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
+    # `heal`, in which there has to be one ring; 0: nobody looks
+    eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
+    probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
+
+    @property
+    def wishes(self) -> int | tuple[Wish, ...]:
+        """The first subscriptions: a list, or how many of the built-in workload."""
+        if self.subscriptions is not None:
+            return self.subscriptions
+        return max(FEWEST_SUBSCRIPTIONS, SUBSCRIPTIONS_EACH * self.nodes)
+
+    @property
+    def pace(self) -> float:
+        """Seconds between two first subscriptions of the built-in workload."""
+        count = self.wishes if isinstance(self.wishes, int) else len(self.wishes)
+        return min(SUBSCRIBE_GAP, SUBSCRIBED_WITHIN / max(1, count))
+
+    @property
+    def gap(self) -> float:
+        """Seconds between the starts of two nodes."""
+        return min(JOIN_GAP, GROWN_WITHIN / self.nodes) if self.join_gap is None else self.join_gap
+
+
+def parse_scenario(
+    text: str,
+    nodes: int | None = None,
+    seed: int | None = None,
+    subscriptions: int | None = None,
+    events: int | None = None,
+) -> Scenario:
+    """The scenario in a YAML text; the numbers given win over it. ScenarioError if it is none."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"not YAML: {error}") from None
+    if found is None:
+        found = {}
+    try:
+        scenario = msgspec.convert(found, Scenario)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(str(error)) from None
+    given = {"nodes": nodes, "seed": seed, "subscriptions": subscriptions, "events": events}
+    over = {name: value for name, value in given.items() if value is not None}
+    scenario = msgspec.structs.replace(scenario, **over)
+    check_nodes(scenario)
+    return scenario
+
+
+def check_nodes(scenario: Scenario) -> None:
+    """Every node that is named exists by then. ScenarioError if not."""
+    known = scenario.nodes
+    if scenario.apart >= scenario.nodes:
+        raise ScenarioError("of the nodes that are `apart` at least one is in the first overlay")
+    for fault in sorted(scenario.faults, key=lambda fault: fault.at):
+        for node in (*fault.nodes, *(node for group in fault.groups for node in group)):
+            if not 0 <= node < known:
+                raise ScenarioError(
+                    f"fault {fault.do!r} at {fault.at} s names node {node}; "
+                    f"nodes are 0 to {known - 1} then"
+                )
+        if fault.do in ("cut", "sever", "block", "clog", "unclog") and len(fault.nodes) != 2:
+            raise ScenarioError(f"fault {fault.do!r} at {fault.at} s needs exactly two nodes")
+        if fault.do == "network" and fault.network is None:
+            raise ScenarioError(f"fault 'network' at {fault.at} s needs `network`")
+        if fault.do == "throttle" and len(fault.nodes) not in (1, 2):
+            raise ScenarioError(f"fault 'throttle' at {fault.at} s needs one node or two")
+        if fault.do == "disk" and fault.disk is None:
+            raise ScenarioError(f"fault 'disk' at {fault.at} s needs `disk`")
+        if fault.do == "join":
+            known += max(1, len(fault.nodes))
+        if fault.do == "meet":
+            known += 1
+    for moment in scenario.timeline:
+        if moment.node >= known:
+            raise ScenarioError(
+                f"timeline at {moment.at} s names node {moment.node}; nodes are 0 to {known - 1}"
+            )
+        done = (moment.subscribe, moment.unsubscribe, moment.publish)
+        if sum(bool(what) or what == {} for what in done) != 1:
+            raise ScenarioError(
+                f"timeline at {moment.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
+            )
+    if isinstance(scenario.subscriptions, tuple):
+        for wish in scenario.subscriptions:
+            if wish.node is not None and not 0 <= wish.node < scenario.nodes:
+                raise ScenarioError(f"subscription {wish.where!r} names node {wish.node}")

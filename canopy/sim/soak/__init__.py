@@ -1,0 +1,1 @@
+"""Random scenarios by seed, pairs of faults, and smaller scenarios with the same fault."""

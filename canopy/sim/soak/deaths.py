@@ -1,0 +1,97 @@
+"""Deaths that a cluster has to survive, for the soak (P4): primaries that die, and others.
+
+As many members die within a short time as leave a majority of the voters, two of five or one of
+three, each by a crash, by silence, or by a pause that the others take for a death and from which it
+wakes up. Then there is time until the lost ones are replaced.
+
+And blackouts (P1): more than a cluster can lose, all of whom come back with their disks; and deaths
+that are fatal for a cluster (P5), so that another has to take its place.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from canopy.sim.scenario.scenario import Fault
+
+ENOUGH = 6
+"""Nodes from which on members die: so that two deaths leave a majority of five voters, and one
+node to replace one of them."""
+
+APART = 16.0
+"""Seconds between two losses of as many as a cluster can lose: six until a silent node counts as
+dead, and some to replace it."""
+
+TOGETHER = 3.0
+"""Most seconds between two deaths that belong together: in the middle of the first election, or
+short after it."""
+
+LONG = (6.5, 16.0)
+"""Seconds of a pause that counts as a death; the oracle excuses twenty."""
+
+FIRST = 1.0
+"""Seconds after the first event."""
+
+
+def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
+    """Of an overlay of `nodes` with one cluster of `size`, up to six deaths and some returns."""
+    faults: list[Fault] = []
+    at, alive = FIRST, nodes
+    for _ in range(rng.choice((1, 2, 3))):
+        at += rng.random() * TOGETHER
+        most = 2 if size >= 5 and alive >= ENOUGH else 1
+        for _ in range(rng.choice((1, most))):
+            kind = rng.choice(("crash", "crash", "lose", "pause"))
+            role = rng.choice(("primary", "primary", "standby", "broker"))
+            faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+            if kind == "pause":
+                faults.append(Fault(at + rng.uniform(*LONG), "resume"))
+            else:
+                alive -= 1
+            at += rng.random() * TOGETHER
+        if alive < ENOUGH:
+            break
+        if rng.random() < 0.5:
+            at += rng.choice((0.5, 3.0, 10.0))
+            faults.append(Fault(at, "restart"))
+            alive = nodes
+        at = max(fault.at for fault in faults) + APART
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]:
+    """A majority of the one cluster's voters dies, or all of it; some of them come back much later,
+    when another cluster is in its place. At least two nodes live on."""
+    at, faults = after, []
+    kind = rng.choice(("crash", "crash", "lose"))
+    if nodes >= size + 2 and rng.random() < 0.5:
+        faults.append(Fault(at, kind, role="members"))  # type: ignore[arg-type]
+    else:
+        most = min(size, nodes - 2)
+        for number in range(rng.randint(min(size // 2 + 1, most), most)):
+            role = "primary" if not number else rng.choice(("standby", "broker", "broker"))
+            faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+            at += rng.random() * 0.3
+    if rng.random() < 0.5:
+        faults.append(Fault(at + rng.uniform(10.0, 40.0), "restart"))
+    return tuple(faults)
+
+
+def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:
+    """All who serve, or everybody, die at about one moment and come back one by one, with what
+    their disks have; some die in the middle of writing there."""
+    at, faults = after, []
+    for _ in range(rng.choice((1, 1, 2))):
+        midway = rng.random() < 0.5
+        if rng.random() < 0.5:
+            faults.append(Fault(at, "crash", role="members", midway=midway))
+        else:
+            faults.append(Fault(at, "crash", nodes=tuple(range(nodes)), midway=midway))
+        at += 1.0 + rng.choice((0.1, 3.0, 10.0))  # midway: within a second
+        numbers = list(range(nodes))
+        rng.shuffle(numbers)
+        for number in numbers:
+            faults.append(Fault(at, "restart", nodes=(number,)))
+            at += rng.choice((0.0, 0.0, 0.2, 1.0))
+        at += rng.choice((1.0, APART))
+    return tuple(faults)

@@ -1,0 +1,234 @@
+"""A smaller scenario with the same fault (delta debugging: Zeller and Hildebrandt, "Simplifying and
+isolating failure-inducing input", IEEE TSE 2002).
+
+Theory of operation. A scenario that fails is changed in one place at a time, so that less happens
+in it: fewer nodes, events, subscriptions, faults, settings at their defaults. A change is kept if
+a violation of the same kind is still there. Whole stages come first, since a smaller scenario makes
+all further tries cheaper. When nothing of that helps any more, what the clients did is written down
+moment by moment (`Scenario.timeline`), and lists of moments and faults are thinned out: halves
+first, then smaller pieces. Each try is a whole run, so the caller says when it has seen enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from canopy.sim.checks.checkers import Violation
+from canopy.sim.checks.story import tell, telling
+from canopy.sim.scenario.examine import Verdict, examine_run
+from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.scenario import Fault, Moment, Scenario, ScenarioError, check_nodes
+from canopy.sim.scenario.workload import Shape
+from canopy.sim.world.disk import DiskConditions
+from canopy.sim.world.network import Conditions
+from overlay.links.events import Codec
+from overlay.settings import Settings
+
+replace = msgspec.structs.replace
+
+MOST_SINGLE = 12
+"""Nodes that are left out one at a time; in a large overlay, only of the last."""
+
+
+def signature(violation: Violation) -> str:
+    """What must stay the same: the checker, and for an exception its type and place."""
+    text = violation.text
+    if violation.kind == "exception":
+        return f"{text.split(':')[0]} {text.rpartition('(')[2].partition(')')[0]}"
+    if violation.kind == "unanswered":  # not ready, no SUBACK, not at rest …
+        return " ".join(text.split()[:2])
+    return violation.kind
+
+
+class Shrinker:
+    """Makes the scenario of a bad verdict smaller."""
+
+    def __init__(self, verdict: Verdict, codec: Codec, more: Callable[[], bool]) -> None:
+        """`more`: whether there is time for another run."""
+        self.best = verdict
+        self.runs = 0
+        self._wanted = signature(telling(verdict.violations)[0])
+        self._codec = codec
+        self._more = more
+        self._run: Run | None = None  # of the best verdict, once there was one
+
+    def shrink(self) -> Verdict:
+        """The smallest that was found. Its first story is of a violation of the same kind."""
+        while self._any(coarse(self.best.scenario)):
+            pass
+        if self._run is None:
+            self._try(self.best.scenario)
+        if self._run is not None and self._try(written_down(self._run)):
+            self._thin("timeline")
+        self._thin("faults")
+        while self._any(fewer_nodes(self.best.scenario)):
+            pass
+        return self.best
+
+    def _any(self, candidates: Iterator[Scenario]) -> bool:
+        return any(self._try(candidate) for candidate in candidates)
+
+    def _thin(self, field: str) -> None:
+        """Remove pieces of a list, while that helps: halves, quarters, … single ones."""
+        size = len(getattr(self.best.scenario, field))
+        piece = max(1, size // 2)
+        while size:
+            start = 0
+            while start < len(items := getattr(self.best.scenario, field)):
+                less = (*items[:start], *items[start + piece :])
+                if not self._try(replace(self.best.scenario, **{field: less})):
+                    start += piece
+                if not self._more():
+                    return
+            if piece == 1:
+                return
+            piece = max(1, piece // 2)
+
+    def _try(self, candidate: Scenario) -> bool:
+        """Whether the candidate fails in the same way; then it is the best."""
+        if not self._more():
+            return False
+        try:
+            check_nodes(candidate)
+        except ScenarioError:
+            return False
+        self.runs += 1
+        run = Run(candidate, self._codec)
+        verdict = examine_run(run)
+        same = [found for found in verdict.violations if signature(found) == self._wanted]
+        if not same:
+            return False
+        if verdict.result is not None:
+            verdict = replace(verdict, stories=(tell(run.world, same[0]), *verdict.stories))
+        self.best = verdict
+        self._run = run
+        return True
+
+
+def coarse(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios in which one whole thing is less, the cheapest to be without first."""
+    events, subscriptions = scenario.events, scenario.wishes
+    if isinstance(events, int) and events > 1:
+        yield replace(scenario, events=events // 2)
+    if isinstance(subscriptions, int) and subscriptions > 1:
+        yield replace(scenario, subscriptions=subscriptions // 2)
+    yield from fewer_nodes(scenario)
+    calm = {
+        "probes": 0,
+        "late_subscriptions": 0,
+        "late_unsubscriptions": 0,
+        "eager": False,
+        "network": Conditions(),
+        "disk": DiskConditions(),
+        "settings": Settings(),
+        "shape": Shape(),
+        "faults": (),
+    }
+    for field, value in calm.items():
+        if getattr(scenario, field) != value:
+            yield replace(scenario, **{field: value})
+    for group in Settings.__struct_fields__:
+        if getattr(scenario.settings, group) != getattr(Settings(), group):
+            settings = replace(scenario.settings, **{group: getattr(Settings(), group)})
+            yield replace(scenario, settings=settings)
+    for number in range(len(scenario.faults)):
+        faults = (*scenario.faults[:number], *scenario.faults[number + 1 :])
+        yield replace(scenario, faults=faults)
+    if isinstance(events, int) and events > 4:
+        yield replace(scenario, events=events - events // 4)
+    if isinstance(subscriptions, int) and subscriptions > 4:
+        yield replace(scenario, subscriptions=subscriptions - subscriptions // 4)
+
+
+def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
+    """The same with half of the nodes, or without one of the last; what was to happen to those who
+    are gone does not."""
+    half = scenario.nodes // 2
+    if half > 1:
+        yield without(scenario, range(scenario.nodes - half, scenario.nodes))
+    for node in range(scenario.nodes - 1, max(-1, scenario.nodes - 1 - MOST_SINGLE), -1):
+        if scenario.nodes > 1:
+            yield without(scenario, range(node, node + 1))
+
+
+def without(scenario: Scenario, gone: range) -> Scenario:
+    """Without these nodes; the others are counted anew."""
+
+    def new(node: int) -> int:
+        return node - len(gone) if node >= gone.stop else node
+
+    def fault(old: Fault) -> Fault:
+        groups = tuple(tuple(new(n) for n in group if n not in gone) for group in old.groups)
+        return replace(old, nodes=tuple(new(n) for n in old.nodes), groups=groups)
+
+    kept = (f for f in scenario.faults if not any(node in gone for node in f.nodes))
+    moments = (m for m in scenario.timeline if m.node not in gone)
+    return replace(
+        scenario,
+        nodes=scenario.nodes - len(gone),
+        faults=tuple(fault(old) for old in kept),
+        timeline=tuple(replace(moment, node=new(moment.node)) for moment in moments),
+    )
+
+
+def written_down(run: Run) -> Scenario:
+    """The scenario of a run with what its clients did as a timeline."""
+    scenario, clients = run.scenario, run.world.clients
+    number = {name: place for place, name in enumerate(run.population.names)}
+    moments = []
+    for place, s in enumerate(clients.subscriptions):
+        at, name = round(s.asked - run.grown_at, 6), f"s{place}"
+        moments.append(Moment(at, number[s.node], subscribe=s.selector, name=name))
+        if s.ending is not None and s.ending != s.ended:  # by its client, not with its node
+            moments.append(
+                Moment(round(s.ending - run.grown_at, 6), number[s.node], unsubscribe=name)
+            )
+    for p in clients.publications:
+        at = round(p.published - run.grown_at, 6)
+        moments.append(Moment(at, number[p.node], publish=p.attributes))
+    waited = run.faults_at - run.grown_at
+    return replace(
+        scenario,
+        subscriptions=0,
+        events=0,
+        late_subscriptions=0,
+        late_unsubscriptions=0,
+        eager=False,
+        probes=0,
+        timeline=tuple(sorted(moments, key=lambda moment: moment.at)),
+        faults=tuple(replace(fault, at=round(fault.at + waited, 6)) for fault in scenario.faults),
+    )
+
+
+def spare(scenario: Scenario) -> dict[str, object]:
+    """What of a scenario differs from the defaults, as YAML can hold it."""
+
+    def differing(found: msgspec.Struct, usual: msgspec.Struct) -> dict[str, object]:
+        facts: dict[str, object] = {}
+        for name in found.__struct_fields__:
+            value, default = getattr(found, name), getattr(usual, name)
+            if value == default:
+                continue
+            if isinstance(value, msgspec.Struct) and isinstance(default, msgspec.Struct):
+                facts[name] = differing(value, default)
+            elif isinstance(value, tuple):
+                facts[name] = [_short(item) for item in value]
+            else:
+                facts[name] = msgspec.to_builtins(value)
+        return facts
+
+    return {"nodes": scenario.nodes, "seed": scenario.seed, **differing(scenario, Scenario())}
+
+
+def _short(item: object) -> object:
+    if not isinstance(item, Fault | Moment):
+        return msgspec.to_builtins(item)
+    default = Fault(0, "heal") if isinstance(item, Fault) else Moment(0, 0)
+    facts = {}
+    for name in item.__struct_fields__:
+        value = getattr(item, name)
+        if name in ("at", "do", "node") or value != getattr(default, name):
+            facts[name] = msgspec.to_builtins(value)
+    return facts

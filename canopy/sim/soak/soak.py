@@ -1,0 +1,305 @@
+"""Soak: random scenarios, seed after seed, until something is wrong or somebody says stop.
+
+A seed decides everything: the size of the overlay, its settings (drawn from the edges of their
+ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
+hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
+this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
+hold back for a while in one direction, nodes that nobody reaches for a while, pauses, members that
+crash or fall silent and come back or not (primaries where the cluster does not split, `deaths`),
+nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
+partitions that heal, whose sides have gone on by themselves (`divisions`). Every scenario
+ends with a quiet time and probes, when nothing excuses a loss.
+
+    for verdict in soak(range(1, 500), codec): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import msgspec
+
+from canopy.sim.scenario.examine import Verdict, examine_scenario
+from canopy.sim.scenario.run import Progress
+from canopy.sim.scenario.scenario import Fault, Scenario
+from canopy.sim.scenario.workload import Shape
+from canopy.sim.soak.deaths import ENOUGH, blackout, deaths, fatal
+from canopy.sim.soak.divisions import divisions
+from canopy.sim.world.disk import DiskConditions
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.processor import Processor
+from canopy.traces.writer import OpenFile
+from overlay.links.events import Codec
+from overlay.settings import (
+    ClusterSettings,
+    LinkSettings,
+    RingSettings,
+    Settings,
+    TreeSettings,
+    ViewSettings,
+    WalkSettings,
+)
+
+FAULTS_APART = 16.0
+"""Least seconds between two faults that cost a process: six until a silent node counts as dead, and
+some to replace it. Members that die faster than they are replaced are a cluster's death (P5)."""
+
+SHORT = 3.5
+"""Most seconds that somebody is not heard: well under the six after which silence counts as the
+death of an ordinary member, and well over those of a primary."""
+
+REST = 10.0
+"""Seconds before the first event where members die: until they have become voters, on a slow
+network one after the other."""
+
+KINDS = (
+    *("cut", "cut", "network", "join", "crash", "lose", "drain"),
+    *("block", "clog", "pause"),
+)
+"""What may go wrong, the more frequent ones twice."""
+
+DIVIDED = 0.15
+"""Share of the scenarios in which the overlay is two for a while: founded apart, or cut."""
+
+ONE_WITHIN = 15.0
+"""Seconds from then on in which there is one ring (issue 4)."""
+
+MANY_HOSTS = 0.25
+"""Share of the scenarios whose trees are spread as far as they can be. Small overlays have no trees
+of several hosts otherwise: one host has room for all, or each serves everything."""
+
+FAST = 0.2
+"""Most seconds of latency where members die: on slower networks an election may take several rounds
+and the next deaths would come before the lost ones are replaced. Wild guess."""
+
+FIRST_FAULT = 1.0
+"""Seconds after the first event."""
+
+
+def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
+    """The verdict on each seed in turn. An exception in a node is a violation as well."""
+    for seed in seeds:
+        yield examine(seed, codec)
+
+
+def examine(
+    seed: int, codec: Codec, progress: Progress | None = None, traces: OpenFile | None = None
+) -> Verdict:
+    """Run the scenario of one seed."""
+    return examine_scenario(draw_scenario(seed), codec, progress, traces)
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """The scenario of a seed. All numbers below are wild guesses at what is near an edge."""
+    rng = Random(f"{seed}/soak")
+    nodes = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))
+    events = rng.choice((60, 120, 200))
+    rate = rng.choice((4.0, 10.0, 40.0))
+    settings = _settings(rng)
+    faults = _faults(rng, nodes, events / rate, alone=settings.cluster.size == 1)
+    later = Random(
+        f"{seed}/soak/later"
+    )  # what was added later, so that old seeds stay what they are
+    faults = _later_faults(later, nodes, faults)
+    rest = 0.0
+    if nodes >= ENOUGH and later.random() < 0.4:
+        settings = _one_cluster(later, settings)
+        faults, rest = deaths(later, nodes, settings.cluster.size), REST
+    latest = Random(f"{seed}/soak/latest")
+    if latest.random() < 0.25:
+        settings = _one_cluster(latest, settings)
+        end = max((fault.at for fault in faults), default=0.0)
+        faults = (*faults, *blackout(latest, nodes, end + latest.choice((1.0, FAULTS_APART))))
+        rest = REST
+    elif latest.random() < 0.3 and nodes >= 4:
+        # Who knows only three others, and loses them all, is alone in the world.
+        settings = msgspec.structs.replace(settings, view=ViewSettings())
+        settings = _one_cluster(latest, settings)
+        after = FIRST_FAULT + 5.0 * latest.random()
+        faults = fatal(latest, nodes, settings.cluster.size, after)
+        rest = REST
+    apart, rings = 0, Random(f"{seed}/soak/rings")
+    divided = nodes >= ENOUGH and rings.random() < DIVIDED
+    if divided:
+        settings = _one_cluster(rings, msgspec.structs.replace(settings, view=ViewSettings()))
+        faults, apart = divisions(rings, nodes)
+        rest = REST
+    network = rng.choice((Conditions(), Conditions(), _bad(rng)))
+    if rest:
+        latency = min(network.latency_high, FAST)
+        network = msgspec.structs.replace(network, latency_high=latency)
+    if divided:
+        network = Conditions()
+    if network != Conditions():
+        # Whoever hears of no ring in time founds one. Rings that meet become one, but what one has
+        # registered meanwhile sees nothing of the other's: the oracle knows only those of `apart`.
+        settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=60.0))
+    scenario = Scenario(
+        nodes=nodes,
+        seed=seed,
+        subscriptions=rng.choice((5, 20, 60)),
+        events=events,
+        rate=rate,
+        late_subscriptions=rng.choice((0, 10, 30)),
+        late_unsubscriptions=rng.choice((0, 5, 20)),
+        shape=Shape(
+            attributes=rng.choice((3, 8, 30)),
+            per_event=rng.choice((2, 3, 5)),
+            most_terms=rng.choice((2, 3)),
+        ),
+        settings=settings,
+        network=network if divided else _narrow(later, network),
+        disk=later.choice((DiskConditions(), DiskConditions(sync_low=0.001, sync_high=0.05))),
+        processor=_slow(Random(f"{seed}/soak/work")),
+        faults=faults,
+        rest=rest,
+        apart=apart,
+        one_within=ONE_WITHIN if divided else 0.0,
+        eager=rng.random() < 0.5,
+        probes=40,
+    )
+    return _spread(Random(f"{seed}/soak/hosts"), scenario)
+
+
+def _spread(rng: Random, scenario: Scenario) -> Scenario:
+    """Some replicas of each virtual node, and in some scenarios as many hosts as there can be: few
+    attributes with many small virtual nodes each."""
+    settings, shape = scenario.settings, scenario.shape
+    tree = msgspec.structs.replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
+    if scenario.nodes > 3 and rng.random() < MANY_HOSTS:
+        host_entries, split_at = rng.choice((1, 2, 3)), rng.choice((2, 3))
+        tree = msgspec.structs.replace(
+            tree, host_entries=host_entries, split_at=split_at, replicas=1
+        )
+        shape = msgspec.structs.replace(shape, attributes=3)
+    settings = msgspec.structs.replace(settings, tree=tree)
+    return msgspec.structs.replace(scenario, settings=settings, shape=shape)
+
+
+def _settings(rng: Random) -> Settings:
+    pick = rng.choice
+    return Settings(
+        links=LinkSettings(
+            idle_close=pick((3.0, 60.0)),
+            frame=pick((4_096, 262_144)),
+            window=pick((8_192, 4_194_304)),
+            compress=pick((True, False)),
+        ),
+        view=ViewSettings(
+            size=pick((3, 8, 20)),
+            shuffle=pick((2, 8)),
+            access_points=pick((1, 4, 100)),
+            per_attribute=pick((1, 3)),
+        ),
+        walk=WalkSettings(
+            hops=pick((1, 4, 10)), trace=pick((1, 3, 10)), always=pick((True, False))
+        ),
+        cluster=ClusterSettings(size=pick((1, 3, 5, 5)), split_trees=pick((1, 3, 8))),
+        tree=TreeSettings(
+            routing=pick(("pivot", "counting")),
+            host_entries=pick((3, 20, 1_000)),
+            split_at=pick((2, 4, 16, 256)),
+            nobody_term=pick((2.0, 10.0)),
+            lease=pick((12.0, 60.0)),
+            retry=pick((1.0, 3.0)),
+            locations=pick((2, 16, 4_096)),
+            pending=pick((20, 20_000)),
+            history=20,
+            fan_out=pick((1, 2, 16)),
+        ),
+    )
+
+
+def _one_cluster(rng: Random, settings: Settings) -> Settings:
+    """One that does not split. (The heir of a split that was given up while it was silent may wake
+    up and serve until it is fenced.)"""
+    cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=100_000)
+    return msgspec.structs.replace(settings, cluster=cluster)
+
+
+def _slow(rng: Random) -> Processor | None:
+    """Sometimes work takes time, up to where hosts of the fastest events are behind (P6, P7)."""
+    if rng.random() < 0.7:
+        return None
+    return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
+
+
+def _bad(rng: Random) -> Conditions:
+    """A network that loses and delays."""
+    return Conditions(
+        latency_low=0.001,
+        latency_high=rng.choice((0.02, 0.2, 0.6)),
+        loss=rng.choice((0.0, 0.01, 0.05)),
+        duplicate=rng.choice((0.0, 0.0, 0.05)),
+    )
+
+
+def _narrow(rng: Random, network: Conditions) -> Conditions:
+    """Sometimes links or nodes that can not send all that they have to at once, and wrong bits.
+    (Under some 30 kB/s a busy node's heartbeats wait behind its events for as long as silence that
+    counts as death. Far more than one wrong batch in a hundred, and a link is given up.)"""
+    link, node = rng.choice(((0.0, 0.0), (0.0, 0.0), (50e3, 0.0), (0.0, 200e3), (100e3, 1e6)))
+    damage = rng.choice((0.0, 0.0, 0.0, 0.002))
+    return msgspec.structs.replace(network, link_bandwidth=link, node_bandwidth=node, damage=damage)
+
+
+def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Some who come back have lost their disk; a way or a node becomes slow for a while, or nobody
+    reaches a node."""
+    found: list[Fault] = []
+    for fault in faults:
+        if fault.do == "restart" and rng.random() < 0.3:
+            fault = msgspec.structs.replace(fault, wiped=True)
+        if fault.do in ("crash", "lose") and rng.random() < 0.3:
+            fault = msgspec.structs.replace(fault, midway=True)
+        found.append(fault)
+    if nodes > 1 and rng.random() < 0.3:
+        at = FIRST_FAULT + 10 * rng.random()
+        slow = tuple(rng.sample(range(nodes), rng.choice((1, 2))))
+        bandwidth = rng.choice((30e3, 100e3))
+        found.append(Fault(at, "throttle", nodes=slow, bandwidth=bandwidth))
+        found.append(Fault(at + SHORT + 5 * rng.random(), "throttle", nodes=slow))
+    if nodes > 1 and rng.random() < 0.3:
+        at = FIRST_FAULT + 10 * rng.random()
+        role = rng.choice(("primary", "primary", "standby", "broker"))
+        found.append(Fault(at, "partition", role=role))  # type: ignore[arg-type]
+        found.append(Fault(at + SHORT * rng.random(), "heal"))
+    return tuple(sorted(found, key=lambda fault: fault.at))
+
+
+def _faults(rng: Random, nodes: int, length: float, alone: bool) -> tuple[Fault, ...]:
+    """Up to five faults; those that cost a process stand apart from each other.
+
+    `alone`: clusters of one node. Such a primary has nobody to hand its trees to, so it stays."""
+    faults: list[Fault] = []
+    at, costly_at = FIRST_FAULT, 0.0
+    for _ in range(rng.choice((0, 0, 1, 2, 3, 5))):
+        at += rng.random() * max(2.0, length / 3)
+        kind = rng.choice(KINDS)
+        if kind in ("cut", "block", "clog") and nodes > 1:
+            pair = tuple(rng.sample(range(nodes), 2))
+            faults.append(Fault(at, kind, nodes=pair))  # type: ignore[arg-type]
+            if kind != "cut":
+                at += rng.random() * SHORT
+                faults.append(Fault(at, "heal"))
+        elif kind == "pause":
+            role = rng.choice(("primary", "standby", "broker", "none"))
+            faults.append(Fault(at, "pause", role=role))  # type: ignore[arg-type]
+            at += rng.random() * SHORT
+            faults.append(Fault(at, "resume"))
+        elif kind == "network":
+            faults.append(Fault(at, "network", network=_bad(rng)))
+        elif kind == "join":
+            faults.append(Fault(at, "join"))
+        elif kind in ("crash", "lose", "drain") and nodes > 2:
+            at = max(at, costly_at)
+            role = rng.choice(("broker", "none"))
+            if kind == "drain":
+                role = rng.choice(("none",) if alone else ("broker", "none", "standby", "primary"))
+            faults.append(Fault(at, kind, role=role))  # type: ignore[arg-type]
+            if rng.random() < 0.6:
+                at += rng.choice((0.5, 3.0, 10.0))
+                faults.append(Fault(at, "restart"))
+            costly_at = at + FAULTS_APART
+    return tuple(faults)

@@ -1,0 +1,1 @@
+"""A world of virtual time: network, disks, processors, nodes and their clients."""

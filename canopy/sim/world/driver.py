@@ -1,0 +1,390 @@
+"""One process in the world: a Node, its disk, and the driver that the Node is given.
+
+The same contract as the trio driver in canopy/wire/: inputs go in one by one, the node flushes
+itself,
+whatever it asks for is queued, and after every input its `deadline` is asked for anew. The clock of
+every process begins elsewhere, so that a node which compares its monotonic seconds with another's
+is found out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from canopy.sim.world.disk import Disk, DiskError
+from canopy.sim.world.network import Network
+from canopy.sim.world.processor import Processor
+from canopy.sim.world.recorder import Recorder
+from canopy.sim.world.traffic import Traffic
+from overlay.client import Command, Event, Gathered, Reply
+from overlay.links.events import Codec
+from overlay.links.messages import Frame
+from overlay.machine import Named, Peer
+from overlay.settings import Settings
+
+CLOCKS = 10_000.0
+"""Seconds within which the processes' clocks begin. Small enough for doubles to stay exact to the
+microsecond."""
+
+ROUNDING = 1e-9
+"""Seconds by which a tick is late where the sum of two doubles comes out before the deadline: a
+tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
+
+
+class SimNode(Protocol):
+    """The part of `node.Node` that a driver uses."""
+
+    def start(self) -> None:
+        """Set out."""
+
+    def on_opened(self, connection: int) -> None:
+        """A dial succeeded."""
+
+    def on_accepted(self, connection: int) -> None:
+        """Somebody dialled."""
+
+    def on_frame(self, connection: int, frame: Frame) -> None:
+        """A frame came in."""
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        """A connection is gone."""
+
+    def on_tick(self) -> None:
+        """The deadline is due."""
+
+    def deadline(self) -> float | None:
+        """When to call `on_tick`, in the driver's clock."""
+
+    def command(self, client: int, command: Command) -> None:
+        """A client asks for something."""
+
+    def client_gone(self, client: int) -> None:
+        """A client went away."""
+
+    def drain(self) -> None:
+        """Leave in order."""
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye: the last thing before the process ends."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether leaving is done."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node can serve."""
+
+
+class NodeBuilder(Protocol):
+    """How a Node is made: `node.Node` itself, or a test's fake."""
+
+    def __call__(
+        self,
+        me: Peer,
+        incarnation: int,
+        settings: Settings,
+        rng: Random,
+        codec: Codec,
+        driver: Any,
+        seeds: Sequence[str],
+        overlay: str,
+        name: str,
+        restored: Sequence[bytes],
+    ) -> Any:
+        """Build, do not start."""
+
+
+class Host(Protocol):
+    """What a process needs of its world."""
+
+    now: float
+    network: Network
+    recorder: Recorder
+    traffic: Traffic
+    happened: list[tuple[float, str]]
+
+    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Put an action on the heap."""
+
+    def crash(self, name: str, *, silent: bool = False) -> None:
+        """A process ends without a word."""
+
+    def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
+        """A node answers a client, or has news for it."""
+
+    def draining(self, name: str) -> None:
+        """A process has heard that it is to leave."""
+
+    def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
+        """The phone book."""
+
+
+class SimDriver:
+    """Drives one node; `overlay.links.events.Transport` and `node.Driver` in one."""
+
+    def __init__(self, world: Host, name: str, disk: Disk, clock: float) -> None:
+        self.name = name
+        self.disk = disk
+        self.alive = True
+        self.processor: Processor | None = None
+        """What its work costs; None: nothing."""
+        self.sent = world.traffic.sent
+        self._began = world.now
+        self._ended = 0.0  # once it is not alive
+        self.node: Any = None
+        self._world = world
+        self._network = world.network
+        self._offset = clock - world.now
+        self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
+        self._paused = False
+        self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
+        self._stored = False  # in this turn
+        self._work = 0.0  # seconds that this turn costs
+        self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
+        self._replies: list[tuple[int, Reply]] = []  # of the present turn
+        self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
+        # what it does after it has stored something, until that is durable; or all of its turn
+        self._doomed: str | None = None  # how it dies at its next sync
+
+    def run(self, node: Any) -> None:
+        """Take `node` in charge and start it."""
+        self.node = node
+        self._network.listen(self.disk.address, self)
+        node.start()
+        self._after()
+
+    def stop(self, *, silent: bool = False) -> None:
+        """The process ends here and now; the disk stays."""
+        self.alive = False
+        self._ended = self._world.now
+        self.disk.tear()
+        self._network.vanish(self, silent=silent)
+
+    @property
+    def lived(self) -> float:
+        """Virtual seconds from the start to the end, or to now."""
+        return (self._world.now if self.alive else self._ended) - self._began
+
+    def sum_up(self, reason: str) -> None:
+        """The last record of a process that ends in order: its counters."""
+        counters = self.node.counters
+        totals = {
+            "data_messages": counters.get("data_messages", 0),
+            "other_messages": counters.get("other_messages", 0),
+            "bytes": counters.get("link_bytes", 0),
+        }
+        self.trace("stop", {**totals, "reason": reason})
+
+    # --- inputs ---
+
+    def opened(self, connection: int) -> None:
+        """A dial of ours succeeded."""
+        self._input("on_opened", connection)
+
+    def accepted(self, connection: int) -> None:
+        """Somebody dialled us."""
+        self._input("on_accepted", connection)
+
+    def arrived(self, connection: int, frame: Frame) -> None:
+        """A frame came in. (Most inputs are frames, so this one goes the short way.)"""
+        if self._paused or self._syncing:
+            self._inputs.append(("on_frame", (connection, frame)))
+            return
+        self._begin()
+        self.node.on_frame(connection, frame)
+        self._after()
+
+    def closed(self, connection: int, reason: str) -> None:
+        """A connection is gone."""
+        self._input("on_closed", connection, reason)
+
+    def command(self, client: int, command: Command) -> None:
+        """A client's command, as if it came in over the control socket."""
+        self._input("command", client, command)
+
+    def client_gone(self, client: int) -> None:
+        """A client closed its socket."""
+        self._input("client_gone", client)
+
+    def drain(self) -> None:
+        """SIGTERM."""
+        self._input("drain")
+
+    def pause(self) -> None:
+        """The process stands still (SIGSTOP, a long pause of its machine): what comes in waits."""
+        self._paused = True
+
+    def doom(self, *, silent: bool, within: float) -> None:
+        """It dies when its disk is to make something durable, before that is done; or, if nothing
+        is stored `within` so many seconds, then."""
+        self._doomed = "silent" if silent else "crash"
+        self._world.at(self._world.now + within, self._fall)
+
+    def _fall(self) -> None:
+        if self.alive and self._doomed is not None:
+            self._world.crash(self.name, silent=self._doomed == "silent")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still now, paused or waiting for its disk."""
+        return self._stands
+
+    def resume(self) -> None:
+        """It goes on, with everything that came in meanwhile, and its ticks are late."""
+        if self._paused:
+            self._paused = False
+            self._catch_up()
+
+    @property
+    def _stands(self) -> bool:
+        return self._paused or self._syncing
+
+    def _input(self, name: str, *arguments: Any) -> None:
+        if self._stands:
+            self._inputs.append((name, arguments))
+            return
+        if name == "drain":
+            self._world.draining(self.name)
+        self._begin()
+        getattr(self.node, name)(*arguments)
+        self._after()
+
+    def _begin(self) -> None:
+        """A turn begins. Where it takes time, what it says leaves when that is over."""
+        if self.processor is not None:
+            self._work = self.processor.per_input
+            if self._held is None:
+                self._held = []
+
+    def _catch_up(self) -> None:
+        while self._inputs and self.alive and not self._stands:
+            name, arguments = self._inputs.popleft()
+            self._input(name, *arguments)
+        self._after()
+
+    def _after(self) -> None:
+        """After every input: let out what it came to, end if drained, else see to the next tick."""
+        if not self.alive or self._paused or self._syncing:
+            return
+        if self._held is not None:
+            self._syncing = True
+            if self._stored and self._doomed is not None:
+                self._fall()
+            elif delay := self._work + (self.disk.sync_time() if self._stored else 0.0):
+                self._world.at(self._world.now + delay, self._synced)
+            else:
+                self._synced()
+            return
+        self._answer()
+        if self.node.drained:
+            self.node.leave("left")
+            self.sum_up("left")
+            self.stop()
+            return
+        deadline = self.node.deadline()
+        if deadline is None:
+            return
+        at = max(deadline - self._offset, self._world.now)
+        if at + self._offset < deadline:
+            at += ROUNDING
+        if self._tick_at < 0 or at < self._tick_at:
+            self._tick_at = at
+            self._world.at(at, self._tick, at)
+
+    def _synced(self) -> None:
+        """The work is done and the disk has answered: what waited for it may leave, and come in."""
+        if not self.alive:
+            return
+        self._syncing = False
+        self._work = 0.0
+        try:
+            if self._stored:
+                self._stored = False
+                self.disk.sync()
+        except DiskError as error:
+            self._world.happened.append((self._world.now, f"disk of {self.name}: {error}"))
+            self._world.crash(self.name)
+            return
+        held, self._held = self._held or [], None
+        self._answer()
+        for action, arguments in held:
+            action(*arguments)
+        self._catch_up()
+
+    def _answer(self) -> None:
+        """The turn's replies."""
+        if self._replies:
+            replies, self._replies = self._replies, []
+            for client, reply in replies:
+                self._world.replied(self, client, reply)
+
+    def _tick(self, at: float) -> None:
+        if not self.alive or at != self._tick_at:
+            return  # overtaken by an earlier one
+        if self._stands:
+            self._tick_at = -1.0  # `_catch_up` sees to it
+            return
+        self._tick_at = -1.0
+        deadline = self.node.deadline()
+        if deadline is not None and deadline <= self.clock():  # else it has moved away meanwhile
+            self._begin()
+            self.node.on_tick()
+        self._after()
+
+    # --- node.Driver ---
+
+    def dial(self, address: str) -> int:
+        """See overlay.links.events.Transport."""
+        return self._network.dial(self, address)
+
+    def write(self, connection: int, frame: Frame) -> None:
+        """See overlay.links.events.Transport."""
+        if self._held is None:
+            self._network.write(connection, frame)
+        else:
+            self._held.append((self._network.write, (connection, frame)))
+
+    def close(self, connection: int, reason: str) -> None:
+        """See overlay.links.events.Transport."""
+        if self._held is None:
+            self._network.close(connection, reason)
+        else:
+            self._held.append((self._network.close, (connection, reason)))
+
+    def clock(self) -> float:
+        """This process's monotonic seconds."""
+        return self._world.now + self._offset
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Answer a client, at the end of the turn."""
+        self._replies.append((client, reply))
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather, at the end of the turn."""
+        for client, where in places.items():
+            self.reply(client, Gathered.of(events, where))
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """One trace record; what it tells of work is charged."""
+        if self.processor is not None:
+            self._work += self.processor.cost(kind, fields)
+        self._world.recorder.write(self.disk.node, kind, fields)
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """All: a simulated run is judged by its records."""
+        return events
+
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Durable at the end of the turn; what the node says from now on waits for it."""
+        self.disk.store(*records, anew=anew)
+        self._stored = True
+        if self._held is None:
+            self._held = []
+
+    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
+        """The phone book keeps the last word on each name."""
+        self._world.directory_put(name, addresses)

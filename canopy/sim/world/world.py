@@ -1,0 +1,333 @@
+"""A world with virtual time that runs the very same Node as a process does (issue 2, point 8).
+
+Theory of operation. Everything that will happen lies on one heap, keyed by (virtual time, sequence
+number), so that two things at the same time happen in the order in which they were caused. Time
+jumps from one to the next. All chance comes from generators that are seeded with the world's seed
+and a name: one for the network, one for each start of each node. Nothing depends on `hash()`, on
+the wall clock or on the order of a set, so a seed is a whole history: the same trace records, to
+the byte.
+
+    world = World(seed=7, codec=WireCodec())
+    first = world.add_node()
+    second = world.add_node(seeds=[first])
+    world.run_until(lambda: world.ready(), most=60)
+    subscription = world.subscribe(second, "magnitude > 5")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from canopy.sim.world.clients import Clients, Publication, Subscription
+from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, DiskError
+from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
+from canopy.sim.world.network import Network
+from canopy.sim.world.processor import Processor
+from canopy.sim.world.recorder import EPOCH, Recorder
+from canopy.sim.world.traffic import Traffic
+from canopy.traces.writer import OpenFile
+from matching import Value
+from overlay.client import Command, GetStatus, Reply, Status
+from overlay.links.events import Codec
+from overlay.machine import Peer
+from overlay.settings import Settings
+
+CLIENT = 1
+"""The client of a node that is meant where none is named."""
+
+LOOK_EVERY = 0.05
+"""Virtual seconds between two looks of `run_until` at its condition."""
+
+
+class World:
+    """Nodes, their network and their clients, by one seed."""
+
+    def __init__(
+        self,
+        seed: int | str,
+        codec: Codec,
+        settings: Settings | None = None,
+        *,
+        build: NodeBuilder | None = None,
+        traces: OpenFile | None = None,
+        overlay: str = "canopy",
+    ) -> None:
+        self.seed = seed
+        self.now = 0.0
+        self.steps = 0
+        """How many things happened."""
+        self.settings = settings or Settings()
+        self.clients = Clients()
+        self.recorder = Recorder(lambda: self.now, traces)
+        self.traffic = Traffic()
+        self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)
+        self.drivers: dict[str, SimDriver] = {}
+        """The newest process of each node, by the node's name; also of those that ended."""
+        self.identities: dict[str, str] = {}
+        """Every node id that ever was, and the name of its node (one may lose its disk)."""
+        self.happened: list[tuple[float, str]] = []
+        """What was done to the world, and when, in words."""
+        self.disk_conditions = DiskConditions()
+        """Of disks that begin from now on."""
+        self.processor: Processor | None = None
+        """Of processes that begin from now on; None: their work takes no time."""
+        self.directory: dict[str, tuple[str, ...]] = {}
+        """The phone book: what nodes told of addresses."""
+        self._peer_lists: dict[str, tuple[str, ...]] = {}
+        self._codec = codec
+        self._overlay = overlay
+        self._build = build or _real_node()
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._ids = self.generator("ids")
+        self._wiped: dict[str, None] = {}  # ids that began on an empty disk instead of another
+        self._lived = 0.0  # node-seconds of processes that others have replaced
+
+    def generator(self, name: str) -> Random:
+        """A generator of this world's own for `name`. (A text as seed is hashed by SHA-512.)"""
+        return Random(f"{self.seed}/{name}")
+
+    # --- time ---
+
+    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Do `action(*arguments)` at virtual `time` (now, if that is past)."""
+        self._sequence += 1
+        heappush(self._heap, (max(time, self.now), self._sequence, action, arguments))
+
+    def after(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Do `action(*arguments)` in `delay` seconds."""
+        self.at(self.now + delay, action, *arguments)
+
+    def run(self, seconds: float) -> None:
+        """Let `seconds` of virtual time pass."""
+        self.run_to(self.now + seconds)
+
+    def run_to(self, until: float) -> None:
+        """Let everything happen that is due up to virtual time `until`."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            time, _, action, arguments = heappop(heap)
+            self.now = time
+            self.steps += 1
+            action(*arguments)
+        self.now = max(self.now, until)
+
+    def run_until(
+        self, condition: Callable[[], bool], most: float, every: float = LOOK_EVERY
+    ) -> bool:
+        """Run until `condition` holds, at most for `most` seconds. Whether it holds."""
+        end = self.now + most
+        while not condition():
+            if self.now >= end:
+                return False
+            self.run_to(min(self.now + every, end))
+        return True
+
+    # --- nodes ---
+
+    def add_node(self, seeds: Iterable[str] = (), name: str = "") -> str:
+        """Start a new node whose peer list names the nodes (or addresses) `seeds`; its name."""
+        number = len(self.drivers)
+        name = name or f"n{number}"
+        assert name not in self.drivers, f"there is a node {name} already"
+        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
+        disk = self._new_disk(name, address)
+        self._peer_lists[name] = tuple(
+            self.drivers[seed].disk.address if seed in self.drivers else seed for seed in seeds
+        )
+        self._start(name, disk)
+        return name
+
+    def introduce(self, name: str, seeds: Iterable[str]) -> None:
+        """Write other nodes into the peer list that `name` reads at its next start."""
+        self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
+
+    def crash(self, name: str, *, silent: bool = False) -> None:
+        """The node's process dies; with `silent` its machine too, so that nobody is told. What its
+        disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
+        self.drivers[name].stop(silent=silent)
+        self.clients.crashed(name, self.now)
+
+    def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:
+        """Start a crashed or drained node again, with its disk, or `wiped` with an empty one, or
+        with one that was `damaged` meanwhile: then it is another node at the same address. Whether
+        it came up: a full disk forbids it."""
+        driver = self.drivers[name]
+        assert not driver.alive, f"{name} is running"
+        disk = driver.disk
+        if wiped:
+            disk = self._empty_disk(name, disk.address)
+        elif damaged:
+            disk.damage()
+        return self._start(name, disk)
+
+    def drain(self, name: str) -> None:
+        """Ask the node to leave in order (SIGTERM)."""
+        self.clients.leaving(name, self.now)
+        self.drivers[name].drain()
+
+    def draining(self, name: str) -> None:
+        """It has heard it: one that stood still meanwhile may have had something to show."""
+        self.clients.crashed(name, self.now, orderly=True)
+
+    def node(self, name: str) -> Any:
+        """The Node itself, for checkers."""
+        return self.drivers[name].node
+
+    def names(self) -> list[str]:
+        """The nodes that run, in order of their first start."""
+        return [name for name, driver in self.drivers.items() if driver.alive]
+
+    @property
+    def node_seconds(self) -> float:
+        """Virtual seconds that all processes have lived, together."""
+        return self._lived + sum(driver.lived for driver in self.drivers.values())
+
+    def ready(self) -> bool:
+        """Whether all running nodes say that they are ready."""
+        return all(d.node.ready for d in self.drivers.values() if d.alive)
+
+    # --- clients ---
+
+    def subscribe(
+        self, node: str, selector: str, name: str = "", client: int = CLIENT, level: int = 0
+    ) -> Subscription:
+        """Subscribe at `node`; the acknowledgement comes later."""
+        subscription = Subscription(node, client, selector, name, self.now, level)
+        self.drivers[node].command(client, self.clients.subscribe(subscription))
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End an acknowledged subscription."""
+        command = self.clients.unsubscribe(subscription, self.now)
+        self.drivers[subscription.node].command(subscription.client, command)
+
+    def client_gone(self, node: str, client: int = CLIENT) -> None:
+        """A client closes its connection to its node."""
+        self.clients.client_gone(node, client, self.now)
+        self.drivers[node].client_gone(client)
+
+    def publish(
+        self,
+        node: str,
+        *events: Mapping[str, Value | None],
+        receipt: bool = False,
+        client: int = CLIENT,
+    ) -> list[Publication]:
+        """Publish events at `node`; their identities come with the answer."""
+        made, command = self.clients.publish(
+            node, list(events), self.now, EPOCH + self.now, receipt
+        )
+        self.drivers[node].command(client, command)
+        return made
+
+    def ask(self, node: str, command: Command, most: float = 30.0) -> Reply:
+        """Give a command and run until its answer is there (TimeoutError after `most`)."""
+        answers = self.clients.answers
+        self.drivers[node].command(CLIENT, command)
+        if not self.run_until(lambda: command.request in answers, most):
+            raise TimeoutError(f"{node} did not answer {command!r} within {most} s")
+        return answers.pop(command.request)
+
+    def status(self, node: str) -> Status:
+        """What `canopy status` says of a node."""
+        reply = self.ask(node, GetStatus(self.clients.request()))
+        assert isinstance(reply, Status), reply
+        return reply
+
+    def acknowledged(self) -> bool:
+        """Whether every subscription has its SUBACK, or failed or ended."""
+        return all(
+            s.acknowledged is not None or s.failed or s.ending is not None
+            for s in self.clients.subscriptions
+        )
+
+    def settle(self, most: float = 120.0, still: float = 5.0) -> bool:
+        """Run until nothing is pending and nothing was shown for `still` seconds; whether so."""
+        end = self.now + most
+        while self.now < end:
+            before = len(self.clients.deliveries)
+            self.run(still)
+            answered = all(p.identity or p.refused for p in self._own_publications())
+            if (
+                answered
+                and before == len(self.clients.deliveries)
+                and all(self.status(name).pending == 0 for name in self.names())
+            ):
+                return True
+        return False
+
+    # --- for the drivers ---
+
+    def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
+        """A node answers a client. (A process that is dying is not heard any more.)"""
+        if driver.alive:
+            self.clients.replied(driver.name, client, reply, self.now)
+
+    def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
+        """A node writes into the phone book."""
+        self.directory[name] = addresses
+
+    # --- helpers ---
+
+    def _own_publications(self) -> list[Publication]:
+        """Those that their node can still answer: it has not died since."""
+        last = dict(self.clients.crashes)
+        return [
+            p
+            for p in self.clients.publications
+            if self.drivers[p.node].alive and p.published > last.get(p.node, -1.0)
+        ]
+
+    def _new_disk(self, name: str, address: str) -> Disk:
+        node = f"{self._ids.getrandbits(64):016x}"
+        self.identities[node] = name
+        disk = Disk(node, address, self.generator(f"{node}/disk"))
+        disk.conditions = self.disk_conditions
+        return disk
+
+    def _empty_disk(self, name: str, address: str) -> Disk:
+        disk = self._new_disk(name, address)
+        self._wiped[disk.node] = None
+        return disk
+
+    def _start(self, name: str, disk: Disk) -> bool:
+        try:
+            restored = disk.begin()
+        except DiskDamagedError:
+            return self._start(name, self._empty_disk(name, disk.address))
+        except DiskError:
+            return False
+        whose = disk.node if disk.node in self._wiped else name
+        rng = self.generator(f"{whose}/{disk.incarnation}")
+        driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
+        driver.processor = self.processor
+        if name in self.drivers:
+            self._lived += self.drivers[name].lived
+        self.drivers[name] = driver
+        driver.run(
+            self._build(
+                Peer(disk.node, disk.address),
+                disk.incarnation,
+                self.settings,
+                rng,
+                self._codec,
+                driver,
+                self._peer_lists[name],
+                self._overlay,
+                name,
+                restored,
+            )
+        )
+        return True
+
+
+def _real_node() -> NodeBuilder:
+    from canopy.sim.world.metered import (
+        MeteredNode,
+    )  # here, so that a world of fakes needs no overlay
+
+    return MeteredNode

@@ -1,0 +1,205 @@
+"""What the report shows beside the numbers: distributions, lists with examples, the run over time.
+
+Every list has a limit, and is cut by Spark before it reaches this process, so that a run of a
+million events makes a report of the same size as one of a hundred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from canopy.traces.analysis.deliveries import EXAMPLES
+from canopy.traces.analysis.read import CORRUPT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+
+SUBSCRIPTIONS: Final = 60
+"""Subscriptions that the report lists, those with something wrong first (wild guess)."""
+
+BINS_PER_DECADE: Final = 6
+"""Of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms."""
+
+LEAST_MS: Final = 0.01
+"""Latencies below this fall into one bin: the clock's own noise."""
+
+TIME_BINS: Final = 60
+"""Columns of the picture of the run over time: what a phone can show (wild guess)."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """All lists that the report draws; see the functions of this file for their columns."""
+
+    latency: list[tuple[int, int]]
+    subscriptions: list[Row]
+    wrong: list[Row]
+    corrupt: list[Row]
+    corrupt_examples: list[Row]
+    reasons: list[Row]
+    timeline: list[Row]
+    bin_seconds: float
+
+
+def _rows(frame: DataFrame) -> list[Row]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def latency_histogram(judged: DataFrame) -> list[tuple[int, int]]:
+    """(bin, deliveries), sorted; bin b holds 10^(b/B) to 10^((b+1)/B) ms, B = BINS_PER_DECADE."""
+    rows = (
+        judged.where("latency_ms IS NOT NULL")
+        .selectExpr(
+            f"CAST(floor(log10(greatest(latency_ms, {LEAST_MS})) * {BINS_PER_DECADE}) AS INT) AS b"
+        )
+        .groupBy("b")
+        .count()
+        .collect()
+    )
+    return sorted((row["b"], row["count"]) for row in rows)
+
+
+def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataFrame) -> DataFrame:
+    """One row per subscription: who, what, and how many expected, delivered, missing, wrong."""
+    return spark.sql(
+        """
+        WITH counted AS (
+          SELECT subscription,
+                 count_if(verdict IN ('delivered', 'missing')) AS expected,
+                 count_if(verdict = 'delivered') AS delivered,
+                 count_if(verdict = 'missing') AS missing,
+                 count_if(verdict = 'spurious') AS spurious,
+                 count_if(verdict IN ('early', 'ending')) AS either_way,
+                 coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
+                 percentile(latency_ms, 0.5) AS p50_ms, max(latency_ms) AS max_ms
+          FROM {judged} GROUP BY subscription)
+        SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.subscribed, s.acked, s.ended,
+               s.tree_key IS NOT NULL AS readable,
+               coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
+               coalesce(c.missing, 0) AS missing, coalesce(c.spurious, 0) AS spurious,
+               coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
+               c.p50_ms, c.max_ms
+        FROM {subscribed} s LEFT JOIN counted c ON s.subscription = c.subscription
+        """,
+        subscribed=subscribed,
+        judged=judged,
+    )
+
+
+def worst_subscriptions(table: DataFrame) -> list[Row]:
+    """The first subscriptions of the table: those with something wrong, then the busiest."""
+    chosen = table.drop("tree").orderBy(
+        (table.missing + table.spurious + table.duplicates).desc(),
+        table.expected.desc(),
+        table.name,
+        table.subscription,
+    )
+    return _rows(chosen.limit(SUBSCRIPTIONS))
+
+
+def wrong_pairs(
+    spark: SparkSession,
+    records: DataFrame,
+    judged: DataFrame,
+    published: DataFrame,
+    subscribed: DataFrame,
+) -> list[Row]:
+    """Examples of pairs that are missing, spurious, unknown or doubled, with what is known of them.
+
+    verdict, reason, copies, event, id, publisher, published, subscription, name, node, selector,
+    attributes, and `steps`: the kinds of records that the event left, where they concern the
+    subscriber only those of its node.
+    """
+    chosen = spark.sql(
+        f"""
+        SELECT j.verdict, j.reason, j.copies, j.event, p.id, p.publisher, j.published,
+               j.subscription, s.name, coalesce(s.node, j.node) AS node, s.selector,
+               substr(p.attributes, 1, 400) AS attributes
+        FROM {{judged}} j
+        LEFT JOIN {{published}} p ON j.event = p.event
+        LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
+        WHERE j.verdict IN ('missing', 'spurious', 'unknown') OR j.copies > 1
+        ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES}
+        """,
+        judged=judged,
+        published=published,
+        subscribed=subscribed,
+    )
+    rows = _rows(chosen)
+    if not rows:
+        return rows
+    events = sorted({row["event"]: None for row in rows})
+    steps: dict[str, list[Row]] = {}
+    seen = records.where("event IS NOT NULL AND kind <> 'corrupt'").select(
+        "event", "kind", "node", "peer", "reason", "recipients"
+    )
+    for step in _rows(seen.where(seen.event.isin(events)).limit(EXAMPLES * 200)):
+        steps.setdefault(step["event"], []).append(step)
+    for row in rows:
+        row["last_seen"] = last_seen(steps.get(row["event"], []), row["node"])
+    return rows
+
+
+def last_seen(steps: list[Row], subscriber: str | None) -> str:
+    """How far an event got on its way to the node `subscriber`, in plain words."""
+    kinds = {step["kind"] for step in steps}
+    at_home = {step["kind"] for step in steps if step["node"] == subscriber}
+    drops = sorted({str(step["reason"]) for step in steps if step["kind"] == "drop"})
+    sent = any(step["kind"] == "forward" and step["peer"] == subscriber for step in steps)
+    matched = [step["recipients"] or 0 for step in steps if step["kind"] == "match"]
+    if "deliver" in at_home:
+        return "arrived, and was handed to other subscriptions of this node only"
+    if "recheck_failed" in at_home:
+        return "arrived, but the subscriber's own check found no match"
+    if "arrive" in at_home:
+        return "arrived at the subscriber's node and was not handed over"
+    if drops:
+        return "dropped: " + ", ".join(drops[:3])
+    if sent:
+        return "sent to the subscriber's node and never arrived"
+    if matched:
+        return f"matched at {len(matched)} virtual node(s), but not sent to this subscriber"
+    if "visit" in kinds:
+        return "sent toward a tree, but no virtual node matched it"
+    if "publish" in kinds:
+        return "published, but sent nowhere"
+    return "no record of it"
+
+
+def corrupt_lines(records: DataFrame) -> tuple[list[Row], list[Row]]:
+    """Lines that are no records: (problem, file, lines) counts, and a few examples with text."""
+    kept = records.where(f"kind = '{CORRUPT}'")
+    counts = kept.groupBy("problem").count().orderBy("count", "problem", ascending=False)
+    examples = kept.select("problem", "file", "line").orderBy("problem", "file", "line")
+    return _rows(counts.limit(EXAMPLES)), _rows(examples.limit(20))
+
+
+def loss_reasons(records: DataFrame) -> list[Row]:
+    """kind (drop or refused), reason, count: what nodes said they lost or refused."""
+    said = records.where("kind IN ('drop', 'refused')").groupBy("kind", "reason").count()
+    return _rows(said.orderBy("count", ascending=False).limit(20))
+
+
+def timeline(
+    spark: SparkSession, records: DataFrame, first: float, last: float
+) -> tuple[list[Row], float]:
+    """bin, published, delivered, messages per time bin; and a bin's length in seconds."""
+    width = max((last - first) / TIME_BINS, 0.001)
+    rows = _rows(
+        spark.sql(
+            f"""
+            SELECT least(CAST(floor((time - {first!r}D) / {width!r}D) AS INT), {TIME_BINS - 1})
+                     AS bin,
+                   count_if(kind = 'publish') AS published,
+                   count_if(kind = 'deliver') AS delivered,
+                   count_if(kind IN ('walk_hop', 'visit', 'forward')) AS messages
+            FROM {{records}} WHERE kind IN ('publish', 'deliver', 'walk_hop', 'visit', 'forward')
+            GROUP BY 1 ORDER BY 1
+            """,
+            records=records,
+        )
+    )
+    return rows, width

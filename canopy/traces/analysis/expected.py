@@ -1,0 +1,203 @@
+"""Who should have received what: every published event against every subscription, by Spark alone.
+
+A pair (event, subscription) *matches* when the selector, evaluated over the event's attributes, is
+true. What that asks of the overlay depends on when it was (DESIGN.md, Publish: expected are the
+events published after the subscription's SUBACK), and is the pair's `standing`:
+
+    early     published before the SUBACK, or never acknowledged: may be delivered, need not
+    expected  published after it, while the subscription lived
+    ending    published within a second of the subscription's end: may be delivered, need not
+    over      published later than that: must not be delivered
+
+A subscription ends when it is taken back or its node stops. Selectors with the same tree are
+evaluated once per event, in groups: one pass over the events per group, with one column that lists
+the trees that are true, exploded into rows and joined with the subscriptions that have the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from canopy.traces.analysis.selectors import Translator, TreeError, attributes_of, parse_tree
+from canopy.traces.analysis.terms import text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GRACE_SECONDS: Final = 1.0
+"""Around the end of a subscription, when a delivery is right either way (wild guess: an unsubscribe
+crosses the overlay in milliseconds, and the clocks of the nodes differ by less)."""
+
+GROUP_CHARACTERS: Final = 60_000
+"""SQL per pass over the events: some hundred usual selectors (measured: Spark's analysis of one
+projection grows faster than its text beyond this)."""
+
+
+def publications(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """event, id, publisher, published (seconds), attributes (JSON text): one row per event."""
+    return spark.sql(
+        """
+        SELECT event, min_by(id, time) AS id, min_by(node, time) AS publisher,
+               min(time) AS published, min_by(attributes, time) AS attributes
+        FROM {records} WHERE kind = 'publish' GROUP BY event
+        """,
+        records=records,
+    )
+
+
+def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """One row per subscription.
+
+    subscription, name, node, selector, tree, tree_key, subscribed, acked and ended (seconds or
+    NULL). `ended` is the unsubscribe, or the first stop of its node after it was made; or the last
+    word of a node that was killed: one that others lost after it, and that never spoke again.
+    """
+    return spark.sql(
+        """
+        WITH spoken AS (
+          SELECT subscription,
+                 min_by(name, time) FILTER (WHERE kind = 'subscribe') AS name,
+                 min_by(node, time) AS node,
+                 min_by(selector, time) FILTER (WHERE kind = 'subscribe') AS selector,
+                 min_by(tree, time) FILTER (WHERE kind = 'subscribe') AS tree,
+                 min(time) FILTER (WHERE kind = 'subscribe') AS subscribed,
+                 min(time) FILTER (WHERE kind = 'suback') AS acked,
+                 min(time) FILTER (WHERE kind = 'unsubscribe') AS taken_back
+          FROM {records} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
+          GROUP BY subscription),
+        stops AS (
+          SELECT node, collect_list(time) AS times FROM {records}
+          WHERE kind = 'stop' GROUP BY node),
+        lost AS (
+          SELECT peer AS node, max(time) AS time FROM {records}
+          WHERE kind = 'incident' AND what = 'lost' GROUP BY peer),
+        killed AS (
+          SELECT r.node, max(r.time) AS time
+          FROM {records} r JOIN lost l ON r.node = l.node
+          GROUP BY r.node, l.time HAVING max(r.time) < l.time)
+        SELECT s.subscription, s.name, s.node, s.selector, s.tree,
+               md5(s.tree) AS tree_key, s.subscribed, s.acked,
+               least(s.taken_back,
+                     array_min(filter(t.times, x -> x > coalesce(s.subscribed, s.acked))),
+                     k.time)
+                 AS ended
+        FROM spoken s LEFT JOIN stops t ON s.node = t.node LEFT JOIN killed k ON s.node = k.node
+        """,
+        records=records,
+    )
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The distinct selector trees of a run: which could be translated, and why not the rest."""
+
+    good: tuple[tuple[str, str], ...]  # (key, JSON text)
+    bad: tuple[tuple[str, str], ...]  # (key, reason)
+
+
+def distinct_trees(subscribed: DataFrame) -> Trees:
+    """Collect the distinct trees and try to translate each."""
+    rows = subscribed.where("tree IS NOT NULL").select("tree_key", "tree").distinct().collect()
+    good, bad = [], []
+    for key, text in sorted((row["tree_key"], row["tree"]) for row in rows):
+        try:
+            Translator(lambda name: "a").predicate(parse_tree(text))
+        except TreeError as error:
+            bad.append((key, str(error)))
+        else:
+            good.append((key, text))
+    return Trees(tuple(good), tuple(bad))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trees that are evaluated in one pass: the attributes they use and their predicates in SQL."""
+
+    attributes: tuple[str, ...]
+    predicates: tuple[tuple[str, str], ...]  # (key of the tree, SQL)
+
+
+def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> list[Group]:
+    """Cut the trees into groups of at most `limit` characters of SQL, like attributes together."""
+    parsed = [(key, parse_tree(text)) for key, text in trees]
+    parsed.sort(key=lambda item: (sorted(dict.fromkeys(attributes_of(item[1]))), item[0]))
+    out: list[Group] = []
+    names: dict[str, int] = {}
+    predicates: list[tuple[str, str]] = []
+    size = 0
+
+    def column(name: str) -> str:
+        return f"a{names.setdefault(name, len(names))}"
+
+    for key, tree in parsed:
+        text = Translator(column).predicate(tree)
+        predicates.append((key, text))
+        size += len(text)
+        if size >= limit:
+            out.append(Group(tuple(names), tuple(predicates)))
+            names, predicates, size = {}, [], 0
+    if predicates:
+        out.append(Group(tuple(names), tuple(predicates)))
+    return out
+
+
+def typed_attributes(events: DataFrame, names: Sequence[str]) -> DataFrame:
+    """`events` with a struct a0, a1, … (b, i, d, s) for each attribute of `names`.
+
+    Needs the column `variants`, a map from name to VARIANT. VARIANT keeps JSON's types: an integer
+    is BIGINT exactly, other numbers are DECIMAL or DOUBLE and become the double nearest to the
+    text, so that what Python wrote is what Spark compares.
+    """
+    keep = ["event", "published"]
+    wanted = [f"variants[{text_literal(name)}] AS w{k}" for k, name in enumerate(names)]
+    step = events.selectExpr(*keep, *wanted)
+    pairs = [f"w{k}, schema_of_variant(w{k}) AS t{k}" for k in range(len(names))]
+    step = step.selectExpr(*keep, *(part for pair in pairs for part in pair.split(", ", 1)))
+    return step.selectExpr(
+        *keep,
+        *(
+            f"named_struct("
+            f"'b', CASE WHEN t{k} = 'BOOLEAN' THEN variant_get(w{k}, '$', 'boolean') END, "
+            f"'i', CASE WHEN t{k} = 'BIGINT' THEN variant_get(w{k}, '$', 'bigint') END, "
+            f"'d', CASE WHEN t{k} = 'DOUBLE' OR t{k} LIKE 'DECIMAL%' "
+            f"THEN variant_get(w{k}, '$', 'double') END, "
+            f"'s', CASE WHEN t{k} = 'STRING' THEN variant_get(w{k}, '$', 'string') END) AS a{k}"
+            for k in range(len(names))
+        ),
+    )
+
+
+def matching_pairs(
+    spark: SparkSession, published: DataFrame, subscribed: DataFrame, trees: Trees
+) -> DataFrame:
+    """All matching pairs: event, subscription, published, standing (see this file's docstring)."""
+    events = published.selectExpr(
+        "event", "published", "from_json(attributes, 'map<string,variant>') AS variants"
+    )
+    passes = []
+    for group in groups(trees.good):
+        true = ", ".join(f"CASE WHEN {text} THEN '{key}' END" for key, text in group.predicates)
+        passes.append(
+            typed_attributes(events, group.attributes).selectExpr(
+                "event", "published", f"explode(array_compact(array({true}))) AS tree_key"
+            )
+        )
+    if not passes:
+        hits = published.selectExpr("event", "published", "'' AS tree_key").where("false")
+    else:
+        hits = reduce(lambda left, right: left.unionAll(right), passes)
+    return spark.sql(
+        f"""
+        SELECT h.event, s.subscription, h.published,
+          CASE WHEN s.acked IS NULL OR h.published <= s.acked THEN 'early'
+               WHEN s.ended IS NULL OR h.published < s.ended - {GRACE_SECONDS} THEN 'expected'
+               WHEN h.published <= s.ended + {GRACE_SECONDS} THEN 'ending'
+               ELSE 'over' END AS standing
+        FROM {{hits}} h JOIN {{subscribed}} s ON h.tree_key = s.tree_key
+        """,
+        hits=hits,
+        subscribed=subscribed,
+    )

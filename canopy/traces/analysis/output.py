@@ -1,0 +1,66 @@
+"""The folder that an analysis writes: never over anything that is not a former report.
+
+summary.json   the numbers (and the mark by which a former report is known) report.html    the
+report tables/        Parquet: records (by kind), subscriptions, deliveries, walks, trees, load,
+corrupt
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+from canopy.traces.analysis.errors import AnalysisError
+
+FORMAT: Final = "canopy-report"
+"""`format` in summary.json."""
+
+OURS: Final = ("summary.json", ".summary.json.new", "report.html", "tables")
+"""All that an analysis ever writes into its folder."""
+
+
+def prepare(out: Path, overwrite: bool = False) -> None:
+    """Make `out` ready: new, empty, or cleared of a former report.
+
+    A folder that holds anything else is refused with AnalysisError; with `overwrite` the names of
+    a report (`OURS`) are replaced in it, and everything else stays.
+    """
+    if out.exists() and not out.is_dir():
+        raise AnalysisError(f"the output {out} is a file; name a folder for the report")
+    try:
+        present = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        strange = [name for name in present if name not in OURS]
+        if present and not overwrite and (strange or not _is_report(out)):
+            named = ", ".join(strange[:3] or present[:3])
+            raise AnalysisError(
+                f"the output folder {out} exists and holds other things than a former report "
+                f"({named}): nothing was touched; name a new folder, or allow overwriting"
+            )
+        for name in OURS:
+            path = out / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        # Marked before anything is in it, so that an interrupted analysis can be repeated.
+        write_summary(out, {"format": FORMAT, "complete": False})
+    except OSError as error:
+        raise AnalysisError(f"the output folder {out} cannot be written: {error}") from error
+
+
+def _is_report(out: Path) -> bool:
+    try:
+        summary = json.loads((out / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("format") == FORMAT
+
+
+def write_summary(out: Path, summary: dict[str, object]) -> None:
+    """Write `summary.json`, whole or not at all."""
+    draft = out / ".summary.json.new"
+    draft.write_text(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    draft.replace(out / "summary.json")

@@ -1,0 +1,61 @@
+"""The report: one HTML file that explains a run to a person.
+
+It needs no network and no script: `page.html` holds the style (light and dark by the reader's own
+setting) and the frame, `words` says the numbers, `pictures` draws, `sections` and `ways` put
+pictures beside explanations. Whatever a user wrote is escaped on its way in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from canopy.traces.analysis.report import sections, ways
+from canopy.traces.analysis.report.happened import happened
+from canopy.traces.analysis.report.words import duration, headline, some, verdict
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis.findings import Findings
+
+
+def render(findings: Findings) -> str:
+    """The whole report as HTML."""
+    summary = findings.summary
+    good = summary.exact
+    page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
+    begun = datetime.fromtimestamp(findings.first, UTC)
+    facts = [
+        some(summary.nodes, "node"),
+        some(summary.published, "event"),
+        some(summary.subscriptions, "subscription"),
+        duration(summary.seconds * 1_000),
+        *([f"{findings.routing} routing"] if findings.routing else []),
+        f"{begun:%-d %B %Y, %H:%M} UTC",
+    ]
+    first, *rest = verdict(summary)
+    return page.substitute(
+        title=escape(f"Canopy · {headline(summary)}"),
+        kind="good" if good else "bad",
+        sign="✓" if good else "!",
+        headline=escape(headline(summary)),
+        verdict=escape(first),
+        more="".join(f"<p>{escape(sentence)}</p>" for sentence in rest),
+        facts=" · ".join(f"<span>{escape(fact)}</span>" for fact in facts),
+        tiles=sections.tiles(findings),
+        sections="".join(
+            (
+                happened(findings),
+                sections.wrong(findings),
+                sections.speed(findings),
+                sections.finding(findings),
+                sections.cost(findings),
+                sections.subscriptions(findings),
+                sections.load(findings),
+                ways.slowest(findings),
+                ways.corrupt(findings),
+            )
+        ),
+    )

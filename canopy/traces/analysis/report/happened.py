@@ -1,0 +1,121 @@
+"""The section about losses, elections and recoveries: a timeline above a list.
+
+The lanes lie over the run's deliveries, so that one sees what a loss did to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from canopy.traces.analysis.incidents import KINDS, MOST
+from canopy.traces.analysis.report.pictures import WIDTH
+from canopy.traces.analysis.report.sections import name_of, table, wide_section
+from canopy.traces.analysis.report.words import duration, some
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis.findings import Findings
+
+LANE = 20
+"""Height of a lane."""
+
+LABELS = 96
+"""Width of the lanes' names."""
+
+BARS = 64
+"""Height of the deliveries below the lanes."""
+
+COLOURS = {"lost": "clay", "silent": "sand", "elected": "leaf", "back": "sky"}
+"""Of an incident's mark, by CSS class; others are as lost ones."""
+
+
+def happened(findings: Findings) -> str:
+    """Nothing where nothing happened."""
+    rows = findings.incidents
+    if not rows:
+        return ""
+    lost = len({row["node"] for row in rows if row["what"] == "lost"})
+    elected = sum(row["what"] == "elected" for row in rows)
+    text = (
+        f"<p>Other nodes lost sight of {some(lost, 'node')}, and there "
+        f"{'was' if elected == 1 else 'were'} {some(elected, 'election')}. A mark is one thing "
+        "that happened, at the time at which somebody saw it first; the columns are "
+        "deliveries.</p>"
+    )
+    if len(rows) >= MOST:
+        text += f"<p>Only the first {MOST} are shown.</p>"
+    lines = [_line(findings, row) for row in rows]
+    head = (
+        "<tr><th>when</th><th>what</th><th>node</th><th>cluster, epoch</th><th>seen by</th>"
+        "<th>said</th></tr>"
+    )
+    return wide_section("happened", "What happened", text, _picture(findings) + table(head, lines))
+
+
+def _line(findings: Findings, row: dict[str, Any]) -> str:
+    cluster = f"{row['cluster'][:8]}, {row['epoch']}" if row["cluster"] else ""
+    said = row["reason"] or ""
+    for node in (row["node"], *findings.names):
+        if node and node in said:
+            said = said.replace(node, name_of(findings, node))
+    return (
+        f'<tr><td class="n">{duration((row["time"] - findings.first) * 1_000)}</td>'
+        f"<td>{escape(row['what'])}</td><td>{escape(name_of(findings, row['node']))}</td>"
+        f"<td>{escape(cluster)}</td><td>{some(row['seen'], 'node')}</td>"
+        f"<td>{escape(said)}</td></tr>"
+    )
+
+
+def _picture(findings: Findings) -> str:
+    lanes = [kind for kind in KINDS if any(row["what"] == kind for row in findings.incidents)]
+    length = max(findings.summary.seconds, 0.001)
+    ground = LANE * len(lanes) + BARS + 10
+    title = "Losses, elections and recoveries over the time of the run"
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {2 * WIDTH} {ground + 24}" role="img" '
+        f'aria-label="{title}"><title>{title}</title>'
+    ]
+    wide = 2 * WIDTH - LABELS
+
+    def place(seconds: float) -> float:
+        return LABELS + wide * min(max(seconds / length, 0.0), 1.0)
+
+    parts += _deliveries(findings, place, ground)
+    for number, kind in enumerate(lanes):
+        y = LANE * number + LANE / 2
+        parts.append(
+            f'<text class="axis" x="0" y="{y + 4:.0f}">{escape(kind)}</text>'
+            f'<line class="ground" x1="{LABELS}" x2="{2 * WIDTH}" y1="{y}" y2="{y}"/>'
+        )
+    for row in findings.incidents:
+        at = row["time"] - findings.first
+        y = LANE * lanes.index(row["what"]) + LANE / 2
+        tip = f"{duration(at * 1_000)}: {row['what']} {name_of(findings, row['node'])}"
+        colour = COLOURS.get(row["what"], "clay")
+        parts.append(
+            f'<g><title>{escape(tip)}</title><circle cx="{place(at):.1f}" cy="{y}" r="5.5" '
+            f'style="fill:var(--{colour})"/></g>'
+        )
+    for share, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        parts.append(
+            f'<text class="axis" text-anchor="{side}" x="{LABELS + share * wide:.0f}" '
+            f'y="{ground + 17}">{share * length:.3g} s</text>'
+        )
+    return "".join(parts) + "</svg>"
+
+
+def _deliveries(findings: Findings, place: Any, ground: int) -> Sequence[str]:
+    """Columns of deliveries, as in the section about the cost."""
+    details = findings.details
+    most = max((row["delivered"] for row in details.timeline), default=0) or 1
+    parts = [f'<text class="axis" x="0" y="{ground - 4}">delivered</text>']
+    for row in details.timeline:
+        left = place(row["bin"] * details.bin_seconds)
+        right = place((row["bin"] + 1) * details.bin_seconds)
+        tall = BARS * row["delivered"] / most
+        parts.append(
+            f'<rect class="bar" x="{left:.1f}" y="{ground - tall:.1f}" '
+            f'width="{max(0.5, (right - left) * 0.85):.1f}" height="{tall:.1f}" rx="1"/>'
+        )
+    return parts

@@ -1,0 +1,339 @@
+"""The sections of the report: each takes the findings and gives a piece of HTML.
+
+Names, selectors and everything else that a user wrote is escaped where it enters the HTML; a
+section that has nothing to say is an empty string.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from canopy.traces.analysis.details import BINS_PER_DECADE
+from canopy.traces.analysis.report.pictures import (
+    Bar,
+    Mark,
+    Part,
+    columns,
+    meter,
+    run_over_time,
+    stacked,
+)
+from canopy.traces.analysis.report.words import duration, number, percent, size, some
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis.findings import Findings
+
+
+def name_of(findings: Findings, node: str | None) -> str:
+    """What people call a node: its own name, else the first half of its id."""
+    if node is None:
+        return "?"
+    return findings.names.get(node) or node[:8]
+
+
+def section(anchor: str, title: str, picture: str, text: str) -> str:
+    """A picture beside its explanation."""
+    return (
+        f'<section id="{anchor}"><h2>{escape(title)}</h2><div class="pair">'
+        f'<div class="picture">{picture}</div><div class="text">{text}</div></div></section>'
+    )
+
+
+def wide_section(anchor: str, title: str, text: str, body: str) -> str:
+    """An explanation above something that needs the whole width."""
+    return f'<section id="{anchor}"><h2>{escape(title)}</h2>{text}{body}</section>'
+
+
+def tiles(findings: Findings) -> str:
+    """The numbers that one looks for first."""
+    summary = findings.summary
+    shown = [
+        ("published", number(summary.published), "events"),
+        ("expected", number(summary.expected), "deliveries"),
+        ("delivered", number(summary.delivered), "of those"),
+        ("missing", number(summary.missing), "never came"),
+        ("duplicates", number(summary.duplicates), "came again"),
+        ("spurious", number(summary.spurious), "should not have come"),
+        ("median latency", duration(summary.latency_ms["p50"]), "publish to hand-over"),
+        ("messages", number(summary.messages_per_delivery), "per delivered event"),
+    ]
+    bad = {"missing", "duplicates", "spurious"}
+    out = []
+    for label, value, note in shown:
+        kind = ' class="bad"' if label in bad and value != "0" else ""
+        out.append(
+            f"<div{kind}><dt>{escape(label)}</dt><dd>{escape(value)}"
+            f"<small>{escape(note)}</small></dd></div>"
+        )
+    return f'<dl class="tiles">{"".join(out)}</dl>'
+
+
+def wrong(findings: Findings) -> str:
+    """What is missing, spurious, doubled or unknown, with how far each event got."""
+    rows = findings.details.wrong
+    if not rows:
+        return ""
+    total = findings.summary.missing + findings.summary.spurious + findings.summary.unknown
+    shown = f" The first {len(rows):,} are shown; the rest is in the table <code>deliveries</code>."
+    text = (
+        "<p>Each line is one event and one subscription. <em>How far it got</em> is read from the "
+        "records that the event left behind, so it tells where to look."
+        + (shown if total > len(rows) else "")
+        + "</p>"
+    )
+    cells = []
+    for row in rows:
+        doubled = row["copies"] > 1
+        verdict = f"{row['copies']} times" if doubled else row["verdict"]
+        why = row["reason"] or ""
+        far = row["last_seen"] if row["verdict"] == "missing" else why or row["last_seen"]
+        cells.append(
+            f'<tr><td><b class="flag">{escape(verdict)}</b></td>'
+            f'<td><code title="{escape(row["event"])}">{escape(row["id"] or row["event"])}</code>'
+            f"<br><small>from {escape(name_of(findings, row['publisher']))}</small></td>"
+            f"<td>{escape(row['name'] or row['subscription'])}"
+            f"<br><small>on {escape(name_of(findings, row['node']))}</small></td>"
+            f"<td>{escape(far)}<details><summary>event and selector</summary>"
+            f"<code>{escape(row['selector'] or 'no selector')}</code><br>"
+            f"<code>{escape(row['attributes'] or 'no attributes')}</code></details></td></tr>"
+        )
+    head = "<tr><th>what</th><th>event</th><th>subscription</th><th>how far it got</th></tr>"
+    return wide_section("wrong", "What went wrong", text, table(head, cells))
+
+
+def table(head: str, rows: list[str]) -> str:
+    """A table that scrolls sideways by itself where it is too wide."""
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead>{head}</thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def speed(findings: Findings) -> str:
+    """The distribution of latencies."""
+    histogram = dict(findings.details.latency)
+    latency = findings.summary.latency_ms
+    if not histogram:
+        return section("speed", "How fast", '<p class="quiet">Nothing was delivered.</p>', "")
+    first, last = min(histogram), max(histogram)
+    bars = []
+    for place in range(first, last + 1):
+        low, high = (10 ** ((place + k) / BINS_PER_DECADE) for k in (0, 1))
+        decade = place % BINS_PER_DECADE == 0 or last - first < 5
+        bars.append(
+            Bar(
+                _round_duration(low) if decade else "",
+                histogram.get(place, 0),
+                f"{duration(low)} to {duration(high)}: {histogram.get(place, 0):,} deliveries",
+            )
+        )
+    marks = [
+        Mark(_bin_of(value) - first, f"{label} {duration(value)}")
+        for label, value in (("half", latency["p50"]), ("99 %", latency["p99"]))
+        if value is not None
+    ]
+    text = (
+        f"<p>From the moment a node accepted an event to the moment the subscriber had it. "
+        f"<strong>Half of the deliveries took {duration(latency['p50'])} or less</strong>, nine in "
+        f"ten {duration(latency['p90'])}, ninety-nine in a hundred {duration(latency['p99'])}; the "
+        f"slowest took {duration(latency['max'])}.</p><p>The scale is logarithmic: each column is "
+        "about half as long again as the one before. A second hump to the right is usually the "
+        "first events, which had to look for their trees.</p>"
+    )
+    title = f"Latency of deliveries: half within {duration(latency['p50'])}"
+    return section("speed", "How fast", columns(bars, title, "deliveries", marks), text)
+
+
+def _bin_of(ms: float) -> float:
+    from math import log10
+
+    return log10(max(ms, 0.01)) * BINS_PER_DECADE
+
+
+def _round_duration(ms: float) -> str:
+    text = duration(ms)
+    return text.replace(".00", "").replace(".0", "")
+
+
+def finding(findings: Findings) -> str:
+    """How trees were found: walk, ring, nobody; hops of walks and in trees."""
+    ways, summary = findings.ways, findings.summary
+    shares = stacked(
+        [
+            Part("found by a random walk", ways.hits, "leaf"),
+            Part("found by the ring", ways.by_ring, "sky"),
+            Part("nobody subscribes to it", ways.nobody, "sand"),
+        ],
+        "searches",
+    )
+    hops = ""
+    if ways.hop_counts:
+        hops = "<h3>Hops of the walks that hit</h3>" + columns(
+            _hop_bars(ways.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
+        )
+    mean = f", after {number(ways.hops['mean'])} hops on average" if ways.hits else ""
+    share = ways.hits / ways.findable if ways.findable else None
+    lost = ways.started - ways.findable
+    hopeless = f"{some(lost, 'walk')} of {ways.started:,} looked for what nobody subscribes to. "
+    blocked = (
+        f"{some(ways.blocked, 'time')} a walk had only visited neighbours around it, and "
+        f"{some(ways.recovered, 'time')} it went on from an earlier node with half the hops."
+        if ways.blocked
+        else "No walk was ever surrounded by nodes that it had visited already."
+    )
+    text = (
+        "<p>An event looks for the tree of each of its attributes with a random walk through the "
+        "overlay. A walk that meets a node which knows the way is a <em>hit</em>; when it does "
+        "not, the ring answers with certainty. What a node has found it remembers, so that later "
+        "events go straight to the tree.</p>"
+        f"<p><strong>{percent(share)} of the walks that had something to find hit{mean}.</strong> "
+        f"{hopeless}{blocked}</p>"
+    )
+    if ways.unfinished:
+        text += f"<p>{some(ways.unfinished, 'walk')} left no record of an end.</p>"
+    tree = findings.tree
+    if tree.hop_counts:
+        hops += "<h3>Hops from the publisher to the matching node</h3>" + columns(
+            _hop_bars(tree.hop_counts, "events"), "Hops to the matching node", "events", height=150
+        )
+        text += (
+            "<h3>In the tree</h3><p>A tree cuts the values of an attribute into intervals, each "
+            f"served by a node. Events took {number(summary.tree_hops['mean'])} hops on average "
+            f"to theirs, and {number(summary.tree_hops['max'])} at most; 0 hops means that the "
+            "publisher served the interval itself.</p>"
+        )
+    return section("finding", "How events found their way", shares + hops, text)
+
+
+def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
+    known = dict(counts)
+    # At least six columns, so that a single one does not fill the picture; at most forty.
+    return [
+        Bar(str(hop), known.get(hop, 0), f"{some(hop, 'hop')}: {known.get(hop, 0):,} {what}")
+        for hop in range(min(max(*known, 5), 39) + 1)
+    ]
+
+
+def cost(findings: Findings) -> str:
+    """Messages per delivery and the paper's effective distribution cost, and the run over time."""
+    summary, details = findings.summary, findings.details
+    bins = {row["bin"]: row for row in details.timeline}
+    count = max(bins, default=0) + 1
+    picture = run_over_time(
+        [bins.get(b, {}).get("published", 0) for b in range(count)],
+        [bins.get(b, {}).get("delivered", 0) for b in range(count)],
+        details.bin_seconds,
+        "Events published and delivered over the time of the run",
+    )
+    picture += (
+        '<ul class="legend"><li><i class="leaf"></i>delivered</li>'
+        '<li><i class="sky"></i>published</li></ul>'
+    )
+    text = (
+        f"<p><strong>{number(summary.messages)} data-plane messages</strong> (an event or an "
+        "attribute that goes from one node to another) made the deliveries: "
+        f"<strong>{number(summary.messages_per_delivery)} per delivery</strong>. Acknowledgements "
+        f"and maintenance took {number(summary.other_messages)} more.</p>"
+        "<p>The <em>effective distribution cost</em> of the CBDLO paper is the number of messages "
+        "divided by the share of expected deliveries that was made, so that losing events cannot "
+        f"look cheap: {number(summary.effective_distribution_cost)}.</p>"
+    )
+    said = "".join(
+        f"<li>{row['count']:,} {'dropped' if row['kind'] == 'drop' else 'refused'}: "
+        f"{escape(row['reason'] or 'no reason given')}</li>"
+        for row in details.reasons
+    )
+    if said:
+        text += f"<p>What the nodes themselves refused or dropped:</p><ul>{said}</ul>"
+    return section("cost", "What it took", picture, text)
+
+
+def load(findings: Findings) -> str:
+    """The work of each node."""
+    rows = findings.summary.load
+    most = max((row["data_messages"] for row in rows), default=0)
+    busiest = max((row["deliveries"] for row in rows), default=0)
+    cells = []
+    for row in sorted(rows, key=lambda row: -row["data_messages"])[:60]:
+        counted = " title='counted from its records: it left no stop record'"
+        mark = "*" if row["counted"] else ""
+        cells.append(
+            f'<tr><th scope="row">{escape(row["name"] or row["node"][:8])}'
+            f"<br><small>{escape(row['node'])}</small></th>"
+            f'<td class="n"{counted if mark else ""}>{number(row["data_messages"])}{mark}'
+            f"{meter(row['data_messages'], most, 'sky')}</td>"
+            f'<td class="n">{number(row["deliveries"])}{meter(row["deliveries"], busiest)}</td>'
+            f'<td class="n">{number(row["matches"])}</td>'
+            f'<td class="n">{number(row["published"])}</td>'
+            f'<td class="n">{number(row["other_messages"])}</td>'
+            f'<td class="n">{size(row["bytes"])}</td></tr>'
+        )
+    mean = sum(row["data_messages"] for row in rows) / len(rows) if rows else 0
+    text = (
+        "<p>Every node is a peer, so the work should spread. The busiest node sent "
+        f"<strong>{f'{most / mean:.1f}' if mean else '-'} times</strong> as many data-plane "
+        "messages as the average one."
+    )
+    if any(row["counted"] for row in rows):
+        text += (
+            " * A node that left no stop record (it was killed) has its messages counted from its "
+            "own records."
+        )
+    if len(rows) > 60:
+        text += " The 60 busiest are shown; all are in the table <code>load</code>."
+    head = (
+        "<tr><th>node</th><th>data messages sent</th><th>deliveries</th><th>matches</th>"
+        "<th>published</th><th>other messages</th><th>sent</th></tr>"
+    )
+    return wide_section("load", "Who did the work", text + "</p>", table(head, cells))
+
+
+def subscriptions(findings: Findings) -> str:
+    """Each subscription with its selector, and what it got."""
+    rows = findings.details.subscriptions
+    most = max((row["expected"] for row in rows), default=0)
+    cells = [_subscription_row(findings, row, most) for row in rows]
+    total = findings.summary.subscriptions
+    text = (
+        "<p>What each subscription asked for, how many of the published events Spark says it "
+        "should have had, and how many it got.</p>"
+    )
+    if total > len(rows):
+        text += (
+            f"<p>{len(rows)} of {total:,} are shown, those with something wrong and the busiest "
+            "first; all are in the table <code>subscriptions</code>.</p>"
+        )
+    head = (
+        "<tr><th>subscription</th><th>expected</th><th>delivered</th><th>wrong</th>"
+        "<th>median</th><th>slowest</th></tr>"
+    )
+    return wide_section("subscriptions", "What each subscriber got", text, table(head, cells))
+
+
+def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
+    faults = [
+        f"{row[kind]:,} {word}"
+        for kind, word in (
+            ("missing", "missing"),
+            ("spurious", "spurious"),
+            ("duplicates", "twice"),
+        )
+        if row[kind]
+    ]
+    if not row["readable"]:
+        faults.append("selector not readable")
+    wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"
+    if row["acked"] is None:
+        wrong += "<br><small>never acknowledged</small>"
+    if row["either_way"]:
+        wrong += f"<br><small>{row['either_way']:,} right either way</small>"
+    return (
+        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
+        f"<small>on {escape(name_of(findings, row['node']))}</small>"
+        f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
+        f'<td class="n">{number(row["expected"])}{meter(row["expected"], most)}</td>'
+        f'<td class="n">{number(row["delivered"])}</td><td>{wrong}</td>'
+        f'<td class="n">{duration(row["p50_ms"])}</td>'
+        f'<td class="n">{duration(row["max_ms"])}</td></tr>'
+    )

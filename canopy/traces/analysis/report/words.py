@@ -1,0 +1,135 @@
+"""The report's words: numbers as people say them, and the verdict in one sentence."""
+
+from __future__ import annotations
+
+from canopy.traces.analysis.summary import Summary
+
+NONE = "-"
+"""Stands for a share or percentile of nothing."""
+
+
+def number(value: float | None) -> str:
+    """12345 → 12,345 and 3.14159 → 3.14."""
+    if value is None:
+        return NONE
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def duration(ms: float | None) -> str:
+    """Milliseconds with three figures, in the unit that suits them."""
+    if ms is None:
+        return NONE
+    if ms < 0:
+        return "-" + duration(-ms)
+    if ms < 0.9995:
+        return f"{ms * 1_000:.0f} µs"
+    if ms < 9.995:
+        return f"{ms:.2f} ms"
+    if ms < 99.95:
+        return f"{ms:.1f} ms"
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    if ms < 120_000:
+        return f"{ms / 1_000:.2f} s"
+    return f"{ms / 60_000:.1f} min"
+
+
+def percent(share: float | None) -> str:
+    """A share of 1. Never 100 % for less than all, and never 0 % for more than none."""
+    if share is None:
+        return NONE
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    if 0.999 < share < 1:
+        return "over 99.9 %"
+    return f"{share * 100:.1f} %".replace(".0 %", " %")
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that suits them."""
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1_000:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1_000
+    return f"{count:,.1f} GB"
+
+
+def some(count: int, one: str, many: str | None = None) -> str:
+    """1 event, 2 events."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def headline(summary: Summary) -> str:
+    """The verdict in a few words."""
+    if summary.exact and summary.expected:
+        return "Everything arrived"
+    if summary.exact:
+        return "Nothing was expected, and nothing went wrong"
+    if summary.missing:
+        return f"{some(summary.missing, 'delivery', 'deliveries')} missing"
+    if summary.spurious:
+        return f"{some(summary.spurious, 'delivery', 'deliveries')} too many"
+    if summary.duplicates:
+        return f"{some(summary.duplicates, 'delivery', 'deliveries')} repeated"
+    return "Not everything could be judged"
+
+
+def verdict(summary: Summary) -> list[str]:
+    """The verdict in sentences, the most important first."""
+    if summary.exact and summary.expected:
+        every = (
+            "The one expected delivery was made"
+            if summary.expected == 1
+            else f"Every one of {summary.expected:,} expected deliveries was made"
+        )
+        out = [f"{every}, nothing spurious, nothing twice."]
+    elif summary.exact:
+        out = ["No published event matched a subscription that was acknowledged before it."]
+    else:
+        out = _faults(summary)
+    either_way = summary.early + summary.ending
+    if either_way:
+        out.append(
+            f"Beside these, {some(either_way, 'event')} reached a subscription that was just "
+            "beginning or ending, which is right either way."
+        )
+    if summary.sample < 1:
+        out.append(
+            f"The traces hold {percent(summary.sample)} of the events, chosen alike on all nodes; "
+            "the verdict is about those."
+        )
+    if summary.corrupt_lines:
+        out.append(
+            f"{some(summary.corrupt_lines, 'line')} of the traces could not be read and "
+            f"{'was' if summary.corrupt_lines == 1 else 'were'} kept apart: see below."
+        )
+    return out
+
+
+def _faults(summary: Summary) -> list[str]:
+    wanted = some(summary.expected, "expected delivery", "expected deliveries")
+    out = [f"{summary.delivered:,} of {wanted} {'was' if summary.expected == 1 else 'were'} made."]
+    if summary.missing:
+        out.append(
+            f"{summary.missing:,} never arrived ({percent(summary.missing / summary.expected)})."
+        )
+    if summary.spurious:
+        out.append(
+            f"{some(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
+            "selector is not true for the event, or the subscription had ended."
+        )
+    if summary.duplicates:
+        out.append(f"{some(summary.duplicates, 'delivery', 'deliveries')} repeated an earlier one.")
+    if summary.unknown:
+        out.append(
+            f"{some(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
+            "traces lack the event's publication or the subscription."
+        )
+    if summary.unreadable_subscriptions:
+        out.append(
+            f"{some(summary.unreadable_subscriptions, 'subscription')} cannot be judged, because "
+            "the traces lack a readable selector."
+        )
+    return out

@@ -1,0 +1,243 @@
+"""The analysis from end to end: traces in, Parquet tables, summary.json and report.html out.
+
+The order is that of the data: lines become records, records become publications and subscriptions,
+these become the pairs that match, the pairs meet the deliveries and are judged; walks, trees and
+load follow. What is used more than once is written as a table first and read back from there, so
+that nothing is computed twice and the tables that a person finds are the ones that the numbers come
+from.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from canopy.traces.analysis import (
+    deliveries,
+    details,
+    expected,
+    incidents,
+    load,
+    output,
+    read,
+    slowest,
+    walks,
+)
+from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.findings import Findings
+from canopy.traces.analysis.progress import STAGES, OnProgress, silent
+from canopy.traces.analysis.report import render
+from canopy.traces.analysis.session import first_line, spark_session
+from canopy.traces.analysis.summary import Summary
+from canopy.traces.schema import VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def analyze(
+    traces: Path,
+    out: Path,
+    master: str | None = None,
+    progress: OnProgress = silent,
+    *,
+    overwrite: bool = False,
+    session: SparkSession | None = None,
+) -> Summary:
+    """Analyse the trace folder `traces` into the folder `out` and return the numbers.
+
+    `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
+    None runs on this machine. `session` uses a session that is already open (see
+    `spark_session`). Raises AnalysisError, with what to do, for a folder without traces, an
+    output folder that holds other things than a former report (unless `overwrite`), a missing
+    Java, or a job that failed.
+    """
+    input_bytes = read.check_folder(traces)
+    output.prepare(out, overwrite)
+    progress(STAGES[0], 0, len(STAGES))
+    opened = nullcontext(session) if session else spark_session(master, input_bytes)
+    with opened as spark:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
+            return _Analysis(spark, out, progress).run(traces)
+        except (Py4JError, PySparkException) as error:
+            raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
+
+
+class _Analysis:
+    """One run: the session, the output folder and the progress that all stages use."""
+
+    def __init__(self, spark: SparkSession, out: Path, progress: OnProgress) -> None:
+        self.spark = spark
+        self.out = out
+        self._progress = progress
+        self._done = 0
+
+    def stage(self) -> None:
+        self._done += 1
+        self._progress(STAGES[self._done], self._done, len(STAGES))
+
+    def table(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table of the report, and return it read back."""
+        path = (self.out / "tables" / name).resolve().as_uri()
+        frame.write.parquet(path)
+        return self.spark.read.schema(frame.schema).parquet(path)
+
+    def run(self, traces: Path) -> Summary:
+        """All stages, in their order."""
+        spark = self.spark
+        self.stage()
+        records = read.store_records(spark, traces, self.out / "tables" / "records")
+        corrupt, corrupt_examples = details.corrupt_lines(records)
+        kept_apart = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
+        self.table("corrupt", kept_apart)
+
+        self.stage()
+        published = self.table("publications", expected.publications(spark, records))
+        subscribed, unreadable = self._subscriptions(records)
+        pairs = expected.matching_pairs(spark, published, subscribed, self._trees)
+
+        self.stage()
+        judged = self.table(
+            "deliveries", deliveries.judge(spark, records, pairs, published, subscribed)
+        )
+        counts = deliveries.count(judged)
+        per_subscription = self.table(
+            "subscriptions", details.subscription_table(spark, subscribed, judged)
+        )
+
+        self.stage()
+        walked = self.table("walks", walks.walk_table(spark, records))
+        ways = walks.count_walks(walked, records)
+        tree = walks.count_trees(self.table("trees", walks.tree_table(spark, records)))
+
+        self.stage()
+        loads = self._load(records)
+        first = min((row["first"] for row in loads), default=0.0)
+        last = max((row["last"] for row in loads), default=0.0)
+        summary = self._summary(counts, ways, tree, loads, last - first, unreadable, corrupt)
+        times, width = details.timeline(spark, records, first, last)
+
+        self.stage()
+        findings = Findings(
+            summary=summary,
+            counts=counts,
+            ways=ways,
+            tree=tree,
+            details=details.Details(
+                latency=details.latency_histogram(judged),
+                subscriptions=details.worst_subscriptions(per_subscription),
+                wrong=details.wrong_pairs(spark, records, judged, published, subscribed),
+                corrupt=corrupt,
+                corrupt_examples=corrupt_examples,
+                reasons=details.loss_reasons(records),
+                timeline=times,
+                bin_seconds=width,
+            ),
+            slowest=slowest.slowest_ways(spark, records, judged, published, subscribed),
+            names={row["node"]: row["name"] for row in loads if row["name"]},
+            routing=next((row["routing"] for row in loads if row["routing"]), None),
+            first=first,
+            incidents=incidents.incidents(spark, records),
+        )
+        self.stage()
+        self._finish(findings)
+        return summary
+
+    def _subscriptions(self, records: DataFrame) -> tuple[DataFrame, int]:
+        """The subscriptions, without the key of a tree that cannot be read; and how many those."""
+        made = expected.subscriptions(self.spark, records).cache()
+        self._trees = expected.distinct_trees(made)
+        bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
+        made = made.selectExpr(
+            "subscription",
+            "name",
+            "node",
+            "selector",
+            "tree",
+            "subscribed",
+            "acked",
+            "ended",
+            f"CASE WHEN tree_key NOT IN ({bad}) THEN tree_key END AS tree_key",
+        )
+        row = made.selectExpr("count(*) AS n", "count_if(tree_key IS NULL) AS bad").collect()[0]
+        self._subscribed = row["n"]
+        return made, row["bad"]
+
+    def _load(self, records: DataFrame) -> list[dict[str, Any]]:
+        table = self.table("load", load.load_table(self.spark, records))
+        rows = [row.asDict() for row in table.collect()]
+        return sorted(rows, key=lambda row: (_natural(row["name"] or ""), row["node"]))
+
+    def _summary(
+        self,
+        counts: deliveries.Counts,
+        ways: walks.Ways,
+        tree: walks.TreeHops,
+        loads: list[dict[str, Any]],
+        seconds: float,
+        unreadable: int,
+        corrupt: list[dict[str, Any]],
+    ) -> Summary:
+        def total(name: str) -> int:
+            return sum(row[name] for row in loads)
+
+        sample = min((row["sample"] for row in loads if row["sample"] is not None), default=1.0)
+        # Counters are of all events, verdicts of the sampled ones: bring them to one scale.
+        messages = total("data_messages")
+        share = messages * sample
+        ratio = counts.delivered / counts.expected if counts.expected else None
+        return Summary(
+            version=VERSION,
+            nodes=len(loads),
+            published=total("published"),
+            expected=counts.expected,
+            delivered=counts.delivered,
+            missing=counts.missing,
+            duplicates=counts.duplicates,
+            spurious=counts.spurious,
+            early=counts.early,
+            ending=counts.ending,
+            unknown=counts.unknown,
+            refused=total("refused"),
+            drops=total("drops"),
+            subscriptions=self._subscribed,
+            unreadable_subscriptions=unreadable,
+            walks=ways.started,
+            walk_hits=ways.hits,
+            ring_hits=ways.by_ring,
+            nobody=ways.nobody,
+            walk_hit_rate=ways.hit_rate,
+            walks_findable=ways.findable,
+            walk_hops=ways.hops,
+            blocked=ways.blocked,
+            recovered=ways.recovered,
+            tree_hops=tree.hops,
+            messages=messages,
+            other_messages=total("other_messages"),
+            messages_per_delivery=share / counts.delivered if counts.delivered else None,
+            # papers/cbdlo.txt, section 5.3: messages over the share of deliveries that was made.
+            effective_distribution_cost=share / ratio if ratio else None,
+            latency_ms=counts.latency_ms,
+            load=[
+                {k: v for k, v in row.items() if k not in ("routing", "sample")} for row in loads
+            ],
+            corrupt_lines=sum(row["count"] for row in corrupt),
+            sample=sample,
+            seconds=seconds,
+            report=str((self.out / "report.html").resolve()),
+        )
+
+    def _finish(self, findings: Findings) -> None:
+        (self.out / "report.html").write_text(render(findings), encoding="utf-8")
+        output.write_summary(self.out, findings.summary.to_dict())
+        self._progress("done", len(STAGES), len(STAGES))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts node-2 before node-10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,211 @@
+"""The Spark session of an analysis: started quietly, on loopback, and gone without a trace.
+
+Without a master everything runs in this process's own JVM (`local[2]`): no web page, no port but
+loopback, few shuffle partitions, adaptive execution on. With a master (`spark://…`, `yarn`) the
+same job runs there, and only what the cluster must not be told (addresses, memory) is left unset.
+
+Spark prints to the terminal from three places (the launcher's shell, the JVM, log4j). All of it
+goes to a log file in a temporary folder, which also holds the warehouse and the scratch files and
+is removed at the end; when the JVM does not start, the end of the log becomes the error's text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUICK_BYTES: Final = 32 * 1024 * 1024
+"""Below this much input neither the JVM's second compiler nor Spark's generated code pays: measured
+on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of 23.6 s. (An
+archive of classes for the JVM was tried as well: it refuses Spark's class path.)"""
+
+LOCAL_MASTER: Final = "local[2]"
+"""Two threads: a demo's traces are small, and a bigger run can name its own master."""
+
+EVERYWHERE: Final[dict[str, str]] = {
+    "spark.app.name": "canopy trace analyze",
+    # SQL's own rules: overflow, division by zero and a bad cast give NULL, as in the selectors.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.showConsoleProgress": "false",
+    # Every level of a selector's arithmetic takes the analyser one more round (its default is 100).
+    "spark.sql.analyzer.maxIterations": "1000",
+    # Generated code for hundreds of predicates in one projection exceeds the JVM's method size,
+    # and then Spark falls back to its interpreter by itself, quietly.
+    "spark.sql.codegen.fallback": "true",
+}
+
+LOCAL: Final[dict[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+}
+
+QUICK: Final[dict[str, str]] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, str]:
+    """Every Spark setting of this analysis, by name."""
+    # Selectors nest up to 128 levels (matching), and Spark's parser and optimiser recurse.
+    options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
+    values = dict(EVERYWHERE)
+    if master is None:
+        if input_bytes < QUICK_BYTES:
+            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+            values |= QUICK
+        values |= LOCAL
+        values["spark.local.dir"] = str(scratch)
+    values["spark.master"] = master or LOCAL_MASTER
+    values["spark.sql.warehouse.dir"] = (scratch / "warehouse").as_uri()
+    values["spark.driver.extraJavaOptions"] = " ".join(options)
+    return values
+
+
+@contextmanager
+def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[SparkSession]:
+    """A Spark session for the time of the `with`; its JVM and its files are gone afterwards.
+
+    `master` is a cluster's URL, or None for this machine; `input_bytes` tells how much there is
+    to read. Raises AnalysisError where there is no Java, or it does not start.
+    """
+    java = find_java()
+    with tempfile.TemporaryDirectory(prefix="canopy-spark-", ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+        (scratch / "log4j2.properties").write_text(LOG4J)
+        environment = {
+            "JAVA_HOME": str(java.home(scratch)),
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        }
+        if master is None:
+            environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        log_path = scratch / "spark.log"
+        with log_path.open("wb") as log, _environment(environment), _own_interrupts():
+            values = settings(master, scratch, input_bytes)
+            context, gateway = _start(values, log, log_path)
+            try:
+                from pyspark.sql import SparkSession
+
+                yield SparkSession(context)
+            finally:
+                _stop(context, gateway)
+
+
+def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any, Any]:
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.logger import PySparkLogger
+    except ImportError as error:
+        raise AnalysisError(
+            f"the analysis needs pyspark: {error}. `make setup` installs it."
+        ) from None
+    if SparkContext._active_spark_context is not None:
+        raise AnalysisError("a Spark session is open in this process already; stop it first")
+    # It prints the Java stack of every failed query; `first_line` says what a person needs.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    conf = SparkConf(loadDefaults=False)
+    for name, value in values.items():
+        conf.set(name, value)
+    gateway = None
+    try:
+        launch: Any = launch_gateway
+        gateway = launch(conf, {"stdout": log, "stderr": log})
+        return SparkContext(conf=conf, gateway=gateway), gateway
+    except Exception as error:
+        if gateway is not None:
+            _stop(None, gateway)
+        log.flush()
+        lines = log_path.read_text(errors="replace").strip().splitlines()
+        said = "\n".join(lines[-5:]) or first_line(error)
+        raise AnalysisError(
+            f"Spark did not start (master {values['spark.master']}): {said}"
+        ) from error
+
+
+def _stop(context: Any, gateway: Any) -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if context is not None:
+        context.stop()
+    SparkSession._instantiatedSession = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    if process is not None:
+        assert process.stdin is not None
+        process.stdin.close()  # the JVM ends when its standard input does
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Environment variables that Spark's launcher reads, set for the time of the `with`."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Give Ctrl-C back as it was: pyspark puts its own handler in its place and leaves it there."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def first_line(error: BaseException) -> str:
+    """What a Spark exception says, without the Java stack: one line."""
+    text = str(error).strip()
+    caused = re.search(r"Caused by: (.+)", text)
+    line = caused.group(1) if caused else text.splitlines()[0] if text else type(error).__name__
+    return line[:500]

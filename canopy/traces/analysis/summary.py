@@ -1,0 +1,67 @@
+"""The numbers of one analysis, as `summary.json` has them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from canopy.traces.analysis.output import FORMAT
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out. Messages are data-plane messages; latencies are in milliseconds.
+
+    A share or percentile of nothing is None. `delivered` counts expected pairs that were
+    delivered, so that missing = expected - delivered.
+    """
+
+    version: int
+    nodes: int
+    published: int
+    expected: int
+    delivered: int
+    missing: int
+    duplicates: int
+    spurious: int
+    early: int  # delivered, but published before the SUBACK
+    ending: int  # delivered around the end of the subscription: right either way
+    unknown: int  # delivered, but the traces lack what is needed to judge
+    refused: int  # events that were not accepted for publishing
+    drops: int
+    subscriptions: int
+    unreadable_subscriptions: int
+    walks: int
+    walk_hits: int
+    ring_hits: int
+    nobody: int
+    walk_hit_rate: float | None
+    walks_findable: int
+    """Walks for an attribute that has a tree; where nobody subscribes, no walk can hit."""
+    walk_hops: dict[str, float | None]
+    blocked: int
+    recovered: int
+    tree_hops: dict[str, float | None]
+    messages: int
+    other_messages: int
+    messages_per_delivery: float | None
+    effective_distribution_cost: float | None
+    latency_ms: dict[str, float | None]
+    load: list[dict[str, Any]]
+    corrupt_lines: int
+    sample: float
+    seconds: float
+    """From the first to the last record."""
+    report: str
+    format: str = field(default=FORMAT)
+    complete: bool = field(default=True)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the traces prove that everything expected came, once, and nothing else did."""
+        wrong = self.missing + self.duplicates + self.spurious + self.unknown
+        return wrong == 0 and self.unreadable_subscriptions == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        return {"format": self.format, **asdict(self), "exact": self.exact}

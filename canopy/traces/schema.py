@@ -1,0 +1,94 @@
+"""The trace schema: one flat record per step of an event, a walk or a subscription.
+
+A trace file is JSON lines under ``date=YYYY-MM-DD/node=ID/``. Every line is an object with the
+common fields and those that its ``kind`` has; fields that a kind has not are left out. The Spark
+job reads all kinds through one explicit schema (`FIELDS`), so that a record of a newer version
+with more fields still reads, and a line that does not fit is kept apart and counted.
+
+An **event** is named by its identity ``publisher.incarnation.sequence``; the ``id`` is the user's
+own. Times are seconds since 1970 by the node's wall clock, stamped by the writer in canopy/wire/.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 1
+"""Raised when a field changes its meaning; new fields do not raise it."""
+
+FIELDS: Final[dict[str, str]] = {
+    # common to all
+    "v": "int",  # VERSION
+    "time": "double",  # seconds since 1970
+    "node": "string",  # who wrote this
+    "kind": "string",  # a key of KINDS
+    # what it is about
+    "event": "string",  # identity of an event
+    "id": "string",  # the user's id of an event, as a string
+    "subscription": "string",  # identity of a subscription
+    "name": "string",  # the user's name of a subscription or node
+    "selector": "string",  # the selector's text
+    "tree": "string",  # JSON text: the selector's parsed tree (matching's JSON form)
+    "level": "int",  # a subscription's latency level: 1 the most urgent; 0, or absent: none
+    "attributes": "string",  # JSON text: an object with all attributes of the event
+    "attribute": "string",  # the attribute (tree) this step belongs to
+    "walk": "string",  # identity of a walk
+    "peer": "string",  # the other node of this step
+    # how it went
+    "hop": "int",  # counted from 1 along this walk or tree path
+    "hops": "int",  # how many in all
+    "by": "string",  # "walk" or "ring": how an attribute's tree was found
+    "lo": "string",  # the virtual node's interval, as text
+    "hi": "string",
+    "recipients": "int",  # how many nodes are interested
+    "epoch": "int",
+    "version": "int",  # of a partition map
+    "latency_ms": "double",  # from the accepted publish to the hand-over at the subscriber
+    "size": "int",  # bytes of the payload, or number of things
+    "data_messages": "long",  # counters of `stop`
+    "other_messages": "long",
+    "bytes": "long",
+    "address": "string",
+    "routing": "string",
+    "reason": "string",
+    "what": "string",  # the kind of an incident
+    "sample": "double",  # the share of events that this node keeps; absent: all
+}
+"""Name of every field and its Spark SQL type."""
+
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "start": ("address", "routing", "name", "sample"),
+    "ready": (),
+    "subscribe": ("subscription", "name", "selector", "tree", "level"),
+    "suback": ("subscription",),  # matching events published from now on are expected
+    "unsubscribe": ("subscription",),
+    "publish": ("event", "id", "attributes", "size"),
+    "refused": ("reason",),  # an event that was not accepted
+    # CRAWL (C3, C4, C10): one walk may carry several attributes, each has its own records
+    "walk_start": ("walk", "attribute", "hops"),  # hops: the limit
+    "walk_hop": ("walk", "attribute", "hop", "peer"),  # this node passes it on to peer
+    "walk_blocked": ("walk", "attribute", "hop"),
+    "walk_recovered": ("walk", "attribute", "hop", "peer"),  # goes on from peer, half the limit
+    "walk_hit": ("walk", "attribute", "hop", "peer"),  # peer: the access point found
+    "walk_miss": ("walk", "attribute", "hop"),
+    # what the publisher learnt in the end
+    "located": ("attribute", "by", "hops"),  # found, by walk or ring
+    "nobody": ("attribute", "hops"),  # the ring says that nobody subscribes to it
+    # the tree (C7): a data-plane message that carries an event to or within a tree
+    "visit": ("event", "attribute", "hop", "peer"),  # sent to peer, hop-th message of this event
+    "match": ("event", "attribute", "lo", "hi", "version", "recipients"),
+    "forward": ("event", "attribute", "peer", "hop"),  # host -> interested node
+    "arrive": ("event", "peer", "attribute", "hop"),  # at the interested node
+    "duplicate": ("event", "peer"),
+    "recheck_failed": ("event", "peer"),  # arrived, and no local subscription matches
+    "deliver": ("event", "id", "subscription", "latency_ms", "attribute", "hops", "lo", "hi"),
+    "drop": ("event", "peer", "reason", "size"),
+    # the overlay
+    "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
+    "map": ("attribute", "epoch", "version", "size"),  # a partition map's new version
+    "link": ("peer", "reason"),  # up, down
+    # losses, elections, recoveries as one node saw them (overlay/incidents.py); name: the cluster
+    "incident": ("what", "peer", "name", "epoch", "reason"),
+    "stop": ("data_messages", "other_messages", "bytes", "reason"),
+}
+"""The kinds of records with the fields that each has beside the common ones."""

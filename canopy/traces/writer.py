@@ -1,0 +1,240 @@
+"""The trace writer: one JSON line per step, buffered, bounded, sampled by event.
+
+Theory of operation. Every node writes its own files, and only the Spark job brings them together,
+so two properties matter more than anything else here:
+
+* All nodes keep the *same* events. An event is kept when a hash of its identity falls below the
+  sampling rate. The hash is CRC-32 and not `hash()`, because the latter differs between processes.
+  Records that name no event (walks, subscriptions, maps) are always kept.
+* Tracing never hurts the node. The buffer has a bound, files end at a size and at midnight UTC,
+  and a disk that refuses a write costs records, which are counted in `lost`, and nothing else.
+
+This file does no IO of its own: `canopy/wire/` hands in a function that opens a file for appending
+and a
+wall clock, the simulator hands in others. A file that is opened begins with a line feed, so that a
+line which a killed predecessor left unfinished does not swallow the first record of its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+from zlib import crc32
+
+import msgspec
+
+from canopy.traces.schema import FIELDS, KINDS, VERSION
+
+BUFFER_BYTES: Final = 64 * 1024
+"""Written out when it is full: some 300 records per system call (wild guess)."""
+
+FILE_BYTES: Final = 64 * 1024 * 1024
+"""A new file after this size: half of Spark's 128 MB input split, so none is cut (wild guess)."""
+
+DAY: Final = 86_400
+"""Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
+
+
+class TraceFile(Protocol):
+    """What `TraceWriter` needs of a file that was opened for appending bytes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Append `data`; may raise OSError."""
+
+    def flush(self) -> object:
+        """Hand everything to the operating system; may raise OSError."""
+
+    def close(self) -> object:
+        """No writes after this."""
+
+
+class Identified(Protocol):
+    """An event, as far as this file knows one."""
+
+    @property
+    def identity(self) -> str:
+        """Its name in the records."""
+
+
+Named = TypeVar("Named", bound=Identified)
+
+OpenFile = Callable[[str], TraceFile]
+"""Opens a path for appending and makes the folders above it; may raise OSError."""
+
+
+class SchemaError(ValueError):
+    """A record whose kind or fields `canopy/traces/schema.py` does not know (only in checked
+    mode)."""
+
+
+def trace_path(root: str, node: str, when: float, part: int = 0) -> str:
+    """Where the records of `node` from `when` (seconds since 1970) go: pure, no file is touched.
+
+    ``root/date=YYYY-MM-DD/node=ID/HHMMSS-PART.jsonl``, in UTC; `part` counts the files of one
+    writer. Characters of the id that mean something in a path are percent-encoded.
+    """
+    moment = datetime.fromtimestamp(when, UTC)
+    name = f"{moment:%H%M%S}-{part:04d}.jsonl"
+    folder = PurePosixPath(root) / f"date={moment:%Y-%m-%d}" / f"node={quote(node, safe='')}"
+    return str(folder / name)
+
+
+def kept(event: str, sample: float) -> bool:
+    """Whether the records of `event` are kept at the rate `sample` (0 to 1), alike on all nodes."""
+    return crc32(event.encode("utf-8", "surrogatepass")) < sample * 2**32
+
+
+def check_record(kind: str, fields: Mapping[str, Any]) -> None:
+    """Raise SchemaError unless `kind` is a known kind and has all of `fields`."""
+    known = KINDS.get(kind)
+    if known is None:
+        raise SchemaError(f"unknown kind of trace record: {kind!r}")
+    strange = [name for name in fields if name not in known or name not in FIELDS]
+    if strange:
+        raise SchemaError(f"trace record {kind!r} has no field {', '.join(map(repr, strange))}")
+
+
+def finished(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """The fields with what only the writer can add: `since` (when the event was published, by the
+    wall clock, which a node does not have) becomes `latency_ms`, and objects become JSON texts."""
+    changed: dict[str, Any] = {}
+    since = fields.get("since")
+    if since is not None:
+        changed["latency_ms"] = round(max(0.0, now - since) * 1000.0, 3)
+    for name in ("attributes", "tree"):
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str):
+            changed[name] = msgspec.json.encode(value).decode()
+    if not changed:
+        return fields
+    return {**{k: v for k, v in fields.items() if k != "since"}, **changed}
+
+
+class TraceWriter:
+    """Writes the trace records of one node.
+
+    `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
+    of events that is kept, `root` the folder in front of every path that `out` is given. With
+    `check`, every record is held against the schema (tests, trials).
+    """
+
+    def __init__(
+        self,
+        out: OpenFile,
+        node_id: str,
+        clock: Callable[[], float],
+        sample: float = 1.0,
+        *,
+        root: str = "",
+        check: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        if not 0.0 <= sample <= 1.0:
+            raise ValueError(f"the sampling rate is {sample}, but must lie between 0 and 1")
+        self.written = 0
+        """Records handed to the operating system."""
+        self.lost = 0
+        """Records that a failing disk, or a value that is no JSON, has cost."""
+        self.error: str | None = None
+        """The last reason for a loss."""
+        self._out = out
+        self._node = node_id
+        self._clock = clock
+        self._sample = sample
+        self._root = root
+        self._check = check
+        self._buffer_bytes = buffer_bytes
+        self._file_bytes = file_bytes
+        self._encode = msgspec.json.Encoder().encode
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._since = 0.0  # time of the first record in the buffer
+        self._until = 0.0  # midnight after it
+        self._file: TraceFile | None = None
+        self._file_size = 0
+        self._file_ends = 0.0  # when its day is over
+        self._part = 0
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those of the events (whose names are their `identity`) whose records are kept."""
+        if self._sample >= 1.0:
+            return events
+        return [event for event in events if kept(event.identity, self._sample)]
+
+    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Keep one record; it reaches the file when the buffer is full or at `flush`."""
+        if self._sample < 1.0:
+            event = fields.get("event")
+            if event is not None and not kept(event, self._sample):
+                return
+            if kind == "start":  # the analysis has to know what share of the events it sees
+                fields = {**fields, "sample": self._sample}
+        now = self._clock()
+        fields = finished(fields, now)
+        if self._check:
+            check_record(kind, fields)
+        if self._lines and now >= self._until:
+            self.flush()  # what was said before midnight belongs to the day before
+        record = {"v": VERSION, "time": now, "node": self._node, "kind": kind, **fields}
+        try:
+            line = self._encode(record)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            self._lose(1, error)
+            return
+        if not self._lines:
+            self._since, self._until = now, (now // DAY + 1) * DAY
+        self._lines.append(line)
+        self._size += len(line) + 1
+        if self._size >= self._buffer_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all buffered records to the operating system. Never raises for a failing disk."""
+        lines, size = self._lines, self._size
+        if not lines:
+            return
+        self._lines, self._size = [], 0
+        try:
+            file = self._current_file(self._since)
+            file.write(b"\n".join([*lines, b""]))
+            file.flush()
+        except OSError as error:
+            self._lose(len(lines), error)
+            self._close_file()  # the next flush tries a new one
+            return
+        self.written += len(lines)
+        self._file_size += size
+
+    def close(self) -> None:
+        """Flush and close the file. A later `write` opens a new one."""
+        self.flush()
+        self._close_file()
+
+    def _current_file(self, now: float) -> TraceFile:
+        if self._file is not None and (
+            now >= self._file_ends or self._file_size >= self._file_bytes
+        ):
+            self._close_file()
+        if self._file is None:
+            self._file = self._out(trace_path(self._root, self._node, now, self._part))
+            self._part += 1
+            self._file_size = 0
+            self._file_ends = (now // DAY + 1) * DAY
+            self._file.write(b"\n")
+        return self._file
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                self._lose(0, error)
+
+    def _lose(self, records: int, error: Exception) -> None:
+        self.lost += records
+        self.error = str(error) or type(error).__name__

@@ -1,0 +1,159 @@
+"""The events that came, most recent last: a bounded ring with one view on it.
+
+A row is one event, however many subscriptions it came for. The *view* is what the list on the
+screen shows: the rows of one subscription or of all, with the words of the filter. It is kept up
+to date row by row; only a new filter looks at everything again. Rows have *places*, numbers that
+stay theirs while older rows fall off the front, so that a cursor stays on its event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from canopy.tui.model.text import show_value
+from overlay.client import Delivery, Event
+
+SOON = 2  # the older half leaves soon; a beat of a flood brings a tenth of the ring; wild guess
+ROWS = 5_000  # of the ring; two hours at one event every other second, one second of a flood
+
+
+class Row:
+    """One event with the ways it came."""
+
+    __slots__ = ("deliveries", "event", "number", "text")
+
+    def __init__(self, number: int, key: int, delivery: Delivery) -> None:
+        self.number = number  # of all rows that there ever were
+        self.event: Event = delivery.event
+        self.deliveries: dict[int, Delivery] = {key: delivery}
+        self.text = ""  # what the filter looks at; made when first needed
+
+    def searched(self) -> str:
+        """All that a person may look for, in lower case."""
+        if not self.text:
+            pairs = (f"{name}={show_value(value)}" for name, value in self.event.attributes.items())
+            self.text = " ".join(pairs).casefold()
+        return self.text
+
+
+class EventLog:
+    """The ring, its view, and what is held back while the view is paused."""
+
+    def __init__(self, limit: int = ROWS) -> None:
+        self.limit = limit
+        self.paused = False
+        self.skipped = 0  # deliveries that were never rows: a flood, or a long pause
+        self.first = 0  # place of the view's first row
+        self.view: deque[Row] = deque()
+        self._rows: deque[Row] = deque()
+        self._by_identity: dict[str, Row] = {}
+        self._held: deque[tuple[int, Delivery]] = deque(maxlen=limit)
+        self._count = 0
+        self._only: int | None = None
+        self._words: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> int:
+        """Deliveries that wait for the end of the pause."""
+        return len(self._held)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """All rows, oldest first, whatever the view shows."""
+        return self._rows
+
+    @property
+    def end(self) -> int:
+        """The place after the view's last row."""
+        return self.first + len(self.view)
+
+    def at(self, place: int) -> Row | None:
+        """The view's row at `place`, None if it has left or never was."""
+        index = place - self.first
+        return self.view[index] if 0 <= index < len(self.view) else None
+
+    def leaves_soon(self, row: Row) -> bool:
+        """Whether younger rows are about to push `row` out."""
+        full = len(self._rows) >= self.limit
+        return full and row.number - self._rows[0].number < self.limit // SOON
+
+    def add(self, deliveries: Iterable[tuple[int, Delivery]]) -> None:
+        """Take deliveries in, or hold them back while paused."""
+        if not self.paused:
+            for key, delivery in deliveries:
+                self._add(key, delivery)
+            return
+        for held in deliveries:
+            self.skipped += len(self._held) == self.limit
+            self._held.append(held)
+
+    def pause(self, paused: bool) -> None:
+        """Stop the view, or let it go on with what came meanwhile."""
+        self.paused = paused
+        if not paused:
+            held = list(self._held)
+            self._held.clear()
+            self.add(held)
+
+    def show(self, only: int | None, words: str) -> None:
+        """Make the view anew: the rows of subscription `only` (None: all) that have all `words`."""
+        self._only = only
+        self._words = tuple(words.casefold().split())
+        self.first = 0
+        self.view = deque(row for row in self._rows if self._shows(row))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.first += len(self.view)
+        self._rows.clear()
+        self._by_identity.clear()
+        self.view.clear()
+        self._held.clear()
+
+    def attribute_names(self, sample: int = 200) -> list[str]:
+        """Names that the latest `sample` events have, most frequent first."""
+        counts: dict[str, int] = {}
+        for row in self.latest(sample):
+            for name in row.event.attributes:
+                counts[name] = counts.get(name, 0) + 1
+        return sorted(counts, key=lambda name: (-counts[name], name))
+
+    def latest(self, count: int) -> list[Row]:
+        """The last `count` rows, newest first."""
+        newest = reversed(self._rows)
+        return [row for row, _ in zip(newest, range(count), strict=False)]
+
+    def _shows(self, row: Row) -> bool:
+        if self._only is not None and self._only not in row.deliveries:
+            return False
+        return not self._words or all(word in row.searched() for word in self._words)
+
+    def _add(self, key: int, delivery: Delivery) -> None:
+        identity = delivery.event.identity
+        row = self._by_identity.get(identity)
+        if row is not None:
+            seen_before = self._only is None or self._only in row.deliveries
+            row.deliveries[key] = delivery
+            if not seen_before and self._shows(row):
+                self.view.append(row)
+            return
+        self._count += 1
+        row = Row(self._count, key, delivery)
+        self._by_identity[identity] = row
+        self._rows.append(row)
+        if self._shows(row):
+            self.view.append(row)
+        if len(self._rows) > self.limit:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._rows.popleft()
+        del self._by_identity[oldest.event.identity]
+        if self.view and self.view[0] is oldest:
+            self.view.popleft()
+            self.first += 1
+        elif self._only is not None and oldest in self.view:
+            # It entered this view late, after rows that are younger than it: rare.
+            self.view.remove(oldest)
+            self.first += 1

@@ -1,0 +1,289 @@
+"""The overlay as this node sees it (P8): itself, its neighbours, the ring, the trees, what
+happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import TabbedContent, TabPane
+
+from canopy.tui.model.attachment import Attachment
+from canopy.tui.model.rates import Rates, show_rate
+from canopy.tui.model.ring import arc
+from canopy.tui.model.text import one_line, short, show_duration
+from canopy.tui.screens.base import MainScreen
+from canopy.tui.widgets.cluster_detail import ClusterDetail
+from canopy.tui.widgets.node_panel import NodePanel
+from canopy.tui.widgets.ring_picture import RingPicture
+from canopy.tui.widgets.synced_table import SyncedTable
+from canopy.tui.widgets.tree_picture import TreePicture
+from overlay.client import (
+    Attributes,
+    Failed,
+    GetAttributes,
+    GetIncidents,
+    GetPeers,
+    GetRing,
+    Incidents,
+    Peers,
+    Reply,
+    Ring,
+    Where,
+)
+from overlay.info import ClusterInfo
+
+TABS = ("node", "ring", "trees", "incidents")
+PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
+CLUSTER_COLUMNS = ("", "cluster", "keys", "epoch", "★", "☆", "nodes", "trees")
+INCIDENT_COLUMNS = ("", "ago", "what", "node", "cluster", "epoch", "")
+MARKS = {"lost": "✗", "silent": "✗", "member lost": "✗", "fenced": "✗", "elected": "★"}
+
+
+def words(name: str) -> str:
+    """A counter's name as words, as `canopy status` shows it."""
+    return one_line(name.replace("_", " "))
+
+
+class OverlayScreen(MainScreen):
+    """Four tabs; only the one in sight is asked for."""
+
+    TITLE = "overlay"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "tab(-1)", "Tab before", show=False),
+        Binding("right_square_bracket", "tab(1)", "Next tab", key_display="[ ]"),
+        Binding("r", "poll", "Refresh", tooltip="Ask the node now"),
+        Binding("o,escape", "app.other_screen", "Events", tooltip="Back to the events"),
+    ]
+
+    def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
+        super().__init__(attachment, clock)
+        self._counter_rates = Rates()
+        self._ring: tuple[ClusterInfo, ...] = ()
+        self._names: tuple[str, ...] = ()
+        self._tree = ""  # the attribute whose tree is in sight
+
+    def body(self) -> ComposeResult:
+        """The tabs."""
+        with TabbedContent(id="tabs"):
+            with TabPane("Node", id="node"), Horizontal(classes="split"):
+                with Vertical(id="node-side"):
+                    with VerticalScroll(classes="box", id="this-node"):
+                        yield NodePanel()
+                    with Vertical(classes="box", id="counters-box"):
+                        yield SyncedTable(("counter", "total", "rate"), "counters", (1, 2))
+                with Vertical(classes="box", id="peers-box"):
+                    yield SyncedTable(PEER_COLUMNS, "peers", (4, 5, 6))
+            with TabPane("Ring", id="ring"), Horizontal(classes="split"):
+                with Vertical(classes="box", id="ring-box"):
+                    yield RingPicture(id="picture")
+                with Vertical(id="ring-side"):
+                    with Vertical(classes="box", id="clusters-box"):
+                        yield SyncedTable(CLUSTER_COLUMNS, "clusters", (2, 3, 6, 7))
+                    with VerticalScroll(classes="box", id="cluster-box"):
+                        yield ClusterDetail()
+            with TabPane("Trees", id="trees"), Horizontal(classes="split"):
+                with Vertical(classes="box", id="attributes-box"):
+                    yield SyncedTable(("", "attribute", "owner"), "attributes")
+                with VerticalScroll(classes="box", id="tree-box"):
+                    yield TreePicture()
+            with (
+                TabPane("Incidents", id="incidents"),
+                Vertical(classes="box", id="incidents-box"),
+            ):
+                yield SyncedTable(INCIDENT_COLUMNS, "incidents-table", (1, 5))
+
+    def on_mount(self) -> None:
+        """Titles."""
+        for box, title in (
+            ("#this-node", "This node"),
+            ("#counters-box", "Counters"),
+            ("#peers-box", "Neighbours and links"),
+            ("#ring-box", "Ring"),
+            ("#clusters-box", "Clusters"),
+            ("#cluster-box", "Members"),
+            ("#attributes-box", "Attributes"),
+            ("#tree-box", "Tree"),
+            ("#incidents-box", "Incidents: nothing has happened"),
+        ):
+            self.query_one(box).border_title = title
+        self.query_one("#attributes-box").border_subtitle = "● has a tree  ○ only seen"
+        self.query_one(NodePanel).show(None)
+        self.query_one(TreePicture).show("", None, "")
+
+    @property
+    def _own(self) -> str:
+        return self.attachment.status.node if self.attachment.status else ""
+
+    @property
+    def _tab(self) -> str:
+        return self.query_one("#tabs", TabbedContent).active
+
+    def second(self) -> None:
+        """This node as last told."""
+        super().second()
+        self._show_node()
+
+    def poll(self) -> None:
+        """Ask for what the tab in sight shows."""
+        ask = self.attachment.ask
+        if self._tab == "node":
+            ask(GetPeers, self._on_peers, poll=True)
+        elif self._tab == "incidents":
+            ask(GetIncidents, self._on_incidents, poll=True)
+        else:
+            ask(GetRing, self._on_ring, poll=True)
+        if self._tab == "trees":
+            ask(GetAttributes, self._on_attributes, poll=True)
+            self._ask_tree(poll=True)
+
+    def action_poll(self) -> None:
+        """Ask now."""
+        self.attachment.poll_status()
+        self.poll()
+
+    def action_tab(self, by: int) -> None:
+        """The next tab, or the one before."""
+        at = TABS.index(self._tab) if self._tab in TABS else 0
+        self.query_one("#tabs", TabbedContent).active = TABS[(at + by) % len(TABS)]
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Ask at once for what has come in sight."""
+        self.poll()
+
+    # -- node -------------------------------------------------------------------------------
+
+    def _show_node(self) -> None:
+        status = self.attachment.status
+        if status is None or self._tab != "node":
+            return
+        self.query_one(NodePanel).show(status)
+        rates = self._counter_rates.update(status.counters, self.clock())
+        self.query_one("#counters", SyncedTable).sync(
+            [
+                (name, (words(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
+                for name, total in sorted(status.counters.items())
+            ]
+        )
+
+    def _on_peers(self, reply: Reply) -> None:
+        if not isinstance(reply, Peers):
+            return
+        peers = sorted(reply.peers, key=lambda peer: (not peer.neighbour, peer.node))
+        self.query_one(
+            "#peers-box"
+        ).border_title = f"Neighbours ({sum(p.neighbour for p in peers)}) and other links"
+        rows = []
+        for peer in peers:
+            age = str(peer.age) if peer.neighbour else "-"
+            mark = "●" if peer.neighbour else "○"
+            cells = (mark, short(peer.node), one_line(peer.address), peer.state, age)
+            rows.append((peer.node, (*cells, f"{peer.sent:,}", f"{peer.received:,}")))
+        self.query_one("#peers", SyncedTable).sync(rows)
+
+    # -- incidents --------------------------------------------------------------------------
+
+    def _on_incidents(self, reply: Reply) -> None:
+        """Losses, elections and recoveries as this node saw them, the newest first."""
+        if not isinstance(reply, Incidents) or not reply.incidents:
+            return
+        count = len(reply.incidents)
+        self.query_one("#incidents-box").border_title = f"Incidents ({count})"
+        rows = []
+        for number, one in enumerate(reply.incidents):
+            epoch = str(one.epoch) if one.cluster else ""
+            cells = (MARKS.get(one.what, "·"), show_duration(one.ago), one.what, short(one.node))
+            rows.append(
+                (str(count - number), (*cells, short(one.cluster), epoch, one_line(one.text)))
+            )
+        self.query_one("#incidents-table", SyncedTable).sync(rows)
+
+    # -- ring -------------------------------------------------------------------------------
+
+    def _on_ring(self, reply: Reply) -> None:
+        if isinstance(reply, Failed):
+            self.query_one("#ring-box").border_title = f"Ring: {reply.reason}"
+        if not isinstance(reply, Ring):
+            return
+        self._ring = reply.clusters
+        whole = "" if reply.complete else ", not closed yet"
+        count = len(reply.clusters)
+        self.query_one(
+            "#ring-box"
+        ).border_title = f"Ring of {count} cluster{'' if count == 1 else 's'}{whole}"
+        rows = []
+        for number, cluster in enumerate(reply.clusters, 1):
+            own = self._own in (cluster.primary, cluster.standby, *cluster.brokers)
+            names = (cluster.primary, cluster.standby, *cluster.brokers)
+            cells = (
+                f"{'▸' if own and self._own else ' '}{number}",
+                short(cluster.key),
+                f"{arc(cluster).share:.1%}",
+                str(cluster.epoch),
+                short(cluster.primary, 6),
+                short(cluster.standby, 6) or "-",
+                str(len({name for name in names if name})),
+                str(len(cluster.attributes)),
+            )
+            rows.append((cluster.key, cells))
+        self.query_one("#clusters", SyncedTable).sync(rows)
+        self._show_ring()
+        self._show_attributes()
+
+    def _show_ring(self) -> None:
+        chosen = self.query_one("#clusters", SyncedTable).chosen
+        nodes = {n for c in self._ring for n in (c.primary, c.standby, *c.brokers) if n}
+        trees = sum(len(c.attributes) for c in self._ring)
+        ring = self.attachment.status.ring if self.attachment.status else ""
+        count = len(self._ring)
+        middle = (
+            f"ring {short(ring)}",
+            f"{count} cluster{'' if count == 1 else 's'}",
+            f"{len(nodes)} members",
+            f"{trees} tree{'' if trees == 1 else 's'}",
+        )
+        self.query_one(RingPicture).show(self._ring, chosen, middle)
+        cluster = next((c for c in self._ring if c.key == chosen), None)
+        self.query_one(ClusterDetail).show(cluster, self._own)
+
+    # -- trees ------------------------------------------------------------------------------
+
+    def _on_attributes(self, reply: Reply) -> None:
+        if isinstance(reply, Attributes):
+            self._names = reply.names
+            self._show_attributes()
+
+    def _show_attributes(self) -> None:
+        """Those that have a tree first, then those that were only seen in events."""
+        owner = {name: cluster for cluster in self._ring for name in cluster.attributes}
+        rows = []
+        for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
+            cluster = owner.get(name)
+            where = short(cluster.key, 6) if cluster else "-"
+            rows.append((name, ("●" if cluster else "○", one_line(name), where)))
+        self.query_one("#attributes", SyncedTable).sync(rows)
+
+    def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
+        """Another cluster, or another attribute."""
+        if event.table.id == "clusters":
+            self._show_ring()
+        elif event.table.id == "attributes" and event.key != self._tree:
+            self._tree = event.key
+            self.query_one(TreePicture).show(self._tree, None, self._own)
+            self._ask_tree(poll=False)
+
+    def _ask_tree(self, poll: bool) -> None:
+        attribute = self._tree
+        if attribute:
+            self.attachment.ask(
+                lambda request: Where(request, attribute),
+                lambda reply: self._on_tree(attribute, reply),
+                poll,
+            )
+
+    def _on_tree(self, attribute: str, reply: Reply) -> None:
+        if attribute == self._tree:
+            self.query_one(TreePicture).show(attribute, reply, self._own)

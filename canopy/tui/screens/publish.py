@@ -1,0 +1,114 @@
+"""The dialog for a test event: a JSON object, checked while it is typed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Label, Static, TextArea
+
+from canopy.tui.model.attachment import Attachment
+from canopy.tui.model.draft import DraftError, parse_draft
+from canopy.tui.model.log import Row
+from overlay.client import Draft, Failed, Publish, Published, Reply
+
+EXAMPLE = {"type": "test", "message": "hello from the terminal", "magnitude": 5.5}
+
+
+class PublishDialog(ModalScreen[None]):
+    """Stays open after publishing, so that a second event is one key away."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Close"),
+        Binding("ctrl+s", "publish", "Publish", priority=True),
+    ]
+
+    def __init__(self, attachment: Attachment, like: Row | None) -> None:
+        super().__init__()
+        self._attachment = attachment
+        attributes = EXAMPLE if like is None else like.event.attributes
+        shown = {name: value for name, value in attributes.items() if name != "id"}
+        text = json.dumps(shown, indent=2, ensure_ascii=False)
+        self._draft: Draft | None = None
+        self._event_id = ""
+        # Held, not looked up: an answer may come while the dialog is being taken down.
+        self._area = TextArea(text, id="json", tab_behavior="focus")
+        self._area.cursor_blink = False
+        self._verdict = Static(id="verdict", markup=False)
+        self._ok = Button("Publish", variant="success", id="ok")
+
+    def compose(self) -> ComposeResult:
+        """Text, verdict, buttons."""
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "Publish a test event"
+            dialog.border_subtitle = "Ctrl+S publish · Esc close"
+            yield Label("A flat JSON object; without an id it is given one")
+            yield self._area
+            yield self._verdict
+            with Horizontal(classes="buttons"):
+                yield self._ok
+                yield Button("Close", id="cancel")
+
+    def on_mount(self) -> None:
+        """Begin."""
+        self._new_id()
+        self._look()
+        self._area.focus()
+
+    def on_text_area_changed(self) -> None:
+        """Check while typing."""
+        self._look()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """One of the buttons."""
+        if event.button.id == "ok":
+            self.action_publish()
+        else:
+            self.dismiss(None)
+
+    def action_publish(self) -> None:
+        """Send it, and ask for a receipt."""
+        draft = self._draft
+        if draft is None:
+            self.app.bell()
+            return
+        self._say(f"publishing {draft.attributes['id']!r} …")
+        self._attachment.ask(
+            lambda request: Publish(request, (draft,), receipt=True), self._on_published
+        )
+
+    def _on_published(self, reply: Reply) -> None:
+        self._new_id()
+        if isinstance(reply, Published) and reply.identities and reply.identities[0]:
+            said = f"✓ published as {reply.identities[0]}; every tree it visits has accepted it"
+        elif isinstance(reply, Published):
+            said = f"✗ refused: {reply.refused[0][1] if reply.refused else 'no reason given'}"
+        else:
+            said = f"✗ {reply.reason if isinstance(reply, Failed) else 'an odd answer'}"
+        if self.is_attached:
+            self._look()
+            self._say(said)
+        else:
+            self.app.notify(said, markup=False)
+
+    def _new_id(self) -> None:
+        self._event_id = f"tui-{secrets.token_hex(4)}"
+
+    def _look(self) -> None:
+        try:
+            self._draft = parse_draft(self._area.text, self._event_id)
+        except DraftError as error:
+            self._draft = None
+            self._say(f"✗ {error}")
+        else:
+            nested = " and a payload" if self._draft.payload else ""
+            self._say(f"✓ an event of {len(self._draft.attributes)} attributes{nested}")
+        self._ok.disabled = self._draft is None
+
+    def _say(self, text: str) -> None:
+        self._verdict.update(text)

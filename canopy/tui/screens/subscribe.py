@@ -1,0 +1,130 @@
+"""The dialog for a new (or changed) subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label
+
+from canopy.tui.model.attachment import Attachment
+from canopy.tui.widgets.selector_input import SelectorInput
+from matching import Value
+from overlay.client import LEVELS, Attributes, GetAttributes, Reply
+
+SAMPLE = 300  # events that are looked through for values; a few milliseconds at most
+VALUES = 20  # values proposed for one attribute; wild guess
+
+
+class Wanted(NamedTuple):
+    """What the person asked for."""
+
+    selector: str
+    name: str
+    attributes: tuple[str, ...]
+    level: int = 0  # how urgent, 1 to LEVELS; 0: no matter
+
+
+class SubscribeDialog(ModalScreen[Wanted | None]):
+    """Answers with the subscription, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+    ]
+
+    def __init__(
+        self, attachment: Attachment, selector: str = "", name: str = "", level: int = 0
+    ) -> None:
+        super().__init__()
+        self._level = level
+        self._attachment = attachment
+        self._selector = selector
+        self._name = name
+        self._names: tuple[str, ...] = ()
+        self._entry = SelectorInput(selector, self._known, self._values_of)
+
+    def compose(self) -> ComposeResult:
+        """Selector, name, latency level, buttons."""
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = (
+                "Change the subscription" if self._selector else "New subscription"
+            )
+            dialog.border_subtitle = "Tab complete · Enter subscribe · Esc cancel"
+            yield Label("Deliver every event where")
+            yield self._entry
+            name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
+            level = Input(
+                str(self._level or ""),
+                f"urgent: 1 to {LEVELS}",
+                id="level",
+                type="integer",
+                restrict=f"[1-{LEVELS}]?",
+            )
+            for entry in (name, level):
+                entry.cursor_blink = False
+            with Horizontal(classes="inputs"):
+                yield name
+                yield level
+            with Horizontal(classes="buttons"):
+                yield Button("Subscribe", variant="success", id="ok", disabled=True)
+                yield Button("Cancel", id="cancel")
+
+    def on_mount(self) -> None:
+        """Ask which names there are."""
+        self._attachment.ask(GetAttributes, self._on_attributes)
+        self._allow()
+        self._entry.query_one(Input).focus()
+
+    def on_selector_input_changed(self) -> None:
+        """Good enough?"""
+        self._allow()
+
+    def on_selector_input_submitted(self) -> None:
+        """Enter in the selector."""
+        self._done()
+
+    def on_input_submitted(self) -> None:
+        """Enter in the name or the level."""
+        self._done()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """One of the buttons."""
+        if event.button.id == "ok":
+            self._done()
+        else:
+            self.dismiss(None)
+
+    def _allow(self) -> None:
+        self.query_one("#ok", Button).disabled = not self._entry.check.good
+
+    def _done(self) -> None:
+        entry = self._entry
+        if not entry.check.good:
+            self.app.bell()
+            return
+        name = self.query_one("#name", Input).value.strip()
+        level = int(self.query_one("#level", Input).value or 0)
+        self.dismiss(Wanted(entry.value.strip(), name, entry.check.attributes, level))
+
+    def _on_attributes(self, reply: Reply) -> None:
+        if isinstance(reply, Attributes):
+            self._names = reply.names
+            self._entry.refresh_names()
+
+    def _known(self) -> Sequence[str]:
+        """Names that the node knows, then those that only the log has."""
+        seen = self._attachment.log.attribute_names()
+        return list(dict.fromkeys([*self._names, *seen]))
+
+    def _values_of(self, name: str) -> Sequence[Value]:
+        """Values of `name` seen lately, newest first; of an attribute quoted or not."""
+        found: dict[tuple[type, Value], Value] = {}
+        for row in self._attachment.log.latest(SAMPLE):
+            value = row.event.attributes.get(name)
+            if value is not None and len(found) < VALUES:
+                found.setdefault((type(value), value), value)
+        return list(found.values())

@@ -1,0 +1,118 @@
+"""The pane for one event: all of it, and why it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Static, TabbedContent, TabPane
+
+from canopy.tui.model.log import Row
+from canopy.tui.model.text import one_line, show_payload, show_time, show_value
+from canopy.tui.widgets.explanation import explanation
+from overlay.client import Explained, Failed, Reply
+
+NOTHING = "Select an event: ↑ in the list, Enter shows it here, w asks why it came."
+
+
+class DetailPane(Vertical):
+    """Two tabs on the selected event."""
+
+    class WhyWanted(Message):
+        """The tab *Why* is in sight, and nothing is known of this event yet."""
+
+        def __init__(self, identity: str) -> None:
+            super().__init__()
+            self.identity = identity
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._row: Row | None = None
+        self._asked = ""  # identity that the tab *Why* is about
+        self._first = ""
+
+    def compose(self) -> ComposeResult:
+        """The tabs."""
+        with TabbedContent():
+            with TabPane("Event", id="event"), VerticalScroll():
+                yield Static(NOTHING, id="all-of-it")
+            with TabPane("Why", id="why"), VerticalScroll():
+                yield Static(NOTHING, id="because")
+
+    @property
+    def tab(self) -> str:
+        """The tab in front: event or why."""
+        return self.query_one(TabbedContent).active
+
+    @tab.setter
+    def tab(self, tab: str) -> None:
+        self.query_one(TabbedContent).active = tab
+
+    def show(self, row: Row | None, name_of: Callable[[int], str], first: str = "") -> None:
+        """Another event. `first` is the node's id of the subscription to explain first."""
+        self._row = row
+        self._first = first
+        self.query_one("#all-of-it", Static).update(NOTHING if row is None else _all(row, name_of))
+        if row is None or row.event.identity != self._asked:
+            self._asked = ""
+            self.query_one("#because", Static).update(NOTHING)
+        self._ask()
+
+    def show_why(self) -> None:
+        """Bring the tab *Why* to the front."""
+        self.tab = "why"
+        self._ask()
+
+    def explain(self, identity: str, reply: Reply) -> None:
+        """The node's answer about the event `identity`."""
+        if identity != self._asked:
+            return  # the person has gone on to another one
+        if isinstance(reply, Explained):
+            content: RenderableType = explanation(reply, self._first)
+        else:
+            said = reply.reason if isinstance(reply, Failed) else f"an odd answer: {reply!r:.80}"
+            content = Text(f"✗ The node cannot tell: {said}")
+            self._asked = ""  # may be asked again
+        self.query_one("#because", Static).update(content)
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """*Why* asks when it is looked at, not before."""
+        event.stop()
+        self._ask()
+
+    def _ask(self) -> None:
+        if self.tab == "why" and self._row is not None and not self._asked:
+            self._asked = self._row.event.identity
+            self.query_one("#because", Static).update(Text("asking the node …", "dim"))
+            self.post_message(self.WhyWanted(self._asked))
+
+
+def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
+    event = row.event
+    head = Text()
+    head.append(show_time(event.time), "bold").append("  identity ")
+    head.append(event.identity, "bold").append("\n")
+    for key, delivery in row.deliveries.items():
+        head.append("→ ").append(one_line(name_of(key)), "bold")
+        head.append("  by the tree of ").append(one_line(delivery.attribute) or "?", "bold")
+        if delivery.lo or delivery.hi:
+            head.append(f" [{one_line(delivery.lo)} … {one_line(delivery.hi)})")
+        hops = f", {delivery.hops} hop{'' if delivery.hops == 1 else 's'}"
+        head.append(f"{hops}, {delivery.latency_ms:.1f} ms\n")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, max_width=28)
+    table.add_column(overflow="fold")
+    table.add_column(style="dim")
+    for name, value in event.attributes.items():
+        kind = {bool: "boolean", int: "number", float: "number", str: "string"}.get(type(value), "")
+        table.add_row(Text(one_line(name)), Text(show_value(value)), kind)
+    if not event.payload:
+        return Group(head, table)
+    kind = f" of type {one_line(event.payload_type)}" if event.payload_type else ""
+    title = Text(f"\npayload{kind}, {len(event.payload):,} bytes", "bold")
+    return Group(head, table, title, Text(show_payload(event.payload)))

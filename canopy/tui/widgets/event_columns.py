@@ -1,0 +1,123 @@
+"""Which columns the event list has, how wide they are, and how a row looks in them.
+
+Time, id and type come first, then the attributes that the shown selectors use, then everything
+else in one last column as ``name=value``. A column grows with what it shows and never shrinks
+while the columns stay the same, so that the list stands still under a flood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from canopy.tui.model.log import Row
+from canopy.tui.model.text import one_line, show_time, show_value
+
+TIME_WIDTH = 12  # HH:MM:SS.mmm
+WIDEST = 26  # cells of one attribute: three fit beside time and id in 120 columns
+FOR_WIDEST = 16  # cells of the names of subscriptions
+REST = 400  # cells of the last column; the detail pane shows all
+GAP = 2
+REST_TITLE = "also"
+FOR_TITLE = "for"
+
+
+def fit_cells(text: str, width: int, right: bool = False) -> str:
+    """`text` padded or cut (with an ellipsis) to `width` terminal cells."""
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+    padding = " " * (width - length)
+    return padding + text if right else text + padding
+
+
+def fit_middle(text: str, width: int) -> str:
+    """`text` padded or cut in its middle: of an id, both ends tell something."""
+    if cell_len(text) <= width or not text.isascii() or width < 5:
+        return fit_cells(text, width)
+    tail = width // 2
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+class Columns:
+    """The present columns. `names` are attributes; the widths follow `measure`."""
+
+    def __init__(self, selected: Sequence[str], with_names: bool, titles: dict[int, str]) -> None:
+        fixed = ("id", "type")
+        self.names = (*fixed, *(name for name in selected if name not in fixed))
+        self._titles = titles  # of subscriptions, by key
+        self._for_width = len(FOR_TITLE) if with_names else 0
+        self._widths = [min(WIDEST, cell_len(one_line(name))) for name in self.names]
+
+    @property
+    def titles(self) -> list[str]:
+        """As the header shows them."""
+        named = [FOR_TITLE] if self._for_width else []
+        return ["time", *self.names[:2], *named, *self.names[2:], REST_TITLE]
+
+    @property
+    def width(self) -> int:
+        """Cells of all columns before the last one."""
+        widths = [TIME_WIDTH, *self._widths, *([self._for_width] if self._for_width else [])]
+        return sum(widths) + GAP * len(widths)
+
+    def measure(self, rows: Iterable[Row]) -> bool:
+        """Grow with `rows`; True if a width changed."""
+        before = (list(self._widths), self._for_width)
+        for row in rows:
+            for i, name in enumerate(self.names):
+                if name in row.event.attributes:
+                    length = cell_len(show_value(row.event.attributes[name]))
+                    self._widths[i] = max(self._widths[i], min(WIDEST, length))
+            if self._for_width:
+                self._for_width = max(self._for_width, min(FOR_WIDEST, cell_len(self._for(row))))
+        return before != (self._widths, self._for_width)
+
+    def header(self, style: Style) -> list[Segment]:
+        """The first line."""
+        widths = [TIME_WIDTH, *self._widths[:2]]
+        widths += [self._for_width] if self._for_width else []
+        widths += [*self._widths[2:], len(REST_TITLE)]
+        cells = zip(self.titles, widths, strict=True)
+        return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
+
+    def line(self, row: Row, style: Style, dim: Style) -> list[Segment]:
+        """One event."""
+        attributes = row.event.attributes
+        gap = Segment(" " * GAP, style)
+        out = [Segment(fit_cells(show_time(row.event.time), TIME_WIDTH), dim), gap]
+        for i, name in enumerate(self.names):
+            if i == 2 and self._for_width:
+                out += [Segment(fit_cells(self._for(row), self._for_width), dim), gap]
+            present = name in attributes
+            value = attributes.get(name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            text = show_value(value) if present else "·"
+            faint = i < 2 or not present
+            if i == 0:
+                cell = fit_middle(text, self._widths[i])
+            else:
+                cell = fit_cells(text, self._widths[i], right=number and i >= 2)
+            out += [Segment(cell, dim if faint and i != 0 else style), gap]
+        if len(self.names) == 2 and self._for_width:
+            out += [Segment(fit_cells(self._for(row), self._for_width), dim), gap]
+        out.append(Segment(self._rest(row), dim))
+        return out
+
+    def _for(self, row: Row) -> str:
+        return ", ".join(title for key, title in self._titles.items() if key in row.deliveries)
+
+    def _rest(self, row: Row) -> str:
+        parts = []
+        length = 0
+        for name, value in row.event.attributes.items():
+            if name in self.names:
+                continue
+            parts.append(f"{one_line(name)}={show_value(value)}")
+            length += len(parts[-1]) + 2
+            if length > REST:
+                break
+        return fit_cells("  ".join(parts), min(REST, length))

@@ -1,0 +1,205 @@
+"""The live list of events: draws only the lines that are visible, whatever the log holds.
+
+It either *follows* (the newest event is at the bottom) or has a cursor on one event. Moving up
+begins with a cursor, End goes back to following. A redraw happens when `update_view` is called,
+which the app does at most once a beat.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from canopy.tui.model.log import EventLog, Row
+from canopy.tui.widgets.event_columns import REST, Columns
+
+SIDEWAYS = 8  # cells that one press of an arrow moves the columns; wild guess
+
+
+class EventStream(ScrollView, can_focus=True):
+    """A view on an `EventLog`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Earlier event", show=False),
+        Binding("down,j", "move(1)", "Later event", show=False),
+        Binding("pageup", "page(-1)", "A page up", show=False),
+        Binding("pagedown", "page(1)", "A page down", show=False),
+        Binding("home,g", "oldest", "Oldest event", show=False),
+        Binding("end,G,f", "follow", "Follow", tooltip="Follow the newest event"),
+        Binding("left", "sideways(-1)", "Columns to the left", show=False),
+        Binding("right", "sideways(1)", "Columns to the right", show=False),
+        Binding("enter", "open", "Details", tooltip="Show all of the selected event"),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "event-stream--header",
+        "event-stream--row",
+        "event-stream--odd",
+        "event-stream--row-dim",
+        "event-stream--odd-dim",
+        "event-stream--cursor",
+    }
+
+    class Selected(Message):
+        """The cursor is on `row`, or nowhere (None: following)."""
+
+        def __init__(self, row: Row | None) -> None:
+            super().__init__()
+            self.row = row
+
+    class Overtaken(Message):
+        """The selected event is about to be pushed out by younger ones."""
+
+    class Opened(Message):
+        """The person wants to see all of the event under the cursor."""
+
+    def __init__(self, log: EventLog, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.log_of_events = log
+        self.columns = Columns((), False, {})
+        self.place: int | None = None  # of the cursor; None while following
+        self.updates = 0  # how often the list was brought up to date
+
+    @property
+    def selected(self) -> Row | None:
+        """The event under the cursor."""
+        return None if self.place is None else self.log_of_events.at(self.place)
+
+    @property
+    def _page(self) -> int:
+        return max(1, self.scrollable_content_region.height - 1)
+
+    def set_columns(self, columns: Columns) -> None:
+        """Other columns: of another subscription."""
+        self.columns = columns
+        self.update_view()
+
+    def new_view(self) -> None:
+        """The log's view was made anew (filter, clear): follow again."""
+        self._select(None)
+        self.update_view()
+
+    def update_view(self) -> None:
+        """Draw what the log holds now. The only thing that makes this widget draw by itself."""
+        self.updates += 1
+        log = self.log_of_events
+        if self.place is not None and self.selected is None:
+            self._select(None)  # it has left, and the list follows again
+        if self.selected is not None and not log.paused and log.leaves_soon(self.selected):
+            self.post_message(self.Overtaken())
+        rows = len(log.view)
+        top = rows - self._page if self.place is None else self.scroll_offset.y
+        self.columns.measure(islice(log.view, max(0, top), max(0, top) + self._page))
+        self.virtual_size = Size(self.columns.width + REST, rows + 1)
+        if self.place is None:
+            self._scroll_top(rows - self._page)
+        else:
+            self._show_cursor()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen: the header, then the rows from the scroll position on."""
+        width = self.scrollable_content_region.width
+        left = self.scroll_offset.x
+        if y == 0:
+            style = self.get_component_rich_style("event-stream--header")
+            return self._strip(self.columns.header(style), left, width, style)
+        place = self.log_of_events.first + self.scroll_offset.y + y - 1
+        row = self.log_of_events.at(place)
+        if row is None:
+            return Strip.blank(width, self.rich_style)
+        kind = "odd" if place % 2 else "row"
+        style = self.get_component_rich_style(f"event-stream--{kind}")
+        dim = self.get_component_rich_style(f"event-stream--{kind}-dim")
+        if place == self.place:
+            style = dim = self.get_component_rich_style("event-stream--cursor")
+        return self._strip(self.columns.line(row, style, dim), left, width, style)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor; the first move takes it to the newest event."""
+        if self.place is None:
+            self._go(self.log_of_events.end - 1 if by < 0 else None)
+        else:
+            self._go(self.place + by)
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by a page."""
+        start = self.log_of_events.end - 1 if self.place is None else self.place
+        self._go(start + by * self._page)
+
+    def action_oldest(self) -> None:
+        """The cursor to the oldest event."""
+        self._go(self.log_of_events.first)
+
+    def action_follow(self) -> None:
+        """No cursor: the newest event stays in sight."""
+        self._go(None)
+
+    def action_sideways(self, by: int) -> None:
+        """Move the columns."""
+        self.scroll_to(x=max(0, self.scroll_offset.x + by * SIDEWAYS), animate=False)
+
+    def action_open(self) -> None:
+        """Show all of the event under the cursor (the newest if there is none)."""
+        if self.ensure_cursor() is not None:
+            self.post_message(self.Opened())
+
+    def ensure_cursor(self) -> Row | None:
+        """The selected event; the newest one becomes it while there is none."""
+        if self.place is None and self.log_of_events.view:
+            self._go(self.log_of_events.end - 1)
+        return self.selected
+
+    def on_click(self, event: events.Click) -> None:
+        """A click selects, a second one opens."""
+        place = self.log_of_events.first + self.scroll_offset.y + event.y - 1
+        if event.y > 0 and self.log_of_events.at(place) is not None:
+            self._go(place)
+            if event.chain > 1:
+                self.post_message(self.Opened())
+
+    def on_resize(self) -> None:
+        """Another number of lines fits."""
+        self.update_view()
+
+    def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.action_move(-1)
+
+    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.action_move(1)
+
+    def _go(self, place: int | None) -> None:
+        log = self.log_of_events
+        if place is not None:
+            # Going below the last row means: follow.
+            place = None if place >= log.end else max(log.first, place)
+        self._select(place)
+        self.update_view()
+
+    def _select(self, place: int | None) -> None:
+        if place != self.place:
+            self.place = place
+            self.post_message(self.Selected(self.selected))
+
+    def _show_cursor(self) -> None:
+        assert self.place is not None
+        index = self.place - self.log_of_events.first
+        top = self.scroll_offset.y
+        self._scroll_top(min(index, max(top, index - self._page + 1)))
+
+    def _scroll_top(self, top: int) -> None:
+        self.scroll_to(y=max(0, top), animate=False, force=True)
+
+    @staticmethod
+    def _strip(segments: list[Segment], left: int, width: int, style: Style) -> Strip:
+        return Strip(segments).crop(left, left + width).adjust_cell_length(width, style)

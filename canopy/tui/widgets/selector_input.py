@@ -1,0 +1,194 @@
+"""A selector being typed: coloured as it is read, the place of an error underlined, and completed.
+
+Below the line a caret points at the error and says why; below that are the candidates. Tab takes
+the marked one, the arrows mark another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.highlighter import Highlighter
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from canopy.tui.model.check import Check, check
+from canopy.tui.model.completion import Completion, ValuesOf, complete, tokens
+from canopy.tui.model.text import fit, one_line
+
+SHOWN = 5  # candidates in sight: the dialog must fit into 24 lines
+LONGEST = 16_384  # characters; the compiler's own cap says the rest
+
+_STYLES = {
+    "string": "green",
+    "number": "magenta",
+    "quoted": "cyan",
+    "word": "cyan",
+    "operator": "yellow",
+}
+
+
+class SelectorColours(Highlighter):
+    """Colours the pieces; underlines where the compiler stopped."""
+
+    def __init__(self) -> None:
+        self.position = -1
+
+    def highlight(self, text: Text) -> None:
+        """Style `text` in place."""
+        for token in tokens(text.plain):
+            style = "bold blue" if token.keyword else _STYLES.get(token.kind, "")
+            text.stylize(style, token.start, token.start + len(token.text))
+        if 0 <= self.position < len(text.plain):
+            text.stylize("bold underline red", self.position, self.position + 1)
+
+
+class _Line(Input):
+    """The input itself: Tab and the arrows belong to the candidates while there are any."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "candidate('take')", "Complete", priority=True),
+        Binding("down", "candidate('next')", "Next candidate", show=False),
+        Binding("up", "candidate('previous')", "Candidate before", show=False),
+    ]
+
+    def action_candidate(self, what: str) -> None:
+        """Let the parent decide; without candidates Tab goes to the next field."""
+        parent = self.parent
+        assert isinstance(parent, SelectorInput)
+        if not parent.candidate(what) and what == "take":
+            self.screen.focus_next()
+
+
+class SelectorInput(Vertical):
+    """Input, caret and reason, candidates."""
+
+    class Changed(Message):
+        """Another text, and what is to be said of it."""
+
+        def __init__(self, text: str, check: Check) -> None:
+            super().__init__()
+            self.text = text
+            self.check = check
+
+    class Submitted(Message):
+        """Enter."""
+
+    def __init__(self, value: str, names: Callable[[], Sequence[str]], values_of: ValuesOf) -> None:
+        super().__init__()
+        self._names = names
+        self._values_of = values_of
+        self._colours = SelectorColours()
+        self._completion = Completion(0, ())
+        self._marked = 0
+        self.check = check(value)
+        # Held, not looked up: names may come before these are mounted, or after they were removed.
+        self._line = _Line(
+            value,
+            "selector, for example  magnitude >= 5 AND place LIKE '%Chile%'",
+            self._colours,
+            max_length=LONGEST,
+            select_on_focus=False,
+        )
+        self._line.cursor_blink = False
+        self._caret = Static(id="caret")
+        self._candidates = Static(id="candidates")
+
+    @property
+    def value(self) -> str:
+        """The text."""
+        return self._line.value
+
+    def compose(self) -> ComposeResult:
+        """Three parts, one below the other."""
+        yield self._line
+        yield self._caret
+        yield self._candidates
+
+    def on_mount(self) -> None:
+        """Say something from the start."""
+        self._look()
+
+    def refresh_names(self) -> None:
+        """The names of attributes have come; harmless when the parts are not there (any more)."""
+        self._propose()
+        self._show_caret()
+
+    def candidate(self, what: str) -> bool:
+        """take, next or previous; False if there is none."""
+        found = self._completion.candidates
+        if not found:
+            return False
+        if what != "take":
+            self._marked = (self._marked + (1 if what == "next" else -1)) % len(found)
+            self._show_candidates()
+            return True
+        line = self._line
+        chosen = found[self._marked]
+        space = "" if chosen.endswith(("'", "(")) and not chosen.startswith("'") else " "
+        line.replace(chosen + space, self._completion.start, line.cursor_position)
+        return True
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Validate while typing."""
+        event.stop()
+        self._look()
+        self.post_message(self.Changed(self.value, self.check))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter means: done."""
+        event.stop()
+        self.post_message(self.Submitted())
+
+    def _look(self) -> None:
+        self.check = check(self.value)
+        self._colours.position = self.check.position
+        self._propose()
+        self.call_after_refresh(self._show_caret)  # the input must have scrolled first
+        self._line.refresh()
+
+    def _propose(self) -> None:
+        line = self._line
+        self._completion = complete(
+            self.value[: line.cursor_position], self._names(), self._values_of
+        )
+        self._marked = 0
+        self._show_candidates()
+
+    def _show_caret(self) -> None:
+        line = self._line
+        width = max(10, line.content_region.width)
+        text = Text()
+        if self.check.position >= 0:
+            before = cell_len(self.value[: self.check.position]) - line.scroll_offset.x
+            column = line.styles.gutter.left + min(max(0, before), width - 1)
+            text.append(" " * column + "▲\n", "bold red")
+            text.append(f"✗ {self.check.message}", "bold")
+        elif self.check.good:
+            text.append(f"\n✓ {self.check.message}", "bold green")
+            names = self._names()
+            unseen = [name for name in self.check.attributes if name not in names]
+            if names and unseen:
+                text.append(f"  (not seen yet: {', '.join(map(one_line, unseen))})")
+        else:
+            text.append(f"\n{self.check.message}", "dim")
+        self._caret.update(text)
+
+    def _show_candidates(self) -> None:
+        found = self._completion.candidates
+        top = max(0, min(self._marked - SHOWN + 1, len(found) - SHOWN))
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for at, candidate in enumerate(found[top : top + SHOWN], top):
+            marked = at == self._marked
+            more = f"   {self._marked + 1} of {len(found)}, Tab takes it" if marked else ""
+            text.append(f"{'▸' if marked else ' '} ")
+            text.append(fit(candidate, 50), "bold reverse" if marked else "").append(
+                f"{more}\n", "dim"
+            )
+        self._candidates.update(text)

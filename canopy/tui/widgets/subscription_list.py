@@ -1,0 +1,132 @@
+"""The subscriptions: name, selector, state, delivered, rate. The first line stands for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from canopy.tui.model.attachment import Subscription
+from canopy.tui.model.feed import State
+from canopy.tui.model.rates import Rate, show_rate
+from canopy.tui.model.text import fit, one_line
+from canopy.tui.widgets.event_columns import fit_cells
+
+# A mark and a word for each state: no meaning by colour alone.
+MARKS = {
+    State.LIVE: ("●", "live"),
+    State.WAITING: ("◌", "waiting"),
+    State.PAUSED: ("‖", "paused"),
+    State.FAILED: ("✗", "refused"),
+}
+ONE_LINE = 60  # cells from which a subscription fits on one line
+
+
+class SubscriptionList(OptionList):
+    """Highlighting a line chooses whose events are shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d,delete", "tell('remove')", "Remove", tooltip="Remove this subscription"),
+        Binding("p", "tell('pause')", "Pause", tooltip="Pause or resume this subscription"),
+        Binding("e", "tell('edit')", "Edit", tooltip="Change this subscription's selector"),
+    ]
+
+    class Chosen(Message):
+        """Show the events of this subscription (None: of all)."""
+
+        def __init__(self, key: int | None) -> None:
+            super().__init__()
+            self.key = key
+
+    class Asked(Message):
+        """The person wants to `what` (remove, pause, edit) the subscription `key`."""
+
+        def __init__(self, what: str, key: int) -> None:
+            super().__init__()
+            self.what = what
+            self.key = key
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys: list[int | None] = []
+        self._shown: list[str] = []
+
+    @property
+    def chosen(self) -> int | None:
+        """The highlighted subscription's key; None for all."""
+        at = self.highlighted
+        return None if at is None or at >= len(self._keys) else self._keys[at]
+
+    def show(self, subscriptions: Sequence[Subscription], total: Rate) -> None:
+        """Bring the lines up to date; only those that changed are drawn."""
+        keys: list[int | None] = [None, *(s.key for s in subscriptions)]
+        prompts = [self._all(subscriptions, total), *(self._line(s) for s in subscriptions)]
+        texts = [prompt.markup for prompt in prompts]
+        if keys != self._keys:
+            chosen = self.chosen
+            self._keys, self._shown = keys, texts
+            with self.prevent(OptionList.OptionHighlighted):
+                self.clear_options()
+                self.add_options([Option(prompt) for prompt in prompts])
+                self.highlighted = keys.index(chosen) if chosen in keys else 0
+            if chosen not in keys:
+                self.post_message(self.Chosen(None))
+            return
+        for at, text in enumerate(texts):
+            if text != self._shown[at]:
+                self._shown[at] = text
+                self.replace_option_prompt_at_index(at, prompts[at])
+
+    def choose(self, key: int) -> None:
+        """Highlight one."""
+        if key in self._keys:
+            self.highlighted = self._keys.index(key)
+
+    def action_tell(self, what: str) -> None:
+        """Pass the wish on, if a subscription is highlighted."""
+        if self.chosen is not None:
+            self.post_message(self.Asked(what, self.chosen))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Another line: other events."""
+        event.stop()
+        self.post_message(self.Chosen(self.chosen))
+
+    @property
+    def _cells(self) -> int:
+        return max(20, self.scrollable_content_region.width - 2)
+
+    def _all(self, subscriptions: Sequence[Subscription], total: Rate) -> Text:
+        if not subscriptions:
+            return Text.assemble(("No subscriptions yet.", "bold"), " Press ", ("a", "bold"), ".")
+        numbers = f"{total.total:,}  {show_rate(total.per_second)}"
+        head = fit_cells("Σ all subscriptions", self._cells - len(numbers) - 1)
+        return Text.assemble((f"{head} ", "bold"), numbers, no_wrap=True)
+
+    def _line(self, subscription: Subscription) -> Text:
+        mark, word = MARKS[subscription.state]
+        name, selector = one_line(subscription.name), one_line(subscription.selector)
+        live = subscription.state is State.LIVE
+        numbers = f"{subscription.rate.total:,}  {show_rate(subscription.rate.per_second)}"
+        right = numbers if live else f"{numbers}  {word}"
+        room = self._cells - len(right) - 3
+        if self._cells >= ONE_LINE:
+            head = fit_cells(name, 14)
+            return Text.assemble(
+                f"{mark} ", (head, "bold"), " ", fit_cells(selector, max(0, room - 15)), " ", right,
+                no_wrap=True,
+            )  # fmt: skip
+        text = Text.assemble(f"{mark} ", (fit_cells(name, max(4, room)), "bold"), " ", right)
+        text.append(f"\n  {fit(selector, self._cells - 2)}")
+        why = subscription.reason
+        if not why and subscription.pivots:
+            why = f"acknowledged, by {', '.join(map(one_line, subscription.pivots))}"
+        if why:
+            text.append(f"\n  {fit(one_line(why), self._cells - 2)}", "dim")
+        text.no_wrap = True
+        return text

@@ -1,0 +1,317 @@
+"""What a user may set: a YAML file, ``CANOPY_…`` environment variables, and flags.
+
+Flags over environment over file over default (DESIGN.md, section 6, Faces). All three give the same
+keys, and all go through one typed conversion, so that an unknown key, a wrong type or a value out
+of bounds is refused with its place and what is expected there, whoever said it.
+
+In the file the groups of `overlay.settings` are mappings of their own (``tree: {routing:
+counting}``); in the environment a group and its key are joined by two underscores
+(``CANOPY_TREE__ROUTING=counting``), and lists are separated by commas. Variables that name no key
+are left alone: other programs of Canopy have theirs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from canopy.wire.control.credit_window import QUEUE
+from canopy.wire.folder import default_folder
+from overlay.links.messages import MAX_BODY
+from overlay.settings import Bytes, Group, Seconds, Settings
+
+ENVIRONMENT: Final = "CANOPY_"
+DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has given to nobody; wild guess
+FILE_LIMIT: Final = 1 << 20  # bytes of a configuration file; wild guess
+
+PLAIN_WORDS: Final = {
+    "`array`": "a list",
+    "`object`": "a group of keys",
+    "`str`": "a text",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "invalid enum value": "unknown choice",
+    "Invalid enum value": "unknown choice",
+}
+"""msgspec's words for types, as the user of a configuration file says them."""
+
+Name = Annotated[str, Meta(max_length=200)]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; says where (file, variable or flag; key) and why."""
+
+
+class TraceConfig(Group, frozen=True):
+    """Where trace records go (`canopy.traces.writer`)."""
+
+    dir: str = ""  # "": the folder `traces` in the data folder
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced
+    enabled: bool = True
+
+
+class ClientConfig(Group, frozen=True):
+    """Programs at the control socket (canopy/wire/control/credit_window.py)."""
+
+    queue: Bytes = QUEUE  # bytes of deliveries that wait for one client's credit; what is beyond is
+    # dropped, counted and told
+
+
+class NodeConfig(Settings, frozen=True):
+    """A node's configuration; the groups of `Settings` are fields of it."""
+
+    listen: str = DEFAULT_LISTEN  # HOST:PORT; port 0: a free one
+    advertise: str = ""  # HOST:PORT that others can reach, if it is not what we listen on
+    peers: tuple[str, ...] = ()  # addresses to join at
+    data: str = ""  # "": canopy.wire.folder.default_folder()
+    name: Name = ""
+    overlay: Name = "canopy"  # two overlays never link
+    region: Name = ""
+    tier: Annotated[int, Meta(ge=0, le=100)] = 0
+    directory: bool = True  # the phone book over Kademlia, on loopback only
+    insecure: bool = False  # listen beyond loopback without key or certificate
+    drain_timeout: Seconds = 10.0  # leave after so long whatever is still under way; wild guess
+    log: typing.Literal["debug", "info", "warning", "error"] = "info"
+    seed: int | None = None  # of the node's generator; None: from the system
+    trace: TraceConfig = TraceConfig()
+    clients: ClientConfig = ClientConfig()
+
+    @property
+    def settings(self) -> Settings:
+        """What the node's machines get."""
+        return Settings(**{group: getattr(self, group) for group in Settings.__struct_fields__})
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return Path(self.data).expanduser() if self.data else default_folder()
+
+    @property
+    def trace_folder(self) -> Path:
+        """The folder of the trace files."""
+        return Path(self.trace.dir).expanduser() if self.trace.dir else self.folder / "traces"
+
+
+def load_config(
+    file: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> NodeConfig:
+    """Merge the three sources and check the result.
+
+    `flags` are keys of `NodeConfig` (groups as nested mappings); None means *not given*.
+    Raises ConfigError.
+    """
+    layers: list[tuple[str, dict[str, Any]]] = []
+    if file is not None:
+        layers.append((str(file), read_file(Path(file))))
+    if environment is not None:
+        layers.append(("environment", read_environment(environment)))
+    if flags is not None:
+        layers.append(("command line", {k: v for k, v in flags.items() if v is not None}))
+    merged: dict[str, Any] = {}
+    for source, layer in layers:
+        typed = convert(layer, source)  # each alone, so that an error names its source
+        merge(merged, pick(typed, layer))
+    config = convert(merged, " and ".join(source for source, _ in layers) or "defaults")
+    if config.links.frame > MAX_BODY:
+        raise ConfigError(f"links.frame: {config.links.frame} is more than {MAX_BODY} bytes")
+    check_addresses(config)
+    return config
+
+
+def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
+    """`values` as a NodeConfig; ConfigError names `source`, key path and what is expected."""
+    strict = source != "environment"  # there everything is text
+    try:
+        return msgspec.convert(values, NodeConfig, strict=strict)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {explain(str(error))}") from None
+
+
+def pick(typed: Group, layer: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that `layer` names, with their converted values."""
+    picked = {}
+    for key, value in layer.items():
+        found = getattr(typed, key)
+        inner = isinstance(found, Group) and isinstance(value, Mapping)
+        picked[key] = pick(found, value) if inner else msgspec.to_builtins(found)
+    return picked
+
+
+def explain(message: str) -> str:
+    """msgspec's message as ``key.path: what is wrong``, with a guess for a misspelt key."""
+    text, _, path = message.partition(" - at `")
+    path = path.rstrip("`").removeprefix("$").removeprefix(".")
+    for word, plain in PLAIN_WORDS.items():
+        text = text.replace(word, plain)
+    text = text.replace("`", "")
+    unknown = text.removeprefix("Object contains unknown field ")
+    group: Any = NodeConfig
+    steps = path.partition("[")[0].split(".") if path else []
+    if unknown == text:
+        for step in steps:
+            group = typing.get_type_hints(group)[step]
+        choices = typing.get_args(group) if typing.get_origin(group) is typing.Literal else ()
+        text += f"; expected one of {', '.join(map(str, choices))}" if choices else ""
+        return f"{path}: {text[0].lower()}{text[1:]}" if path else text[0].lower() + text[1:]
+    for step in steps:
+        group = typing.get_type_hints(group)[step]
+    near = get_close_matches(unknown, group.__struct_fields__, 1)
+    key = f"{path}.{unknown}" if path else unknown
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(group.__struct_fields__)}"
+    return f"{key}: unknown key; {hint}"
+
+
+def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Lay `layer` over `into`; groups are merged key by key, everything else is replaced."""
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's safe subset, and a key that is given twice is an error instead of a surprise."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As SafeLoader does, after a look for repeated keys."""
+        seen: dict[str, None] = {}
+        for name, _ in node.value:
+            key = name.value
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a text", name.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", name.start_mark
+                )
+            seen[key] = None
+        return super().construct_mapping(node, deep)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError with the line of a fault."""
+    try:
+        with path.expanduser().open("rb") as source:
+            text = source.read(FILE_LIMIT + 1)
+        if len(text) > FILE_LIMIT:
+            raise ConfigError(f"{path}: more than {FILE_LIMIT} bytes")
+        found = yaml.load(text, UniqueKeyLoader)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}{yaml_fault(error)}") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys, got a {type(found).__name__}")
+    for key in found:
+        if not isinstance(key, str):
+            raise ConfigError(f"{path}: {key!r}: a key must be a text")
+    return found
+
+
+def yaml_fault(error: Exception) -> str:
+    """Place and reason of a YAML error, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    return f"{where}: no valid YAML: {problem}"
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The keys among the ``CANOPY_…`` variables, as nested mappings of texts and lists."""
+    hints = typing.get_type_hints(NodeConfig)
+    found: dict[str, Any] = {}
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT):
+            continue
+        key, _, inner = variable.removeprefix(ENVIRONMENT).lower().partition("__")
+        kind = hints.get(key)
+        if kind is None:
+            continue
+        if is_group(kind):
+            if not inner:
+                raise ConfigError(f"environment: {variable}: a group; say {variable}__KEY")
+            found.setdefault(key, {})[inner] = text
+        elif inner:
+            raise ConfigError(f"environment: {variable}: {key} is no group of keys")
+        elif kind == tuple[str, ...]:
+            found[key] = [part.strip() for part in text.split(",") if part.strip()]
+        else:
+            found[key] = text
+    return found
+
+
+def is_group(kind: Any) -> bool:
+    """Whether a field's type is a group of settings."""
+    return typing.get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Group)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` or ``[IPv6]:PORT``. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{address!r}: put an IPv6 address in brackets, as in [::1]:4470")
+    if not colon or not host:
+        raise ValueError(f"{address!r} is no address; expected HOST:PORT")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise ValueError(f"{address!r}: {port!r} is no port; expected 0 to 65535")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """``HOST:PORT``, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_addresses(config: NodeConfig) -> None:
+    """Addresses must be some, and listening beyond loopback must be wanted. Raises ConfigError."""
+    for key, addresses in (
+        ("listen", (config.listen,)),
+        ("advertise", (config.advertise,) if config.advertise else ()),
+        ("peers", config.peers),
+    ):
+        for address in addresses:
+            try:
+                _, port = split_address(address)
+            except ValueError as error:
+                raise ConfigError(f"{key}: {error}") from None
+            if port == 0 and key != "listen":
+                raise ConfigError(f"{key}: {address!r}: port 0 can be listened on, not reached")
+    host, _ = split_address(config.listen)
+    if not is_loopback(host) and not config.insecure:
+        raise ConfigError(
+            f"listen: {config.listen} can be reached by other machines, and this node has neither "
+            f"a key nor a certificate: anybody could join, read and forge. Listen on 127.0.0.1, "
+            f"or say --insecure if the network is yours alone"
+        )
+    if host in ("0.0.0.0", "::") and not config.advertise:
+        raise ConfigError(
+            f"listen: {config.listen} is every address of this machine; say with "
+            f"`advertise: HOST:PORT` which one others reach"
+        )

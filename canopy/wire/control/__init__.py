@@ -1,0 +1,1 @@
+"""The control socket: how programs on this machine use the node, both sides of it."""

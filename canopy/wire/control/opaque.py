@@ -1,0 +1,80 @@
+"""Events as a program gets them when it gathers: identity and payload at once, the rest on demand.
+
+A program that takes a hundred thousand events per second mostly wants their payload or their
+number. Building the dictionary of attributes is most of the cost of decoding an event, so here it
+is left as the bytes that came until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Union
+
+import msgspec
+
+from canopy.wire.transport.framing import CONTROL_LIMIT, PREFIX, FrameFormat
+from matching import Value
+from overlay.client import REPLIES, Event, Gathered, Reply
+
+_ATTRIBUTES: Final = msgspec.msgpack.Decoder(dict[str, Value | None])
+
+
+class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An `Event` whose attributes are not decoded; the same fields in the same order."""
+
+    publisher: str
+    incarnation: int
+    sequence: int
+    time: float
+    encoded: msgspec.Raw
+    payload: bytes = b""
+    payload_type: str = ""
+
+    @property
+    def attributes(self) -> dict[str, Value | None]:
+        """Decoded anew each time."""
+        return _ATTRIBUTES.decode(self.encoded)
+
+    @property
+    def identity(self) -> str:
+        """As traces and `canopy why` name it."""
+        return f"{self.publisher}.{self.incarnation}.{self.sequence}"
+
+    def whole(self) -> Event:
+        """The event with its attributes."""
+        return Event(
+            self.publisher,
+            self.incarnation,
+            self.sequence,
+            self.time,
+            self.attributes,
+            self.payload,
+            self.payload_type,
+        )
+
+
+class GatheredOpaque(Reply, frozen=True, tag="Gathered"):
+    """`Gathered`, as the client's side decodes it."""
+
+    events: tuple[OpaqueEvent, ...]
+
+
+_OTHERS: Final = tuple(kind for kind in REPLIES.__args__ if kind is not Gathered)
+_UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
+
+
+Sized = tuple[Reply, int]
+"""A frame with its length in bytes, as credit counts it."""
+
+
+class SizedFormat(FrameFormat[Sized]):
+    """Frames with their lengths. An opaque event is a view of its frame's bytes (msgspec.Raw), so
+    each frame is decoded from bytes of its own."""
+
+    def decode(self, payload: bytes | memoryview) -> Sized:
+        """The frame in `payload`; one of `MALFORMED` if it is none."""
+        reply: Any = self._decoder.decode(bytes(payload))
+        return reply, PREFIX + len(payload)
+
+
+CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT)
+"""From a node to a program, as the program reads it."""

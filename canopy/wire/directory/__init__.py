@@ -1,0 +1,1 @@
+"""The address directory over Kademlia."""

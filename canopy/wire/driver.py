@@ -1,0 +1,320 @@
+"""The node's driver over trio: TCP, the one timer, and what has to happen at the end of a turn.
+
+Everything that reaches the node goes through `TrioDriver.turn`, in the one trio thread: the node's
+handlers run to completion, queue what they have to say, and flush. Then, in this order:
+
+1. what the node stored becomes durable,
+2. replies and deliveries of the turn go to the control clients, coalesced,
+3. the frames of the turn go to the peers,
+4. the timer is set anew if the node's next deadline moved forward,
+
+so that nothing leaves before what it promises is on disk (DESIGN.md, section 3). The methods that
+the node calls only queue and return; none calls back.
+
+An exception out of a handler is an own fault: it ends the process with a traceback in the log. What
+a peer does (closing, garbage, silence) never gets further than its own connection.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import trio
+
+from canopy.traces.writer import TraceWriter
+from canopy.wire.config import split_address
+from canopy.wire.folder import DataFolder
+from canopy.wire.log import Log
+from canopy.wire.transport.connection import Connection
+from canopy.wire.transport.outlet import Counters
+from overlay.client import Command, Event, Reply
+from overlay.links.messages import Frame
+from overlay.machine import Named
+
+CONNECTIONS: Final = 4_096
+"""Connections of one process, both directions; more are refused. Wild guess."""
+
+TICK_LEAST: Final = 0.001
+"""Seconds between two ticks with nothing in between: a bound on what a timer that is always due can
+cost. Where something came in, or the tick itself took longer, the next one may follow at once: a
+host that is behind works in its ticks (overlay/upper_tree/host/intake.py)."""
+
+
+class NodeInputs(Protocol):
+    """What the driver calls on a node; `node.Node` has these methods (and tests' fakes)."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node has found its way into the overlay."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is under way any more, after `drain`."""
+
+    def on_opened(self, connection: int) -> None:
+        """A dial succeeded."""
+
+    def on_accepted(self, connection: int) -> None:
+        """Somebody dialled us."""
+
+    def on_frames(self, connection: int, frames: list[Frame]) -> None:
+        """Frames that were read together."""
+
+    def on_garbage(self, connection: int, reason: str) -> None:
+        """What came is no frame; `on_closed` follows unless the node closes."""
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        """A connection ended, or a dial failed, and not by `close`."""
+
+    def on_tick(self) -> None:
+        """`deadline` is due."""
+
+    def deadline(self) -> float | None:
+        """When to tick, by the driver's clock; None: never."""
+
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Requests of a client, for one turn."""
+
+    def client_gone(self, client: int) -> None:
+        """The client's connection ended."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def drain(self) -> None:
+        """Leave the overlay in order."""
+
+    def leave(self, reason: str) -> None:
+        """Say goodbye on all links: the last thing."""
+
+    def add_seeds(self, addresses: Sequence[str]) -> None:
+        """More addresses to join at."""
+
+
+class TrioDriver:
+    """Implements `overlay.links.events.Transport` and `node.Driver`.
+
+    `replies` is called with (client, reply); `shares` with events and, by client, the places of its
+    events; `publish` with (name, addresses) for the directory.
+    Functions in `after_turn` are called at the end of each turn, in order.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        folder: DataFolder | None = None,
+        traces: TraceWriter | None = None,
+        connect_timeout: float = 5.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.counters = Counters()
+        self.replies: Callable[[int, Reply], None] = lambda client, reply: None
+        self.shares: Callable[[Sequence[Event], Mapping[int, Sequence[int]]], None]
+        self.shares = lambda events, places: None
+        self.publish: Callable[[str, tuple[str, ...]], None] = lambda name, addresses: None
+        self.after_turn: list[Callable[[], None]] = []
+        self._log = log
+        self._folder = folder
+        self._traces = traces
+        self._connect_timeout = connect_timeout
+        self._wall = wall
+        self._node: NodeInputs | None = None
+        self._nursery: trio.Nursery | None = None
+        self._connections: dict[int, Connection] = {}
+        self._written: dict[int, Connection] = {}  # in this turn
+        self._last_number = 0
+        self._alarm = math.inf  # what the timer sleeps until
+        self._timer = trio.lowlevel.ParkingLot()
+        self._turns = 0
+
+    # What the node calls: every method queues and returns.
+
+    def dial(self, address: str) -> int:
+        """Begin to connect. `on_opened` or `on_closed` follows."""
+        connection = self._connection(address)
+        self._spawn(self._dial, connection)
+        return connection.number
+
+    def write(self, connection: int, frame: Frame) -> None:
+        """Send one frame, in order."""
+        found = self._connections.get(connection)
+        if found is not None:  # else it ended, and `on_closed` is on its way
+            found.write(frame)
+            self._written[connection] = found
+
+    def close(self, connection: int, reason: str) -> None:
+        """Close after what was written has left. No `on_closed` follows."""
+        found = self._connections.get(connection)
+        if found is not None:
+            self._log.debug("close", address=found.address, reason=reason)
+            found.close()
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Answer a client, or tell it news."""
+        self.replies(client, reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather: to each the events at its places."""
+        self.shares(events, places)
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write one trace record. `since` (the publisher's wall clock, seconds) becomes
+        `latency_ms`: a machine has no wall clock."""
+        if self._traces is None:
+            return
+        if "since" in fields:
+            fields["latency_ms"] = (self._wall() - fields.pop("since")) * 1000
+        self._traces.write(kind, fields)
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those events whose trace records are kept; none without traces."""
+        return () if self._traces is None else self._traces.sampled(events)
+
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Append to the state file; durable before the frames of this turn leave."""
+        assert self._folder is not None, "this driver has no data folder"
+        self._folder.store(*records, anew=anew)
+
+    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Tell the directory where something is."""
+        self.publish(name, addresses)
+
+    # What reaches the node.
+
+    @property
+    def node(self) -> NodeInputs:
+        """The node that this driver drives."""
+        assert self._node is not None, "attach comes first"
+        return self._node
+
+    def attach(self, node: NodeInputs) -> None:
+        """The node and its driver know each other; once, before `run`."""
+        assert self._node is None
+        self._node = node
+
+    @property
+    def connections(self) -> int:
+        """Connections that exist or are being dialled."""
+        return len(self._connections)
+
+    def turn(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """Give the node one input, and do what the end of a turn asks for."""
+        self._turns += 1
+        handler(*arguments)
+        if self._folder is not None:
+            self._folder.sync()
+        for action in self.after_turn:
+            action()
+        if self._written:
+            for connection in self._written.values():
+                connection.send_now()
+            self._written.clear()
+        deadline = self.node.deadline()
+        if deadline is not None and deadline < self._alarm:
+            self._timer.unpark_all()
+
+    async def run(
+        self,
+        listeners: Sequence[trio.SocketListener],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Start the node, accept and tick until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.turn(self.node.start)
+            task_status.started()
+            nursery.start_soon(self._tick)
+            await trio.serve_listeners(self._accept, list(listeners), handler_nursery=nursery)
+
+    async def settle(self) -> None:
+        """Wait until the node has closed its connections and what was written has left."""
+        while self._connections:
+            await trio.sleep(0.01)
+
+    def _spawn(self, job: Callable[[Connection], Any], connection: Connection) -> None:
+        assert self._nursery is not None, "a node may dial only after start"
+        self._nursery.start_soon(job, connection)
+
+    def _connection(self, address: str) -> Connection:
+        self._last_number += 1
+        connection = Connection(
+            self._last_number, address, self.counters, self._on_frames, self._on_garbage
+        )
+        self._connections[connection.number] = connection
+        return connection
+
+    def _on_frames(self, connection: int, frames: list[Frame]) -> None:
+        self.turn(self.node.on_frames, connection, frames)
+
+    def _on_garbage(self, connection: int, reason: str) -> None:
+        self._log.warning("garbage", connection=connection, reason=reason)
+        self.turn(self.node.on_garbage, connection, reason)
+
+    def _on_opened(self, connection: int) -> None:
+        self.turn(self.node.on_opened, connection)
+
+    def _on_accepted(self, connection: int) -> None:
+        self.turn(self.node.on_accepted, connection)
+
+    async def _dial(self, connection: Connection) -> None:
+        async def connect() -> trio.SocketStream:
+            if len(self._connections) > CONNECTIONS:
+                raise OSError(0, "this node has too many connections")
+            host, port = split_address(connection.address)
+            with trio.move_on_after(self._connect_timeout):
+                return await trio.open_tcp_stream(host, port)
+            raise OSError(0, f"no answer within {self._connect_timeout:g} s")
+
+        self._ended(connection, await connection.run(connect, self._on_opened))
+
+    async def _accept(self, stream: trio.SocketStream) -> None:
+        async def connect() -> trio.SocketStream:
+            return stream
+
+        try:
+            host, port = stream.socket.getpeername()[:2]
+        except OSError:  # gone again
+            await trio.aclose_forcefully(stream)
+            return
+        if len(self._connections) >= CONNECTIONS:
+            self._log.warning("refused", address=f"{host}:{port}", reason="too many connections")
+            await trio.aclose_forcefully(stream)
+            return
+        connection = self._connection(f"{host}:{port}")
+        self._ended(connection, await connection.run(connect, self._on_accepted))
+
+    def _ended(self, connection: Connection, reason: str | None) -> None:
+        del self._connections[connection.number]
+        if reason is not None:
+            self._log.debug("closed", address=connection.address, reason=reason)
+            self.turn(self.node.on_closed, connection.number, reason)
+
+    async def _tick(self) -> None:
+        last = 0  # the turn that was the last tick
+        while True:
+            deadline = self.node.deadline()
+            if deadline is None:
+                self._alarm = math.inf
+                await self._timer.park()
+                continue
+            now = self.clock()
+            if deadline > now:
+                self._alarm = deadline
+                with trio.move_on_after(max(deadline - now, TICK_LEAST)):
+                    await self._timer.park()
+                continue
+            self._alarm = -math.inf  # awake: nobody need wake us
+            is_alone = self._turns == last
+            self.turn(self.node.on_tick)
+            last = self._turns
+            deadline = self.node.deadline()
+            if deadline is not None and deadline <= self.clock():
+                rest = TICK_LEAST - (self.clock() - now)
+                await trio.sleep(rest if is_alone and rest > 0 else 0)

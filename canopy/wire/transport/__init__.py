@@ -1,0 +1,1 @@
+"""Frames, codec, and TCP connections over trio."""

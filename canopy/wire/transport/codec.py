@@ -1,0 +1,107 @@
+"""Messages to bytes and back: the one map between tag and type (DESIGN.md, section 3).
+
+Every overlay folder has one ``messages.py``; all `Message` classes defined there form one typed
+union, whose tag is the class's name. Decoding knows only this union, so that a peer can forge
+neither a timer nor a command, and a hostile body costs no more than its types allow: msgspec builds
+typed structs directly (1 MiB of nested MessagePack: 2 MB, untyped 75 MB; issue 2, *Facts*), checks
+lengths against what is left of the body before it reserves room, and bounds recursion.
+
+The body of a batch is a MessagePack array. Its parts are encoded one by one when they are sent and
+only concatenated behind an array header when the batch is cut: nothing is encoded twice, neither
+for two peers nor for a second attempt.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, Final, Union
+
+import msgspec
+
+import overlay
+from canopy.wire.transport.framing import MALFORMED, shorten
+from overlay.machine import Message, ProtocolError
+
+BODY_LIMIT: Final = 1 << 20
+"""Bytes of a batch's body after decompression; DESIGN.md, section 6, Wire: 1 MiB."""
+
+
+def message_modules() -> list[ModuleType]:
+    """All modules below ``overlay`` whose names end with ``messages``, in order of name."""
+    names = sorted(found.name for found in pkgutil.walk_packages(overlay.__path__, "overlay."))
+    return [importlib.import_module(name) for name in names if name.endswith("messages")]
+
+
+def collect(modules: Iterable[ModuleType]) -> dict[str, type[Message]]:
+    """Tag to class of all messages that `modules` define themselves, in order of definition.
+
+    Two classes with one tag are an own fault: AssertionError.
+    """
+    types: dict[str, type[Message]] = {}
+    for module in modules:
+        for found in vars(module).values():
+            if not (isinstance(found, type) and issubclass(found, Message)):
+                continue
+            if found.__module__ != module.__name__:
+                continue  # imported there, defined elsewhere
+            tag = str(found.__struct_config__.tag)
+            other = types.get(tag)
+            assert other is None or other is found, (
+                f"two messages have the tag {tag}: {other} and {found}"
+            )
+            types[tag] = found
+    return types
+
+
+MESSAGES: Final[dict[str, type[Message]]] = collect(message_modules())
+"""Every message that may come over the wire, by its tag."""
+
+
+def array_header(length: int) -> bytes:
+    """The MessagePack header of an array of `length` items."""
+    if length < 16:
+        return bytes((0x90 | length,))
+    if length < 1 << 16:
+        return b"\xdc" + length.to_bytes(2, "big")
+    return b"\xdd" + length.to_bytes(4, "big")
+
+
+class WireCodec:
+    """The codec of `overlay.links.events.Codec` for all messages of the overlay. Pure.
+
+    Without an argument it knows `MESSAGES`; tests may hand in other classes.
+    """
+
+    def __init__(self, messages: Sequence[type[Message]] | None = None) -> None:
+        known = tuple(MESSAGES.values()) if messages is None else tuple(messages)
+        union: Any = Union[known]  # noqa: UP007 - built from a list
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[union])
+
+    def encode(self, messages: Sequence[Message]) -> bytes:
+        """A list of messages as the body of a batch."""
+        return self._encoder.encode(list(messages))
+
+    def encode_one(self, message: Message) -> bytes:
+        """One message, to be joined by `join`."""
+        return self._encoder.encode(message)
+
+    def join(self, encoded: Sequence[bytes]) -> bytes:
+        """Bodies of single messages as the body of one batch."""
+        return array_header(len(encoded)) + b"".join(encoded)
+
+    def decode(self, body: bytes) -> list[Message]:
+        """The messages of a body.
+
+        Raises ProtocolError on anything that is not a list of known messages: unknown tag, wrong
+        type, too deep, truncated, trailing bytes, or more than `BODY_LIMIT` bytes.
+        """
+        if len(body) > BODY_LIMIT:
+            raise ProtocolError(f"a body of {len(body)} bytes is more than {BODY_LIMIT}")
+        try:
+            return self._decoder.decode(body)
+        except MALFORMED as error:
+            raise ProtocolError(f"bad message: {shorten(error)}") from None

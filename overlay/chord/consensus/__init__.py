@@ -1,0 +1,1 @@
+"""The cluster's replicated log, heartbeats and elections."""

@@ -1,0 +1,223 @@
+"""A voter's copy of the cluster's log, and how it follows the primary (P1).
+
+Entries are applied as they come and acknowledged cumulatively, once they and the promised epoch are
+durable (`journal`); a process that starts again begins with what its disk has.
+A copy of the whole state counts only when its last piece is there: a voter never has less than
+before. The same message carries the state of an arc that goes to a cluster of its own; that waits
+here (`staged`) until this node is asked to take it over (`handover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.chord.consensus.journal import Journal, Snapshot
+from overlay.chord.consensus.messages import (
+    ClusterHello,
+    ClusterHelloReply,
+    Config,
+    LogAck,
+    LogCopy,
+    LogEntries,
+    LogItem,
+)
+from overlay.chord.consensus.vote_store import VoteStore
+from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.events import ArcGone, CopyReset, EntryCopied
+from overlay.chord.keys import in_arc
+from overlay.chord.messages import Cluster
+from overlay.chord.role import ClusterRole
+from overlay.machine import Key, NodeId, Peer, Version
+
+NOTHING: Version = (0, 0)
+"""The position of who has no log."""
+
+
+class Staged:
+    """A copy of the whole state that is still arriving, or that nobody has taken over yet."""
+
+    def __init__(self, key: Key, epoch: int, position: Version, config: Config) -> None:
+        self.key = key
+        self.epoch = epoch
+        self.position = position
+        self.config = config
+        self.entries: list[bytes] = []
+        self.complete = False
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Staged:
+        """One that was stored when it was complete."""
+        found = cls(snapshot.key, snapshot.position[0], snapshot.position, snapshot.config)
+        found.entries += snapshot.entries
+        found.complete = True
+        return found
+
+
+class FollowerLog:
+    """What every voter has of the log."""
+
+    def __init__(self, seat: ClusterRole, journal: Journal) -> None:
+        self.seat = seat
+        self.port = seat.port
+        self.journal = journal
+        self.promises = VoteStore(seat.port, journal)
+        self.held: VoterLog | None = None
+        self.staged: Staged | None = None
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """Number of the next entry."""
+        return 0 if self.held is None else self.held.next
+
+    @property
+    def position(self) -> Version:
+        """How far this node's log is."""
+        return NOTHING if self.held is None else self.held.position
+
+    @property
+    def voters(self) -> tuple[Peer, ...]:
+        """By the newest configuration in this node's log."""
+        return () if self.held is None else self.held.config.voters
+
+    def votes(self, node: NodeId) -> bool:
+        """Whether `node` is a voter."""
+        return any(peer.id == node for peer in self.voters)
+
+    def majority(self) -> int:
+        """How many voters decide."""
+        return len(self.voters) // 2 + 1
+
+    @property
+    def fenced(self) -> bool:
+        """Whether this primary has promised a higher epoch, and so may not help in its own."""
+        cluster = self.seat.cluster
+        return cluster is not None and self.promises.epoch(cluster.key) > cluster.version[0]
+
+    def gone(self, key: Key) -> bool:
+        """Whether `key` may be served by a cluster that was split off."""
+        leaving = None if self.held is None else self.held.config.leaving
+        return leaving is not None and leaving.owns(key)
+
+    # -- at the other voters ---------------------------------------------------------------------
+
+    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
+        """The primary asks how far this copy is. (The description was taken by `Members`.)"""
+        if self._listens(sender, message.cluster.key, message.cluster.version[0]):
+            self._say_position(sender)
+
+    def on_entries(self, sender: Peer, message: LogEntries) -> None:
+        """Apply and acknowledge."""
+        held = self.held
+        if not self._listens(sender, message.key, message.epoch):
+            self.port.count("log_refused")
+            return
+        if held is None or held.key != message.key or held.position != message.after:
+            self.port.count("log_gaps")
+            if held is None or message.after[1] > held.next:
+                self._say_position(sender)
+            return
+        for item in message.items:
+            self._apply(held, item)
+        self.journal.append(message.items)
+        self._acknowledge(sender, message.epoch)
+
+    def on_copy(self, sender: Peer, message: LogCopy) -> None:
+        """A piece of a whole state; it counts when it is complete."""
+        cluster = self.seat.cluster
+        mine = cluster is not None and cluster.key == message.key
+        if (mine and not self._listens(sender, message.key, message.epoch)) or (
+            not mine and (cluster is None or sender.id != cluster.primary.id)
+        ):
+            self.port.count("log_refused")
+            return
+        if message.first:
+            self.staged = Staged(message.key, message.epoch, message.position, message.config)
+        staged = self.staged
+        if staged is None or (staged.key, staged.epoch, staged.position) != (
+            message.key,
+            message.epoch,
+            message.position,
+        ):
+            self.port.count("log_refused")  # a piece without its beginning: worth nothing
+            return
+        staged.entries += message.entries
+        staged.complete = message.last
+        if staged.complete and mine:
+            self._install(staged)
+            self._acknowledge(sender, message.epoch)
+
+    def forget_copy(self) -> None:
+        """The copy held here is of no use any more. Without it this node grants nothing."""
+        if self.held is not None:
+            self.port.emit(CopyReset(self.held.key))
+        self.held = None
+        self.staged = None
+        self.journal.end()
+
+    def resume(self, cluster: Cluster) -> None:
+        """Begin with what the disk has of the log of `cluster`, if it has anything."""
+        found = self.journal.take_up()
+        if found is None or found[0].key != cluster.key:
+            self.journal.end()
+            return
+        snapshot, items = found
+        self.held = VoterLog(snapshot.key, snapshot.position, snapshot.config)
+        self._tell(self.held, snapshot.entries)
+        for item in items:
+            self._apply(self.held, item)
+
+    def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
+        """Whether the own primary speaks, in an epoch that is not fenced."""
+        cluster = self.seat.cluster
+        return (
+            cluster is not None
+            and not self.seat.is_primary
+            and sender.id == cluster.primary.id
+            and (key, epoch) == (cluster.key, cluster.version[0])
+            and epoch >= self.promises.epoch(key)
+        )
+
+    def _say_position(self, primary: Peer) -> None:
+        cluster = self._cluster()
+        held = self.held
+        position = held.position if held is not None and held.key == cluster.key else NOTHING
+        self.port.send(primary, ClusterHelloReply(cluster.key, cluster.version[0], position))
+
+    def _acknowledge(self, primary: Peer, epoch: int) -> None:
+        assert self.held is not None
+        self.promises.make(self.held.key, epoch, primary.id, self.voters)
+        self.port.send(primary, LogAck(self.held.key, epoch, self.next))
+
+    def _install(self, staged: Staged) -> None:
+        self.held = VoterLog(staged.key, staged.position, staged.config)
+        self.staged = None
+        self.journal.begin(self.held, staged.entries)
+        self._tell(self.held, staged.entries)
+
+    def _tell(self, held: VoterLog, entries: Sequence[bytes]) -> None:
+        self.port.emit(CopyReset(held.key))
+        for index, entry in enumerate(entries):
+            self.port.emit(EntryCopied(held.key, index, entry))
+        # A primary has what it gave away until that is decided; no later entry would take it away.
+        if held.config.start != held.key:
+            self.port.emit(ArcGone(Cluster("", held.config.start, held.key, (0, 0), self.port.me)))
+
+    def _apply(self, held: VoterLog, item: LogItem) -> None:
+        was = held.config
+        index = held.add(item)
+        if item.config is None:
+            self.port.emit(EntryCopied(held.key, index, item.body))
+            return
+        start = item.config.start
+        if start not in (was.start, held.key) and in_arc(start, was.start, held.key):
+            self.port.emit(ArcGone(Cluster("", start, was.start, (0, 0), self.port.me)))
+
+    def _epoch(self) -> int:
+        return self._cluster().version[0]
+
+    def _cluster(self) -> Cluster:
+        cluster = self.seat.cluster
+        assert cluster is not None, "only a member has a log"
+        return cluster

@@ -1,0 +1,249 @@
+"""The cluster's heartbeat: who is silent, and may the primary still decide? (P1, P4)
+
+The primary beats, its voters answer. Each beat says how long they shall be patient (`patience`).
+Both sides draw their conclusion from the same beats:
+
+* A voter that hears none for that long suspects the primary. It doubts itself first: if its own
+  alarm came late, it was the slow one (Lifeguard), and it listens once more. Then it asks the
+  others whether they hear the primary (`election`, the trial): these are SWIM's indirect probes,
+  with every voter as a helper.
+* A primary decides only under a *lease*: a majority answered beats whose patience is not over, less
+  a margin. No voter grants anybody else an epoch before its patience is over, so by the time
+  somebody else leads, a primary that was paused or cut off has stopped. (This leans on clocks of
+  bounded rates, as DESIGN.md section 5 allows for leases; the log does not.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from overlay.chord.consensus.election_timeout import SHARE, ElectionTimeout
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.messages import Beat, BeatReply
+from overlay.chord.messages import Cluster, Moved
+from overlay.chord.role import ClusterRole, has_member
+from overlay.machine import NodeId, Peer, ProtocolError, Timer
+from overlay.settings import ElectionSettings
+
+LEASE_SHARE = 0.8
+"""Of the patience: clocks may differ in rate by a fifth. Far more than any clock does, since a
+process that is slow to look at its clock counts, too."""
+
+BEATS_KEPT = 64
+"""Beats whose time of sending is remembered: more than fit into any lease."""
+
+
+LEASES_KEPT = 256
+"""Members whose last answer is remembered: far more than serve at a time."""
+
+BREAK = 5.0
+"""Seconds without a primary after which a cluster counts as not led for a time: an election takes
+one or two. Wild guess."""
+
+TERM_MOST = 3_600.0
+"""Seconds of patience that nobody may ask for: a cluster would wait an hour for a dead primary."""
+
+
+class BeatDue(Timer, frozen=True):
+    """At the primary: time to say that it lives."""
+
+
+class PrimarySilent(Timer, frozen=True):
+    """At a voter: its patience is over."""
+
+
+class Sent:
+    """A beat at the primary."""
+
+    __slots__ = ("answered", "at", "term")
+
+    def __init__(self, at: float, term: float) -> None:
+        self.at = at
+        self.term = term  # the patience that it asked for
+        self.answered = 1  # voters that have it, this node included
+
+
+class Heartbeat:
+    """Both sides of the heartbeat."""
+
+    def __init__(self, settings: ElectionSettings, seat: ClusterRole, log: LeaderLog) -> None:
+        self.settings = settings
+        self.seat = seat
+        self.log = log
+        self.port = seat.port
+        self.on_silence: Callable[[], None] = lambda: None
+        self.on_behind: Callable[[int], None] = lambda epoch: None
+        self.led_since = 0.0
+        self._number = 0
+        self.patience = ElectionTimeout(
+            settings.suspect_after, settings.suspect_most, settings.heartbeat
+        )
+        self._sent: dict[int, Sent] = {}
+        self._leased: dict[NodeId, float] = {}  # until when each voter's answers let us decide
+        self._term = settings.suspect_after  # what the last beat asked for
+        self._patient_until = 0.0
+        self._due = 0.0  # when PrimarySilent should ring
+        self.heard_at = float("-inf")  # when the last beat came …
+        self._led_from = 0.0  # … after which there was none for longer than `BREAK`
+
+    # -- at the primary --------------------------------------------------------------------------
+
+    def lead(self, supporters: Mapping[NodeId, float], since: float) -> None:
+        """This node leads; `supporters` were asked at `since` and agreed, each to grant nobody else
+        an epoch for so many seconds."""
+        self.led_since = self.port.now
+        self.port.cancel_timer(PrimarySilent())
+        self._sent.clear()
+        self.patience.inherit(self._term, self.port.now)
+        most = self.settings.suspect_most
+        self._leased = {n: since + LEASE_SHARE * min(s, most) for n, s in supporters.items()}
+        self._beat()
+
+    def serving(self) -> bool:
+        """Whether a majority of the voters followed this primary a short time ago."""
+        return not self.log.fenced and self.lease_left() >= 0.0
+
+    def lease_left(self) -> float:
+        """Seconds until the present answers of a majority let nobody lead any more; below 0.0: they
+        do not now. A primary that votes alone has as long as others would, who can come at once."""
+        now = self.port.now
+        mine = now + LEASE_SHARE * self.settings.suspect_after
+        until = sorted(
+            (
+                mine if peer.id == self.port.me.id else self._leased.get(peer.id, -1e9)
+                for peer in self.log.voters
+            ),
+            reverse=True,
+        )
+        return until[self.log.majority() - 1] - now if until else -1e9
+
+    def follows(self, node: NodeId) -> bool:
+        """Whether this voter answered a short time ago."""
+        return self._leased.get(node, -1e9) >= self.port.now
+
+    def on_beat_due(self, timer: BeatDue) -> None:
+        """Regular."""
+        if self.seat.is_primary:
+            self._beat()
+
+    def _beat(self) -> None:
+        cluster = self.seat.cluster
+        assert cluster is not None
+        self._number += 1
+        term = self.patience.term(self.port.now)
+        self._sent[self._number] = Sent(self.port.now, term)
+        if len(self._sent) > BEATS_KEPT:
+            del self._sent[next(iter(self._sent))]
+        beat = Beat(cluster.key, cluster.version[0], self._number, term)
+        hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
+        hearers.pop(self.port.me.id, None)
+        for peer in hearers.values():
+            self.port.send(peer, beat)
+        self.port.set_timer(self.settings.heartbeat, BeatDue())
+
+    def on_beat_reply(self, sender: Peer, message: BeatReply) -> None:
+        """A voter follows, or has promised a higher epoch to somebody."""
+        cluster = self.seat.cluster
+        if (
+            cluster is None
+            or not self.seat.is_primary
+            or (message.key, message.epoch) != (cluster.key, cluster.version[0])
+        ):
+            return
+        if message.promised > message.epoch:
+            self.on_behind(message.promised)
+        elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
+            if self.log.votes(sender.id) or self.log.majority() == 1:
+                sent.answered += 1
+                # Who votes alone measures by any member: how long messages take it has to know.
+                if sent.answered == max(2, self.log.majority()):
+                    self.patience.note(self.port.now - sent.at, self.port.now)
+            # Of those, too, who do not vote yet: the lease goes on when they begin to.
+            until = sent.at + LEASE_SHARE * sent.term
+            self._leased[sender.id] = max(until, self._leased.pop(sender.id, until))
+            if len(self._leased) > LEASES_KEPT:
+                del self._leased[next(iter(self._leased))]
+
+    def _counts(self, sender: Peer, cluster: Cluster) -> bool:
+        return has_member(cluster, sender.id) or self.log.votes(sender.id)
+
+    # -- at the other voters ---------------------------------------------------------------------
+
+    def led_from(self) -> float:
+        """Since when somebody has led the cluster, as this node saw it, but for elections."""
+        now = self.port.now
+        return self._led_from if now - self.heard_at <= BREAK else now
+
+    def follow(self) -> None:
+        """There is a (new) primary to listen to."""
+        self.port.cancel_timer(BeatDue())
+        self._heard()
+
+    def resume(self, promised: float) -> None:
+        """This process has just been started; the one before may have `promised` so many seconds
+        of patience to a primary that still counts on it."""
+        self._term = max(self._term, promised)
+        self._heard()
+
+    def granted(self) -> None:
+        """Whoever got an epoch from this voter may lead by now, and has its lease: nobody else gets
+        one before that ends."""
+        self._heard()
+
+    def end(self) -> None:
+        """No cluster any more."""
+        self.port.cancel_timer(BeatDue())
+        self.port.cancel_timer(PrimarySilent())
+
+    def silent(self) -> bool:
+        """Whether this node has not heard the primary for so long that it may be replaced."""
+        return self.port.now >= self._patient_until
+
+    def patient_for(self) -> float:
+        """Seconds for which this node grants an epoch to nobody else but the last that got one."""
+        return max(0.0, self._patient_until - self.port.now)
+
+    def delay(self) -> float:
+        """Seconds by which a majority's answers took longer than is taken for granted."""
+        return max(0.0, self._term - self.settings.suspect_after) / SHARE
+
+    def round_trip(self) -> float:
+        """Seconds in which a majority should have answered this node, by the last beat's word."""
+        return max(self._term, self.patience.term(self.port.now)) / SHARE
+
+    def on_beat(self, sender: Peer, message: Beat) -> None:
+        """The primary lives. One that is fenced hears of it by the promised epoch."""
+        if not 0.0 <= message.term <= TERM_MOST:
+            raise ProtocolError(f"a heartbeat asks for a patience of {message.term} s")
+        cluster = self.seat.cluster
+        if cluster is None or cluster.key != message.key:
+            return
+        promised = max(self.log.promises.epoch(message.key), cluster.version[0])
+        heard = sender.id == cluster.primary.id and promised == message.epoch
+        if heard:
+            self._led_from = self.led_from()
+            self.heard_at = self.port.now
+            self._term = message.term
+            if message.term > self.settings.suspect_after:
+                self.seat.journal.be_patient(message.term)
+            self._heard()
+        if heard or promised > message.epoch:  # else it is not known here yet that they lead
+            reply = BeatReply(message.key, message.epoch, message.number, promised)
+            self.port.send(sender, reply)
+        if cluster.version[0] > message.epoch:
+            self.port.send(sender, Moved(cluster))
+
+    def on_silent(self, timer: PrimarySilent) -> None:
+        """Suspect the primary, or listen once more."""
+        if self.seat.cluster is None or self.seat.is_primary:
+            return
+        if self.port.now > self._due + self.settings.heartbeat:
+            self._heard()  # we were asleep ourselves
+            return
+        self.on_silence()
+
+    def _heard(self) -> None:
+        """Be patient from now on; a longer patience that was promised before still holds."""
+        self._patient_until = max(self._patient_until, self.port.now + self._term)
+        self._due = self._patient_until
+        self.port.set_timer(self._due - self.port.now, PrimarySilent())

@@ -1,0 +1,188 @@
+"""What of its cluster a node keeps on disk, and has again when it starts (P1).
+
+Six kinds of records: promises (`promises`), the patience that was promised to a primary (`pulse`),
+the description of the own cluster (`seat`), an arc that was offered (`taking_over`), a whole log as
+a *snapshot* (its position, its configuration, and the trees' state told as entries), and the
+entries that came after it. All of a
+turn's records become durable together, before the turn's messages leave: so an acknowledgement says
+that the entries are on disk, and description, log and promises always fit together.
+
+When the entries have grown well beyond the snapshot, the trees are asked to tell their state anew
+(`SnapshotWanted`), and the file begins again with that: its size is bounded by a few times that of
+the state. So it does wherever another log takes the place of the present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from overlay.chord.consensus.messages import Config, LogItem, Promise
+from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.events import SnapshotWanted
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, Port, Version
+
+GROW_LEAST = 256 * 1024
+"""Bytes of entries that a snapshot is not made for; wild guess."""
+
+GROW_SHARE = 2
+"""A snapshot is made when what came after the last one is so many times as large: so of all that is
+written at most a third is written again. Wild guess."""
+
+MOST_CLUSTERS = 256
+"""Clusters in which this node remembers to have voted; a node serves in one at a time, so this is
+its whole life. Wild guess."""
+
+
+class Seated(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The own cluster, as last described."""
+
+    cluster: Cluster | None
+
+
+class Patient(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A primary was promised so many seconds of patience, or less."""
+
+    seconds: float
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A whole log up to `position`; the trees' state told as entries."""
+
+    key: Key
+    position: Version
+    config: Config
+    entries: tuple[bytes, ...]
+
+
+class Offered(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The state of a split-off arc that this node may have to serve (`taking_over`): `old` decides.
+    Without an arc: no such thing any more."""
+
+    arc: Cluster | None
+    old: Cluster | None = None
+    snapshot: Snapshot | None = None
+
+
+class Appended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The next entry of the log."""
+
+    item: LogItem
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Promise | Seated | Patient | Snapshot | Offered | Appended)
+
+
+class Journal:
+    """The one place that writes the node's state file; knows what has to be in it."""
+
+    def __init__(self, port: Port, restored: Sequence[bytes] = ()) -> None:
+        """`restored`: the records of earlier starts. msgspec.MsgspecError if they are none."""
+        self.port = port
+        self.promises: dict[Key, Promise] = {}  # the newest last
+        self.cluster: Cluster | None = None
+        self.patience = 0.0
+        self.offered = Offered(None)
+        self._snapshot: Snapshot | None = None  # of earlier starts, until it is taken up
+        self._items: list[LogItem] = []  # which came after it
+        self._has_log = False
+        self._size = 0  # bytes of the present file's first records
+        self._grown = 0  # bytes that came after them
+        self._asked = False  # a snapshot is on its way
+        for record in restored:
+            self._restore(_decoder.decode(record))
+            self._grown += len(record)
+
+    def _restore(self, record: Promise | Seated | Patient | Snapshot | Offered | Appended) -> None:
+        match record:
+            case Promise():
+                self._keep(record)
+            case Seated(cluster):
+                self.cluster = cluster
+            case Patient(seconds):
+                self.patience = seconds
+            case Snapshot():
+                self._snapshot, self._has_log = record, True
+                self._items.clear()
+            case Offered():
+                self.offered = record
+            case Appended(item):
+                self._items.append(item)
+
+    def take_up(self) -> tuple[Snapshot, Sequence[LogItem]] | None:
+        """The log of the former process, once."""
+        found, self._snapshot = self._snapshot, None
+        items, self._items = self._items, []
+        return None if found is None else (found, items)
+
+    # -- what changes ----------------------------------------------------------------------------
+
+    def promise(self, promise: Promise) -> None:
+        """This one counts for its cluster now."""
+        self._keep(promise)
+        self._append(promise)
+
+    def seat(self, cluster: Cluster | None) -> None:
+        """The own cluster is described like this now."""
+        if cluster != self.cluster:
+            self.cluster = cluster
+            self._append(Seated(cluster))
+
+    def be_patient(self, seconds: float) -> None:
+        """A primary asks for so much patience; kept roughly, and never taken back."""
+        if seconds > self.patience:
+            self.patience = 2.0 * seconds
+            self._append(Patient(self.patience))
+
+    def append(self, items: Sequence[LogItem]) -> None:
+        """The log goes on with these."""
+        if items:
+            self._append(*(Appended(item) for item in items))
+
+    def begin(self, held: VoterLog, entries: Sequence[bytes]) -> None:
+        """This log takes the place of any other; or it is the same one, told anew."""
+        self._has_log = True
+        self._rewrite(Snapshot(held.key, held.position, held.config, tuple(entries)))
+
+    def offer(self, offered: Offered) -> None:
+        """This arc may have to be served here."""
+        if self.offered != offered:
+            self.offered = offered
+            self._append(offered)
+
+    def end(self) -> None:
+        """This node has no log any more."""
+        if self._has_log:
+            self._has_log = False
+            self._rewrite()
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _keep(self, promise: Promise) -> None:
+        self.promises.pop(promise.key, None)
+        self.promises[promise.key] = promise
+        if len(self.promises) > MOST_CLUSTERS:
+            del self.promises[next(iter(self.promises))]
+
+    def _append(self, *records: msgspec.Struct) -> None:
+        encoded = [_encoder.encode(record) for record in records]
+        self._grown += sum(map(len, encoded))
+        self.port.store(*encoded)
+        if self._asked or self._grown <= max(GROW_LEAST, GROW_SHARE * self._size):
+            return
+        if self._has_log:
+            self._asked = True
+            self.port.emit(SnapshotWanted())
+        else:
+            self._rewrite()
+
+    def _rewrite(self, *log: Snapshot) -> None:
+        told = (Patient(self.patience), Seated(self.cluster), self.offered)
+        records = (*self.promises.values(), *told, *log)
+        encoded = [_encoder.encode(record) for record in records]
+        self._size, self._grown = sum(map(len, encoded)), 0
+        self._asked = False
+        self.port.store(*encoded, anew=True)

@@ -1,0 +1,65 @@
+"""A voter's log: its position, its newest configuration and its last entries (P1).
+
+The entries themselves are applied by the registry as they come (`EntryCopied`); what is kept here
+is a bounded tail, from which a follower that is a little behind is brought up to date. One that is
+further behind, or holds entries that this log does not have, gets a copy of the whole state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from overlay.chord.consensus.messages import Config, LogItem
+from overlay.machine import Key, Version
+
+TAIL_BYTES = 1024 * 1024
+"""Bytes of entries that are kept: eight frames; wild guess."""
+
+TAIL_ITEMS = 4_096
+"""Entries that are kept; wild guess."""
+
+
+class VoterLog:
+    """The log of one cluster at one voter."""
+
+    def __init__(self, key: Key, position: Version, config: Config) -> None:
+        self.key = key
+        self.position = position
+        self.config = config
+        self._before = position  # of the first entry in the tail
+        self._tail: deque[LogItem] = deque()
+        self._bytes = 0
+
+    @property
+    def next(self) -> int:
+        """Number of the next entry."""
+        return self.position[1]
+
+    def add(self, item: LogItem) -> int:
+        """One more; its number."""
+        index = self.next
+        self.position = (item.epoch, index + 1)
+        if item.config is not None:
+            self.config = item.config
+        self._tail.append(item)
+        self._bytes += len(item.body)
+        while self._bytes > TAIL_BYTES or len(self._tail) > TAIL_ITEMS:
+            old = self._tail.popleft()
+            self._bytes -= len(old.body)
+            self._before = (old.epoch, self._before[1] + 1)
+        return index
+
+    def tail(self) -> tuple[int, tuple[LogItem, ...]]:
+        """The entries that are kept, and the number of the first."""
+        return self._before[1], tuple(self._tail)
+
+    def after(self, position: Version) -> tuple[LogItem, ...] | None:
+        """What follows `position`; None if that is no position of this log, or too far back."""
+        skip = position[1] - self._before[1]
+        if not 0 <= skip <= len(self._tail):
+            return None
+        epoch = self._before[0] if skip == 0 else self._tail[skip - 1].epoch
+        if epoch != position[0]:
+            return None
+        tail = self._tail
+        return tuple(tail[at] for at in range(skip, len(tail)))  # mostly few, near the end

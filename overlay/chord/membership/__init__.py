@@ -1,0 +1,1 @@
+"""Who serves in a cluster: founding, recruiting, joining, leaving, splitting."""

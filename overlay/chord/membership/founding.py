@@ -1,0 +1,65 @@
+"""Founding a ring (DESIGN.md, section 4, Found).
+
+There shall be one ring. A node without seeds founds it at once. Others found one only after a time
+in which nobody they reached knew of a ring, and then only the smallest id among those who see each
+other does, so that a group of newcomers does not found one each; a node that reached nobody founds
+alone and serves its local clients. The first cluster owns the whole ring.
+
+Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
+ring's id begins with how little its founder knew: one that was told to found by having no seeds
+comes before one that took its turn, and that before one that reached nobody (see `merging`).
+"""
+
+from __future__ import annotations
+
+from overlay.chord.keys import key_of
+from overlay.chord.messages import Cluster
+from overlay.chord.role import ClusterRole
+from overlay.machine import Timer
+
+NO_SEEDS, ITS_TURN, ALONE = 0, 1, 2
+"""First digit of a ring's id."""
+
+
+class FoundingDue(Timer, frozen=True):
+    """No ring was heard of for some time."""
+
+
+class Founding:
+    """Decides whether this node founds."""
+
+    def __init__(self, seat: ClusterRole, founder: bool, found_after: float) -> None:
+        self.seat = seat
+        self.port = seat.port
+        self.founder = founder
+        self.found_after = found_after
+
+    def start(self) -> Cluster | None:
+        """The cluster to found at once, if this node is the founder."""
+        if self.founder:
+            return self._cluster(NO_SEEDS)
+        self.wait()
+        return None
+
+    def wait(self) -> None:
+        """Begin to wait anew: a ring was heard of, and will be heard of again."""
+        self.port.set_timer(self.found_after, FoundingDue())
+
+    def due(self) -> Cluster | None:
+        """The cluster to found now, if it is time and this node's turn."""
+        if self.seat.leaving:
+            return None
+        self.wait()
+        if self.seat.cluster or self.seat.reserved or self.seat.ring.known():
+            return None
+        others = self.seat.view.peers()
+        if any(peer.id < self.port.me.id for peer in others):
+            return None  # somebody else's turn
+        return self._cluster(ITS_TURN if others else ALONE)
+
+    def _cluster(self, rank: int) -> Cluster:
+        """The first cluster of a new ring: alone, and owner of every key."""
+        me = self.port.me
+        key = key_of("cluster:" + me.id)
+        ring = f"{rank}{me.id}{self.port.rng.getrandbits(64):016x}"
+        return Cluster(ring, key, key, (1, 0), me)

@@ -1,0 +1,395 @@
+"""Giving an arc away: a cluster that splits, a primary that leaves (P1; *Scatter*, SOSP 2011).
+
+Both are the same steps, and at no moment do two nodes serve a key:
+
+1. *quiescing*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it
+   from here on), and hands over its state when everything under way is done (`transfer`);
+2. *asking*: the coming primary gets the state and then `TakeOver`, with a higher epoch;
+3. *deciding*: it has stored the state, and says so (`TakenOver`). A leaving primary has left; of a
+   split the log now says that the arc is gone. When a majority has that, there is no way back:
+   the arc shrinks (`ArcGone`), and the coming primary is told that it serves (`ArcGiven`).
+
+If the coming primary refuses or falls silent before it is decided, the arc is kept and nothing has
+happened: it serves nothing that it was not given. If this primary falls silent, the next one finds
+in its log whether the arc is gone, and tells whoever asks (`AskArc`).
+
+A split cuts the arc (start, key] at a middle: the new cluster gets the first part and so becomes
+the ring predecessor. It is made of half of the members, without the primary and the standby, so
+that the old part loses nothing; therefore the cluster first recruits to twice its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from overlay.chord.consensus.messages import Config
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
+from overlay.chord.keys import in_arc
+from overlay.chord.membership.taking_over import Parts, Side
+from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
+from overlay.chord.role import has_member, with_standby
+from overlay.machine import Key, NodeId, Peer, Timer
+
+GIVE_UP = 30.0
+"""Seconds that a hand-over may take, quiescing included; wild guess."""
+
+EXHAUSTED = 5.0
+"""Seconds without anybody to recruit after which a split goes on with fewer members than wanted;
+wild guess."""
+
+FEWEST = 6
+"""Members below which a cluster does not split: three for each half (MECHANISMS P1: at least three
+voters), unless its configured size is smaller."""
+
+
+class HandOverTimeout(Timer, frozen=True):
+    """The hand-over takes too long."""
+
+
+class HandOver:
+    """One hand-over that is under way."""
+
+    def __init__(self, kind: Literal["split", "leave"], arc: Cluster) -> None:
+        self.kind = kind
+        self.arc = arc  # the cluster as it shall be
+        self.asked = False  # TakeOver was sent, or will be
+        self.index = 0  # entries that the coming primary has to have
+        self.send_after = -1  # number of the log entry that must be committed before TakeOver …
+        self.give_after = -1  # … and of the one that gives the arc: there is no way back behind it
+
+
+class HandOvers(Side):
+    """The old primary's side; at most one at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.current: HandOver | None = None
+        self._middle: Key | None = None  # where a split is wanted
+        self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
+
+    def leaving(self, key: Key) -> bool:
+        """Whether `key` lies in an arc that is being given away."""
+        return self.current is not None and self.current.arc.owns(key)
+
+    # -- split -----------------------------------------------------------------------------------
+
+    def request_split(self, middle: Key) -> None:
+        """Split at `middle` as soon as there are members enough. Ignored where it cannot be."""
+        if self.current is None and self._middle is None and self._may_split(middle):
+            self._middle = middle
+            size = self.recruiting.settings.size
+            self.recruiting.wanted = max(2 * size, 3)
+            self.recruiting.exhausted_since = None
+
+    def consider(self) -> None:
+        """Begin a split that is wanted, if there are members enough by now."""
+        own, middle = self.seat.cluster, self._middle
+        if self.seat.leaving and self.seat.is_primary and self.current is None:
+            self.leave()  # its heir may vote by now
+            return
+        if own is None or middle is None or self.current is not None:
+            return
+        if not self._may_split(middle):
+            self._forget_split()
+            return
+        staying = [m for m in own.members() if m.id not in self.members.leaving]
+        since = self.recruiting.exhausted_since
+        exhausted = since is not None and self.port.now - since >= EXHAUSTED
+        fewest = min(FEWEST, self.recruiting.wanted)
+        if len(staying) >= (fewest if exhausted else self.recruiting.wanted):
+            self._split(own, middle, len(staying) // 2)
+
+    def _split(self, own: Cluster, middle: Key, half: int) -> None:
+        brokers = [b for b in own.brokers if b.id not in self.members.leaving]
+        moved = brokers[-half:]
+        if not moved:
+            return
+        self.members.moving = {member.id: None for member in moved}
+        if self.log.changing or any(self.log.votes(member.id) for member in moved):
+            self.log.fit()  # first they stop to vote here, one by one
+            return
+        arc = Cluster(
+            ring=own.ring,
+            key=middle,
+            start=own.start,
+            version=(own.version[0] + 1, 0),
+            primary=moved[0],
+            standby=moved[1] if len(moved) > 1 else None,
+            brokers=tuple(moved[2:]),
+        )
+        self._refused.clear()
+        self._begin(HandOver("split", arc))
+
+    def _may_split(self, middle: Key) -> bool:
+        own = self.seat.cluster
+        return (
+            own is not None
+            and self.seat.is_primary
+            and not self.seat.leaving
+            and own.owns(middle)
+            and middle != own.key
+        )
+
+    def _forget_split(self) -> None:
+        self._middle = None
+        self.members.moving.clear()
+        self.recruiting.wanted = self.recruiting.settings.size
+
+    # -- a primary that leaves -------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Hand the whole cluster to the standby; with nobody to hand it to, just go."""
+        own = self.seat.cluster
+        assert own is not None
+        if self.current is not None:
+            return  # first things first: what is under way ends, and comes back here
+        self._forget_split()
+        staying = [m for m in own.members()[1:] if self._stays(m)]
+        if not staying:
+            self.go()
+            return
+        heir = next((m for m in staying if self.log.votes(m.id)), None)
+        if heir is None or not self.log.is_fit or not self.log.enough_without(self.port.me.id):
+            self.log.fit()
+            return  # `consider` comes back here when others can decide
+        if own.standby is None or own.standby.id != heir.id:
+            self.members.update(with_standby(own, heir), "another heir")
+        self._begin(HandOver("leave", self._inherited()))
+
+    def go(self) -> None:
+        """Leave without handing over, after letting those go who wait for it."""
+        own = self.seat.cluster
+        if own is not None:
+            for member in own.members()[1:]:
+                if member.id in self.members.leaving:
+                    self.members.release(member)
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())
+        self.seat.give_up("left", stored=True)
+        self.seat.left = True
+
+    def _stays(self, member: Peer) -> bool:
+        return member.id not in self.members.leaving and member.id not in self._refused
+
+    def _inherited(self) -> Cluster:
+        """The own cluster without its primary."""
+        own = self.seat.cluster
+        assert own is not None
+        assert own.standby is not None
+        standby = next((b for b in own.brokers if self._stays(b)), None)
+        return msgspec.structs.replace(
+            own,
+            version=(own.version[0] + 1, 0),
+            primary=own.standby,
+            standby=standby,
+            brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
+        )
+
+    def keep(self) -> None:
+        """What is under way can not end any more: the own voters are lost."""
+        if self.current is not None:
+            self._keep()
+
+    def forget(self) -> None:
+        """This node leads no more: nothing is handed over."""
+        self.current = self._middle = None
+        self.port.cancel_timer(HandOverTimeout())
+
+    # -- the steps at the old primary ------------------------------------------------------------
+
+    def _begin(self, handover: HandOver) -> None:
+        self.current = handover
+        self.port.set_timer(GIVE_UP, HandOverTimeout())
+        self._trace(f"{handover.kind} begins")
+        self.port.emit(ArcLeaving(handover.arc))
+
+    def transfer(self, entries: Sequence[bytes]) -> None:
+        """The answer to ArcLeaving; one that comes after the arc was kept is ignored."""
+        handover = self.current
+        if handover is None or handover.asked:
+            return
+        if handover.kind == "split":
+            handover.index = self.log.transfer(handover.arc, entries)
+            voters, start = self.log.voters, self._own().start
+            handover.asked = True
+            handover.send_after = self.log.configure(Config(voters, start, handover.arc))
+            self._ask_when_committed()
+            return
+        for entry in entries:
+            self.log.append(entry)
+        voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
+        handover.asked = True
+        handover.send_after = self.log.configure(Config(voters, self._own().start))
+        handover.index = self.log.next
+        self._ask_when_committed()
+
+    def _bequeath(self, handover: HandOver) -> None:
+        """The others have all of the log, and vote without this node."""
+        handover.arc = self._inherited()  # members may have come and gone meanwhile
+        heir = handover.arc.primary
+        epoch = max(handover.arc.version[0], self.log.promises.epoch(handover.arc.key) + 1)
+        handover.arc = msgspec.structs.replace(handover.arc, version=(epoch, 0))
+        # From here on this node decides nothing, unless it is elected anew (`_keep`).
+        self.log.promises.make(handover.arc.key, epoch, heir.id, self.log.voters)
+
+    def on_committed(self, event: Committed) -> None:
+        """The log says that the arc leaves, or that it has left: whoever leads this cluster next
+        knows of it."""
+        self._ask_when_committed()
+        handover = self.current
+        if handover is not None and 0 <= handover.give_after < self.log.committed:
+            self.current = None
+            self.port.cancel_timer(HandOverTimeout())
+            self._finish_split(handover.arc)
+            if self.seat.leaving:
+                self.leave()
+
+    def on_ask_arc(self, sender: Peer, message: AskArc) -> None:
+        """The coming primary of an arc asks what was decided."""
+        own, held, key = self.seat.cluster, self.log.held, message.arc.key
+        if own is None or held is None or not self.seat.is_primary:
+            return
+        if (
+            self.log.changing
+            or held.config.leaving is not None
+            or not self.election.pulse.serving()
+        ):
+            return  # not yet
+        given = not in_arc(key, held.config.start, own.key)
+        self.port.send(sender, ArcGiven(message.arc, given))
+
+    def _ask_when_committed(self) -> None:
+        handover = self.current
+        if handover is not None and 0 <= handover.send_after < self.log.committed:
+            handover.send_after = -1
+            if handover.kind == "leave":
+                self._bequeath(handover)
+            self._ask()
+
+    def _ask(self) -> None:
+        handover = self.current
+        assert handover is not None
+        pointers = self.seat.ring.place.pointers
+        successors, predecessor = pointers.successors, pointers.predecessor
+        if handover.kind == "split":
+            own = self._shrunk(handover.arc)
+            successors, predecessor = (own, *successors), predecessor or own
+        take_over = TakeOver(handover.arc, handover.index, successors, predecessor)
+        self.port.send(handover.arc.primary, take_over)
+
+    def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
+        """The coming primary serves, or does not want to."""
+        handover = self.current
+        own = self.seat.cluster
+        if own is not None and not message.accepted and message.cluster.key == own.start:
+            self._take_back(sender, message.cluster)
+        if (
+            handover is None
+            or not handover.asked
+            or sender.id != handover.arc.primary.id
+            or message.cluster.key != handover.arc.key
+            or message.cluster.version[0] < handover.arc.version[0]
+        ):
+            return
+        if not message.accepted:
+            self._refused[sender.id] = None
+            self._keep(perhaps_served=handover.kind == "leave")
+        elif handover.kind == "split" and handover.give_after < 0:
+            given = Config(self.log.voters, handover.arc.key)
+            handover.give_after = self.log.configure(given)
+            self.on_committed(Committed(self._own().key, self.log.committed))
+        elif handover.kind == "leave":
+            self.current = None
+            self.port.cancel_timer(HandOverTimeout())
+            self._trace("handed over")
+            self.port.emit(ArcGone(handover.arc))
+            self.members.step_down(message.cluster)
+            self.seat.left = True
+
+    def _take_back(self, heir: Peer, arc: Cluster) -> None:
+        """The arc was given, and its heir cannot serve it: like one of a cluster that is lost, but
+        there is nothing to wait for."""
+        newest = self.seat.ring.place.known.get(arc.key)
+        taken = newest is not None and newest.version[0] > arc.version[0]
+        if self.seat.is_primary and heir.id == arc.primary.id and not taken:
+            self.port.count("arcs_taken_back")
+            self.election.absorb(arc.start, arc.version[0])
+
+    def lose(self, node: NodeId) -> None:
+        """`node` does not answer."""
+        handover = self.current
+        if handover is None or handover.give_after >= 0:
+            return
+        if handover.arc.primary.id == node:
+            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
+        elif handover.kind == "split" and not handover.asked:
+            handover.arc = _smaller(handover.arc, node)
+
+    def on_timeout(self, timer: HandOverTimeout) -> None:
+        """It takes too long."""
+        handover = self.current
+        if handover is not None and handover.give_after < 0:
+            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
+
+    def _keep(self, perhaps_served: bool = False) -> None:
+        handover, own = self.current, self.seat.cluster
+        assert handover is not None
+        assert own is not None
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())
+        self._forget_split()
+        self._trace(f"{handover.kind} given up")
+        self.port.count("hand_overs_given_up")
+        if self.log.held is not None and self.log.held.config.leaving is not None:
+            self.log.configure(Config(self.log.voters, own.start))
+        self.members.moving.clear()
+        self.members.fit_standby()
+        self.port.emit(ArcKept(handover.arc))
+        if self.seat.leaving:
+            if perhaps_served:
+                self._refused[handover.arc.primary.id] = None
+            self.leave()
+
+    def _shrunk(self, arc: Cluster) -> Cluster:
+        """The own cluster without `arc` and its members."""
+        own = self.seat.cluster
+        assert own is not None
+        return msgspec.structs.replace(
+            own,
+            start=arc.key,
+            version=(own.version[0], own.version[1] + 1),
+            standby=None if own.standby and has_member(arc, own.standby.id) else own.standby,
+            brokers=tuple(b for b in own.brokers if not has_member(arc, b.id)),
+        )
+
+    def _finish_split(self, arc: Cluster) -> None:
+        for member in arc.members():
+            self.members.leaving.pop(member.id, None)
+        self.members.moving.clear()
+        self._forget_split()
+        self.port.send(arc.primary, ArcGiven(arc, True))
+        self.members.update(self._shrunk(arc), "split")
+        for member in arc.members()[1:]:
+            self.port.send(member, Membership(arc))
+        self.seat.ring.split_off(arc)
+        self.port.count("splits")
+        self.port.emit(ArcGone(arc))
+
+    def _own(self) -> Cluster:
+        own = self.seat.cluster
+        assert own is not None
+        return own
+
+    def _trace(self, reason: str) -> None:
+        own = self.seat.cluster
+        if own is not None:
+            self.port.trace("cluster", epoch=own.version[0], name=own.key, reason=reason)
+
+
+def _smaller(arc: Cluster, node: NodeId) -> Cluster:
+    """A cluster that is not yet in service, without one of its members (not the primary)."""
+    rest = [m for m in arc.members()[1:] if m.id != node]
+    return msgspec.structs.replace(arc, standby=rest[0] if rest else None, brokers=tuple(rest[1:]))

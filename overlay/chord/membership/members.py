@@ -1,0 +1,389 @@
+"""Who serves in the cluster: joining, leaving in order, and being lost (P1).
+
+The primary changes the membership, one version per change, and tells all members. A member believes
+a description that is newer than its own and comes from a node that may speak for the cluster: its
+primary of before, or the one that the description names.
+
+A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
+elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: no member
+any more, without warning; should it show up again it is told so and may be recruited anew. But a
+voter stays a member until it is voted out, since it forgets its log when it is none: a primary that
+nobody reaches must not tell its voters, one by one, to forget what they have promised. A member
+that loses its *primary* knocks now and then; the voters among the members elect another
+(`election`), whose ClusterHello is a description of a higher epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.messages import ClusterHello
+from overlay.chord.epochs import branch
+from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.keys import in_arc
+from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
+from overlay.chord.role import ClusterRole, has_member, with_member, with_standby, without_member
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Key, NodeId, Peer, Timer
+
+ASK_PRIMARY = 2.0
+"""Seconds between attempts to reach a primary that does not answer; wild guess."""
+
+LEAVE_WITHIN = 10.0
+"""Seconds after which a member leaves even if nobody released it. What it hosted is then moved as
+if it had died. Wild guess."""
+
+MOST_LOST = 64
+"""Lost members that are remembered, to tell them when they show up; wild guess."""
+
+
+class AskPrimary(Timer, frozen=True):
+    """Time to try to reach the lost primary."""
+
+
+class LeaveAnyway(Timer, frozen=True):
+    """Nobody released this node in time."""
+
+
+class Members:
+    """The membership, at the primary and at the other members."""
+
+    def __init__(self, seat: ClusterRole, log: LeaderLog, pulse: Heartbeat) -> None:
+        self.seat = seat
+        self.log = log
+        self.pulse = pulse
+        self.followed: Callable[[], None] = lambda: None  # there is a primary to follow
+        self.port = seat.port
+        self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
+        self.moving: dict[NodeId, None] = {}  # at the primary: go to a cluster that splits off
+        self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
+        self._fading: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
+        self._freed: dict[NodeId, Peer] = {}  # at the primary: may go when they vote no more
+        log.candidates = self._voters
+        log.on_settled = self.let_go
+
+    # -- at the primary --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """This node leads a cluster now."""
+        self.leaving.clear()
+        self.moving.clear()
+        self._lost.clear()
+        self._fading.clear()
+        self._freed.clear()
+        self.port.cancel_timer(AskPrimary())
+
+    def disband(self, reason: str) -> None:
+        """This node may not lead any more: everybody is free."""
+        for member in self._cluster().members()[1:]:
+            self.port.send(member, Released(self._cluster().key))
+        self._leave_seat(reason)
+
+    def limit_leaving(self) -> None:
+        """Whatever happens, this node goes when the time is up."""
+        self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
+
+    def admit(self, peer: Peer) -> None:
+        """`peer` serves from now on."""
+        cluster = self._cluster()
+        self._lost.pop(peer.id, None)
+        self.leaving.pop(peer.id, None)
+        self.update(with_member(cluster, peer), "member joined")
+        self.port.emit(MemberJoined(peer))
+
+    def release(self, peer: Peer) -> None:
+        """`peer` hosts nothing any more and may go."""
+        cluster = self.seat.cluster
+        if cluster is None or not self.seat.is_primary:
+            return
+        bound = self.log.votes(peer.id) or self.log.changing or peer.id in self.moving
+        if has_member(cluster, peer.id) and bound:
+            # A majority must not depend on who has gone, and an arc needs who is to serve it.
+            self._freed[peer.id] = peer
+            self.log.fit()
+            return
+        self._freed.pop(peer.id, None)
+        self.leaving.pop(peer.id, None)
+        if has_member(cluster, peer.id) and peer.id != self.port.me.id:
+            self.update(without_member(cluster, peer.id), "member left")
+        self.port.send(peer, Released(cluster.key))
+
+    def let_go(self) -> None:
+        """Release those who had to wait for it, where nothing needs them any more."""
+        if not self.seat.is_primary or self.log.changing:
+            return
+        for peer in list(self._freed.values()):
+            if not self.log.votes(peer.id):
+                self.release(peer)
+        for peer in list(self._fading.values()):
+            if not self.log.votes(peer.id):
+                self._drop(peer)
+
+    def _drop(self, peer: Peer, left: bool = False) -> None:
+        """A lost member is no member any more."""
+        self._fading.pop(peer.id, None)
+        self.leaving.pop(peer.id, None)
+        if not left:
+            self.remember(peer)
+        self.update(without_member(self._cluster(), peer.id), "member lost")
+
+    def misses(self, node: NodeId) -> bool:
+        """At the primary: whether this member is lost, and a member only until it is voted out."""
+        return node in self._fading
+
+    def remember(self, peer: Peer) -> None:
+        """Should `peer` show up, it is told that it serves no more."""
+        self._lost.pop(peer.id, None)
+        self._lost[peer.id] = peer
+        if len(self._lost) > MOST_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def _voters(self) -> tuple[Peer, ...]:
+        """Who shall vote, the first first."""
+        return tuple(
+            p
+            for p in self._cluster().members()
+            if p.id not in self.leaving and p.id not in self.moving
+        )
+
+    def update(self, cluster: Cluster, reason: str) -> None:
+        """The cluster is this now: see that it has a standby if it can, and tell everybody."""
+        heir = self._heir(cluster)
+        if heir is not None:
+            cluster = with_standby(cluster, heir)
+        self.seat.take(cluster, reason)
+        self.seat.tell_members()
+        self.log.fit()
+
+    def fit_standby(self) -> None:
+        """Choose a standby if there is none and somebody can be it."""
+        cluster = self._cluster()
+        if self._heir(cluster) is not None:
+            self.update(cluster, "another standby")
+
+    def on_leaving(self, sender: Peer, message: Leaving) -> None:
+        """A member wants to go, or a node refuses to be one."""
+        cluster = self.seat.cluster
+        if cluster is not None and self.seat.is_primary and message.key == cluster.key:
+            if not has_member(cluster, sender.id):
+                self.port.send(sender, Released(message.key))
+            elif sender.id not in self.leaving:
+                self.leaving[sender.id] = sender
+                self.log.fit()
+                self.port.emit(MemberLeaving(sender))
+            return
+        newest = self.seat.ring.place.newest()
+        if newest is not None and newest.key == message.key:
+            self.port.send(sender, Moved(newest))
+        else:
+            self.port.send(sender, Released(message.key))
+
+    # -- at the other members --------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """A member wants to go. Ends by Released, or by time."""
+        cluster = self.seat.cluster
+        assert cluster is not None
+        self.limit_leaving()
+        self.port.send(cluster.primary, Leaving(cluster.key))
+
+    def on_membership(self, sender: Peer, message: Membership) -> None:
+        """A newer description of the own cluster, or of one that this node shall serve in."""
+        self.believe(sender, message.cluster)
+
+    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
+        """There is a new primary, or the present one wants to know how far this node's log is."""
+        self.believe(sender, message.cluster)
+        self.log.on_hello(sender, message)
+
+    def on_cluster_moved(self, event: ClusterMoved) -> None:
+        """Whom we asked is not our primary any more."""
+        own = self.seat.cluster
+        if own is not None and own.key == event.cluster.key:
+            self.believe(event.sender, event.cluster)
+
+    def believe(self, sender: Peer, cluster: Cluster) -> None:
+        """Take the description `cluster` from `sender` if it is newer and they may speak for it."""
+        own = self.seat.cluster
+        if own is not None and own.key == cluster.key and cluster.version <= own.version:
+            return
+        if not self._may_speak(sender, cluster):
+            self.port.count("memberships_refused")
+            if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
+                self.port.send(sender, Leaving(cluster.key))
+            return
+        if self.seat.is_primary:
+            self.port.emit(Fenced(cluster))  # see `serve_on`, `step_down`
+            return
+        if own is not None and self._is_led(own, cluster):
+            self.port.send(own.primary, Moved(cluster))  # it knows whether it is lost
+            return
+        if not has_member(cluster, self.port.me.id):
+            self._leave_seat("no member any more", cluster)
+            return
+        new_primary = own is None or own.primary.id != cluster.primary.id
+        if own is not None and own.key != cluster.key:
+            self.log.forget_copy()  # of what was split off from
+        self.seat.take(cluster, "told by the primary")
+        if new_primary or (own is not None and own.version[0] != cluster.version[0]):
+            self.followed()
+        self.port.cancel_timer(AskPrimary())
+        if self.seat.leaving and new_primary:
+            self.leave()
+
+    def on_released(self, sender: Peer, message: Released) -> None:
+        """This node serves no more."""
+        own = self.seat.cluster
+        if own is None:
+            if self.seat.reserved == (message.key, sender.id):
+                self.seat.reserved = None
+                self.seat.offer()
+        elif own.key == message.key and sender.id == own.primary.id:
+            self._leave_seat("released")
+
+    def on_ask_primary(self, timer: AskPrimary) -> None:
+        """The primary fell silent some time ago: knock."""
+        self.knock()
+
+    def knock(self) -> None:
+        """Ask all other members, one of whom may lead by now, until the primary is heard."""
+        own = self.seat.cluster
+        if own is not None and not self.seat.is_primary and self.pulse.silent():
+            self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            for member in own.members():
+                if member.id != self.port.me.id:
+                    self.port.send(member, Contact(self.port.me.id))
+
+    def on_leave_anyway(self, timer: LeaveAnyway) -> None:
+        """Time is up."""
+        if self.seat.leaving and not self.seat.is_primary:
+            self._leave_seat("not released in time")
+            self.seat.left = True
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """A lost member shows up: it may believe that it still serves."""
+        own = self.seat.cluster
+        if own is None:
+            return
+        if self.seat.is_primary:
+            if self._fading.pop(event.peer.id, None) is not None:
+                del self.leaving[event.peer.id]
+                self.log.greet(event.peer)
+                return
+            peer = self._lost.pop(event.peer.id, None)
+            if peer is not None and (self.log.votes(peer.id) or self.log.changing):
+                self.admit(peer)  # without it there may be no majority to vote it out
+                self.log.greet(peer)
+            elif peer is not None:
+                self.port.send(event.peer, Released(own.key))
+        elif event.peer.id == own.primary.id:
+            self.port.cancel_timer(AskPrimary())
+            self.port.send(event.peer, Contact(self.port.me.id))
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A member is lost; or the primary is, and has to be waited for."""
+        own = self.seat.cluster
+        if own is None or not has_member(own, event.peer.id):
+            return
+        if self.seat.is_primary:
+            if self.log.votes(event.peer.id) or self.log.changing:
+                self._fading[event.peer.id] = self.leaving[event.peer.id] = event.peer
+                self.fit_standby()
+                self.log.fit()
+            else:
+                self._drop(event.peer, event.left)
+            self.port.emit(MemberLost(event.peer))
+        elif event.peer.id == own.primary.id:
+            self.port.trace(
+                "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
+            )
+            # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
+            self.port.set_timer(ASK_PRIMARY, AskPrimary())
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _may_speak(self, sender: Peer, cluster: Cluster) -> bool:
+        """Whether `sender` may tell this node what `cluster` says of it."""
+        own = self.seat.cluster
+        if self.seat.ring.id not in ("", cluster.ring):
+            return False
+        if own is None:  # recruited, or believed to be a member: only a node that stays agrees
+            return sender.id == cluster.primary.id and not self.seat.leaving
+        if own.key == cluster.key:
+            return sender.id in (own.primary.id, cluster.primary.id) or (
+                cluster.version[0] > own.version[0] and has_member(own, sender.id)
+            )  # any member may tell of a higher epoch
+        if self.seat.is_primary:
+            return False
+        # A part of our arc becomes a cluster of its own: the old primary says so, or the new one,
+        # which was a member beside us; whichever is heard first.
+        return cluster.version[0] > own.version[0] and (
+            sender.id == own.primary.id
+            or (
+                sender.id == cluster.primary.id
+                and has_member(own, sender.id)
+                and in_arc(cluster.key, own.start, own.key)
+            )
+        )
+
+    def _is_led(self, own: Cluster, other: Cluster) -> bool:
+        """Whether `other` is a fork of a cluster that still has its primary."""
+        forked = branch(other.version[0]) > branch(own.version[0])
+        return (
+            forked
+            and own.primary.id not in (other.primary.id, self.port.me.id)
+            and not self.pulse.silent()
+        )
+
+    def shrink(self, start: Key) -> None:
+        """The own arc begins later from now on."""
+        own = self._cluster()
+        version = (own.version[0], own.version[1] + 1)
+        self.update(msgspec.structs.replace(own, start=start, version=version), "gave an arc back")
+
+    def step_out(self, reason: str) -> None:
+        """This node's cluster is no more."""
+        self._leave_seat(reason)
+
+    def _heir(self, cluster: Cluster) -> Peer | None:
+        """The broker to become the standby, where one is missing or wants to leave."""
+        if cluster.standby is not None and cluster.standby.id not in self.leaving:
+            return None
+        return next(
+            (b for b in cluster.brokers if b.id not in self.leaving and b.id not in self.moving),
+            None,
+        )
+
+    def _leave_seat(self, reason: str, successor: Cluster | None = None) -> None:
+        was_primary = self.seat.is_primary
+        self.log.forget_copy()
+        self.pulse.end()
+        self.port.cancel_timer(AskPrimary())
+        self.port.cancel_timer(LeaveAnyway())
+        self.seat.give_up(reason, successor if was_primary else None)
+        self.seat.left = self.seat.leaving
+
+    def serve_on(self, cluster: Cluster) -> None:
+        """Somebody else leads this cluster by now, and this node is one of its members."""
+        self.leaving.clear()
+        self.moving.clear()
+        self.seat.take(cluster, "fenced")
+        self.followed()
+        if self.seat.leaving:
+            self.leave()
+
+    def step_down(self, cluster: Cluster) -> None:
+        """Somebody else leads this cluster by now; its members are theirs."""
+        self._leave_seat("fenced", cluster)
+
+    def _cluster(self) -> Cluster:
+        cluster = self.seat.cluster
+        assert cluster is not None
+        assert self.seat.is_primary, "only the primary changes members"
+        return cluster

@@ -1,0 +1,177 @@
+"""Finding members for the cluster among the idle nodes of the view (P1).
+
+The primary asks idle neighbours, those that it was told to prefer first (subscribers of the own
+attributes), at most two at a time, until the cluster has its size. Whoever refuses, or does not
+answer, is not asked again for a while. A node that accepts is *reserved* until the description
+arrives, so that it cannot promise itself twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.chord.membership.members import Members
+from overlay.chord.messages import Recruit, RecruitReply, Released
+from overlay.chord.role import ClusterRole, has_member
+from overlay.machine import NodeId, Peer, Timer
+from overlay.settings import ClusterSettings
+
+OUTSTANDING = 2
+"""Nodes asked at a time: one at a time is slow, many overshoot; wild guess."""
+
+MEMBERS_MOST = 64
+"""Members that the load may recruit: as many as `cluster.size` may ask for."""
+
+ASK_AGAIN = 5.0
+"""Seconds for which a node that refused is left in peace; wild guess."""
+
+PREFERRED = 32
+"""Nodes that are preferred at a time; wild guess."""
+
+
+class RecruitRound(Timer, frozen=True):
+    """Time to see whether members are missing."""
+
+
+class RecruitTimeout(Timer, frozen=True):
+    """A node did not answer."""
+
+    node: NodeId
+
+
+class ReservationOver(Timer, frozen=True):
+    """The cluster that wanted this node did not take it."""
+
+
+class Recruiting:
+    """Both sides of it."""
+
+    def __init__(self, settings: ClusterSettings, seat: ClusterRole, members: Members) -> None:
+        self.settings = settings
+        self.seat = seat
+        self.members = members
+        self.port = seat.port
+        self.wanted = settings.size  # members that the cluster should have …
+        self.needed = 0  # … and that its load needs (at most MEMBERS_MOST)
+        self.exhausted_since: float | None = None  # nobody joined, nobody is left to ask
+        self._preferred: tuple[Peer, ...] = ()
+        self._asked: dict[NodeId, Peer] = {}
+        self._refused: dict[NodeId, float] = {}  # until when
+
+    def begin(self) -> None:
+        """This node leads a cluster now."""
+        self.wanted = self.settings.size
+        self.needed = 0
+        self.exhausted_since = None
+        self._asked.clear()
+        self._round()
+
+    def prefer(self, peers: Sequence[Peer]) -> None:
+        """Ask these first."""
+        self._preferred = tuple(peers[:PREFERRED])
+
+    def on_round(self, timer: RecruitRound) -> None:
+        """Regular look."""
+        if self.seat.is_primary:
+            self._round()
+
+    def on_recruit(self, sender: Peer, message: Recruit) -> None:
+        """Serve there? Only if this node serves nowhere else and stays."""
+        ring = self.seat.ring.id
+        willing = (
+            self.seat.cluster is None
+            and self.seat.reserved is None
+            and self.seat.journal.offered.arc is None  # it may have to serve that (`taking_over`)
+            and not self.seat.leaving
+            and ring in ("", message.cluster.ring)
+        )
+        if willing:
+            self.seat.reserved = (message.cluster.key, sender.id)
+            self.seat.offer()
+            self.seat.ring.learn(message.cluster)
+            self.port.set_timer(self.settings.recruit_timeout, ReservationOver())
+        self.port.send(sender, RecruitReply(message.cluster.key, willing))
+
+    def on_reply(self, sender: Peer, message: RecruitReply) -> None:
+        """Yes or no."""
+        asked = self._asked.pop(sender.id, None)
+        self.port.cancel_timer(RecruitTimeout(sender.id))
+        cluster = self.seat.cluster
+        wanted = (
+            asked is not None
+            and cluster is not None
+            and self.seat.is_primary
+            and not self.seat.leaving
+            and message.key == cluster.key
+        )
+        if not message.accepted:
+            self._refused[sender.id] = self.port.now + ASK_AGAIN
+        elif wanted and len(self._cluster_members()) < self._target():
+            self.port.count("recruits")
+            self.exhausted_since = None
+            self.members.admit(sender)
+        elif cluster is None or not has_member(cluster, sender.id):
+            self.port.send(sender, Released(message.key))
+        if self.seat.is_primary:
+            self._ask_more()
+
+    def on_timeout(self, timer: RecruitTimeout) -> None:
+        """No answer is an answer."""
+        if self._asked.pop(timer.node, None) is not None:
+            self._refused[timer.node] = self.port.now + ASK_AGAIN
+
+    def on_reservation_over(self, timer: ReservationOver) -> None:
+        """Free again."""
+        if self.seat.reserved is not None:
+            self.seat.reserved = None
+            self.seat.offer()
+
+    def lose(self, node: NodeId) -> None:
+        """`node` does not answer."""
+        if self._asked.pop(node, None) is not None:
+            self.port.cancel_timer(RecruitTimeout(node))
+            self._refused[node] = self.port.now + ASK_AGAIN
+
+    def _target(self) -> int:
+        return max(self.wanted, min(self.needed, MEMBERS_MOST))
+
+    def _round(self) -> None:
+        self.port.set_timer(self.settings.recruit_period, RecruitRound())
+        now = self.port.now
+        self._refused = {node: until for node, until in self._refused.items() if until > now}
+        self._ask_more()
+
+    def _ask_more(self) -> None:
+        cluster = self.seat.cluster
+        if cluster is None or self.seat.leaving:
+            return
+        room = min(OUTSTANDING, self._target() - len(self._cluster_members())) - len(self._asked)
+        if room <= 0:
+            return
+        candidates = self._candidates()
+        if not candidates and not self._asked and self.exhausted_since is None:
+            self.exhausted_since = self.port.now
+        for peer in candidates[:room]:
+            self._asked[peer.id] = peer
+            self.port.set_timer(self.settings.recruit_timeout, RecruitTimeout(peer.id))
+            self.port.send(peer, Recruit(cluster))
+
+    def _candidates(self) -> list[Peer]:
+        """Nodes that may be asked now, the preferred ones first, the rest by chance."""
+        members = {peer.id for peer in self._cluster_members()}
+        idle = list(self.seat.view.idle_peers())
+        self.port.rng.shuffle(idle)
+        candidates: dict[NodeId, Peer] = {}
+        for peer in (*self._preferred, *idle):
+            if (
+                peer.id not in members
+                and peer.id not in self._asked
+                and peer.id not in self._refused
+            ):
+                candidates[peer.id] = peer
+        candidates.pop(self.port.me.id, None)
+        return list(candidates.values())
+
+    def _cluster_members(self) -> tuple[Peer, ...]:
+        cluster = self.seat.cluster
+        return () if cluster is None else cluster.members()

@@ -1,0 +1,164 @@
+"""The coming primary's side of a hand-over (P1): see `handover`.
+
+A whole cluster that its leaving primary hands over stays the same cluster with the same voters, so
+that the heir asks them for the epoch like any candidate, only that nobody has to be silent for it.
+
+A part that splits off is a new cluster, which nobody else can vouch for. Its coming primary stores
+what it is given (`Offered`), says so, and waits: it serves when the old cluster has decided that it
+does, that is when the log of that says so with a majority, and not before. It may hear that by
+itself, or ask, of whoever leads the old cluster by then; also after it was started again. Meanwhile
+it serves nowhere else; one that leaves takes the arc, and hands it on like any primary that leaves.
+Where it cannot be served here after all, the old cluster is told so, and takes it back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from overlay.chord.consensus.election import Election
+from overlay.chord.consensus.follower_log import Staged
+from overlay.chord.consensus.journal import Offered, Snapshot
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.membership.members import Members
+from overlay.chord.membership.recruiting import Recruiting
+from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
+from overlay.chord.role import ClusterRole
+from overlay.machine import Peer, Timer
+
+ASK_ARC = 1.0
+"""Seconds between two questions whether an arc is given; wild guess."""
+
+
+class AskArcDue(Timer, frozen=True):
+    """Is the arc ours?"""
+
+
+class Parts(NamedTuple):
+    """What both sides of a hand-over work on."""
+
+    seat: ClusterRole
+    log: LeaderLog
+    members: Members
+    recruiting: Recruiting
+    election: Election
+
+
+class Side:
+    """One side of it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.seat, self.log, self.members, self.recruiting, self.election = parts
+        self.port = parts.seat.port
+
+
+class TakingOver(Side):
+    """Answers TakeOver."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.journal = self.seat.journal
+        self._from: Peer | None = None  # the primary that wants this node to take over
+        self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
+        self.election.on_lost = self._refuse
+
+    def resume(self) -> None:
+        """This process was started; an offer of before may wait for a decision."""
+        if self.journal.offered.arc is not None:
+            self.port.set_timer(ASK_ARC, AskArcDue())
+
+    def on_take_over(self, sender: Peer, message: TakeOver) -> None:
+        """Lead this cluster from now on, if everything that belongs to it has arrived."""
+        own, held, arc, staged = self.seat.cluster, self.log.held, message.cluster, self.log.staged
+        willing = (
+            own is not None
+            and sender.id == own.primary.id
+            and arc.primary.id == self.port.me.id
+            and not self.seat.leaving
+        )
+        if willing and held is not None and held.key == arc.key and held.next >= message.index:
+            for known in (message.predecessor, *message.successors):
+                if known is not None:
+                    self.seat.ring.learn(known)
+            self._from = sender
+            self.election.take_over(arc)  # answered when the voters have granted it
+            return
+        accepted = (
+            willing
+            and staged is not None
+            and staged.complete
+            and (staged.key, staged.position[1]) == (arc.key, message.index)
+        )
+        self.port.send(sender, TakenOver(arc, accepted))
+        if staged is None or not accepted:
+            self.log.staged = None
+            return
+        entries = tuple(staged.entries)
+        snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
+        self.journal.offer(Offered(arc, own, snapshot))
+        self._around = (message.predecessor, message.successors)
+        self.port.set_timer(ASK_ARC, AskArcDue())
+
+    # -- an arc that was offered -----------------------------------------------------------------
+
+    def on_ask_arc_due(self, timer: AskArcDue) -> None:
+        """Still nothing heard."""
+        offered = self.journal.offered
+        if offered.arc is None or offered.old is None:
+            return
+        self.port.set_timer(ASK_ARC, AskArcDue())
+        newest = self.seat.ring.place.known.get(offered.old.key)
+        known = (*offered.old.members(), *(() if newest is None else newest.members()))
+        for peer in {peer.id: peer for peer in known}.values():
+            if peer.id != self.port.me.id:
+                self.port.send(peer, AskArc(offered.arc))
+
+    def on_arc_given(self, sender: Peer, message: ArcGiven) -> None:
+        """The old cluster has decided."""
+        offered = self.journal.offered
+        arc, snapshot = offered.arc, offered.snapshot
+        if arc is None or snapshot is None or not _same(arc, message.arc):
+            return
+        self.port.cancel_timer(AskArcDue())
+        elsewhere = self.seat.cluster is not None and self.seat.cluster.key != (
+            "" if offered.old is None else offered.old.key
+        )
+        self.journal.offer(Offered(None))
+        if not message.given:
+            return
+        if elsewhere or self.seat.left:
+            self.port.count("arcs_refused")
+            self.port.send(sender, TakenOver(arc, False))
+            return
+        self.port.count("hand_overs")
+        self.members.begin()
+        self.log.staged = Staged.of(snapshot)
+        self.log.take_staged(arc)
+        self.seat.take(arc, "took over", *self._around)
+        self.seat.tell_members()
+        self.log.lead()
+        self.election.cancel()
+        self.election.pulse.lead({}, 0.0)
+        self.recruiting.begin()
+
+    # -- a whole cluster -------------------------------------------------------------------------
+
+    def taken(self, cluster: Cluster) -> None:
+        """The voters have granted what the leaving primary wanted."""
+        self.port.count("hand_overs")
+        if self._from is not None:
+            self.port.send(self._from, TakenOver(cluster, True))
+
+    def _refuse(self) -> None:
+        own = self.seat.cluster
+        if self._from is not None and own is not None:
+            self.port.send(self._from, TakenOver(self._refusal(own), False))
+
+    def _refusal(self, own: Cluster) -> Cluster:
+        epoch = max(own.version[0] + 1, self.log.promises.epoch(own.key))
+        return msgspec.structs.replace(own, version=(epoch, 0))
+
+
+def _same(one: Cluster, other: Cluster) -> bool:
+    return (one.key, one.version, one.primary.id) == (other.key, other.version, other.primary.id)

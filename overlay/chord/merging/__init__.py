@@ -1,0 +1,1 @@
+"""Two rings that meet become one."""

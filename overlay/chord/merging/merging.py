@@ -1,0 +1,362 @@
+"""Two rings that meet become one (DESIGN.md, section 4, Found): the smaller id wins.
+
+Two founders who did not reach each other, or a healed partition, leave two rings with clusters,
+subscribers and publishers each. What has to hold while they become one:
+
+* of the two the one with the smaller id goes on, and nothing changes in it;
+* every key has one owner whom anybody asks: a node asks the owners of its own ring, until that ring
+  has ended, and of the other one afterwards, never both;
+* no acknowledged registration is lost, and none misses an event that is published where it was
+  registered: the losing ring serves until the winner's owners have acknowledged all that is
+  registered in it, and its nodes go over when nobody serves there any more.
+
+The losing ring's clusters therefore go through three stages together, each begun when all of them
+have reached the one before (the cluster with the smallest key *leads*: it walks around the ring and
+asks all of them, again and again):
+
+    UNITED   all that is registered here is acknowledged by the owners in the winning ring; what is
+             registered or ended meanwhile waits. Events are matched here as ever.
+    STOPPED  no host serves any tree of this ring any more, and no publisher believes what it was
+             told of them. Events wait where they are published.
+    ENDED    the cluster is no more. Everybody hears that the ring has ended (RingEnded, which is
+             passed on), goes over, and asks the owners there.
+
+The first two are the work of the trees (`upper_tree/uniting`). If one of them takes too long all go
+on as before, and begin anew after a while. Whoever hears of the winning ring tells a primary of the
+losing one (RingMet). A node outside of all clusters goes over by itself, if nobody leads its ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.events import ClusterMoved, OtherRing, RingCollected, Uniting
+from overlay.chord.membership.handover import HandOvers
+from overlay.chord.membership.members import Members
+from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
+from overlay.chord.messages import Cluster, Contact, Moved
+from overlay.chord.role import ClusterRole
+from overlay.machine import Key, NodeId, Peer, Timer
+
+UNITED: Final = 1
+STOPPED: Final = 2
+ENDED: Final = 3
+
+ROUND = 0.3
+"""Seconds between two rounds of who leads, or takes part in, a merging. Wild guess."""
+
+STAGE_MOST = 20.0
+"""Seconds for a stage. Longer than `tree.nobody_term`, which a registration may have to wait for,
+and as long as the longest serving lease. Wild guess."""
+
+REST = 3.0
+"""Seconds until a merging that took too long is tried again. Wild guess."""
+
+HEARD_WITHIN = 4.0
+"""Seconds after which a cluster goes on as before that does not hear who leads. Wild guess."""
+
+TELL_AGAIN = 2.0
+"""Seconds between two words to primaries of the losing ring. Wild guess."""
+
+NOBODY_FOR = 8.0
+"""Seconds without a word from any primary of its ring after which a node that serves nowhere goes
+over to the better one: longer than recovering a cluster takes (`recovery`). Wild guess."""
+
+TOLD = 8
+"""Neighbours that hear of the end from each node: all but e^-8 of the nodes do. Wild guess."""
+
+ASKED = 3
+"""Primaries of the own ring that hear of the better one from a node. Wild guess."""
+
+
+class MergeRound(Timer, frozen=True):
+    """Time to see how far the merging is."""
+
+
+class Merging:
+    """Every node's part in it."""
+
+    def __init__(
+        self, seat: ClusterRole, pulse: Heartbeat, members: Members, handovers: HandOvers
+    ) -> None:
+        self.seat = seat
+        self.place = seat.ring.place
+        self.pulse = pulse
+        self.members = members
+        self.handovers = handovers
+        self.port = seat.port
+        self.into: Cluster | None = None  # of the better ring, as last told of
+        self._met = float("-inf")  # since when this node knows a better ring
+        self._led = float("-inf")  # when a primary of the own ring was last heard
+        self._told = float("-inf")  # when primaries were last told
+        self._alone = False  # the other clusters of this ring have gone over already
+        self._audience: tuple[Peer, ...] = ()  # who used the trees of this cluster
+        self._forget()
+        self._rest()
+
+    def _forget(self) -> None:
+        """As a cluster that takes no part."""
+        self.stage = 0  # that this cluster has reached
+        self._wanted = 0
+        self._epoch = 0  # under which this node leads its cluster
+        self._leader: Peer | None = None
+        self._heard = float("-inf")  # when it last spoke
+
+    def _rest(self) -> None:
+        """As one that does not lead the merging."""
+        self._leading = 0  # the stage that is wanted of all
+        self._since = 0.0  # when it was first wanted
+        self._reached: dict[Key, int] = {}
+        self._clusters: tuple[Cluster, ...] = ()
+
+    # -- the rings hear of each other ------------------------------------------------------------
+
+    def on_other_ring(self, event: OtherRing) -> None:
+        """Which of the two is better, and who should know?"""
+        ring = self.place.ring
+        if event.ring > ring:
+            way = self._way()
+            if event.cluster is None and way is not None:
+                self.port.send(event.peer, RingMet(event.ring, ring, way))
+            return
+        if self.into is None or self.into.ring not in (event.ring, min(event.ring, self.into.ring)):
+            self._met, self._led = self.port.now, self.port.now
+        if event.cluster is not None:
+            self._learn(event.cluster)
+        else:
+            self.port.send(event.peer, Contact(self.port.me.id))
+        if not self.seat.is_primary and self.port.now - self._told >= TELL_AGAIN:
+            self._told = self.port.now
+            for primary in self._primaries():
+                self.port.send(primary, RingMet(ring, event.ring, event.peer))
+
+    def _learn(self, cluster: Cluster) -> None:
+        if self.into is None or cluster.ring <= self.into.ring:
+            self.into = cluster
+            self.port.set_timer(0.0 if self.seat.is_primary else ROUND, MergeRound())
+
+    def _way(self) -> Peer | None:
+        """A way into the own ring."""
+        newest = self.place.newest()
+        if newest is not None:
+            return newest.primary
+        return next((hint.primary for hint in self.place.known.hints()), None)
+
+    def _primaries(self) -> list[Peer]:
+        """Some of the own ring."""
+        if self.seat.cluster is not None:
+            found = [self.seat.cluster.primary]
+        else:
+            known = self.place.known
+            found = [c.primary for c in known] + [hint.primary for hint in known.hints()]
+        peers = {p.id: p for p in found if p.id != self.port.me.id}
+        return list(peers.values())[:ASKED]
+
+    def on_ring_met(self, sender: Peer, message: RingMet) -> None:
+        """Somebody knows a better ring than ours."""
+        ended = self.place.ended.get(message.ring)
+        if message.ring == self.place.ring:
+            if self.seat.cluster is not None:
+                self.port.send(sender, Moved(self.seat.cluster))
+            if message.better < message.ring:
+                self.place.meet(message.better, message.way)
+        elif ended is not None:
+            self.port.send(sender, RingEnded(message.ring, ended))
+
+    def on_cluster_moved(self, event: ClusterMoved) -> None:
+        """A primary of the own ring lives."""
+        if event.cluster.ring == self.place.ring and event.cluster.primary.id == event.sender.id:
+            self._led = self.port.now
+
+    # -- rounds ----------------------------------------------------------------------------------
+
+    def on_round(self, timer: MergeRound) -> None:
+        """Lead, follow, or give up."""
+        into, now = self.into, self.port.now
+        if into is not None and into.ring >= self.place.ring:
+            self.into = into = None
+        self._check_part()
+        if into is not None or self._wanted:
+            self.port.set_timer(ROUND * (0.75 + self.port.rng.random() / 2), MergeRound())
+        if into is None:
+            self._rest()
+        elif self._may_take_part():
+            if self._leading and now - self._since > STAGE_MOST:
+                self._give_up()
+            elif now >= self._since or self._leading:
+                self.seat.ring.collect()
+        elif self.seat.cluster is None:
+            self._look(into)
+
+    def _look(self, into: Cluster) -> None:
+        """Serving nowhere: does anybody lead the own ring?"""
+        now = self.port.now
+        if now - max(self._met, self._led) > NOBODY_FOR:
+            self._go_over(into)
+        elif now - self._told >= TELL_AGAIN:
+            self._told = now
+            for primary in self._primaries():
+                self.port.send(primary, RingMet(self.place.ring, into.ring, into.primary))
+
+    def _may_take_part(self) -> bool:
+        """Whether this node leads a cluster that has nothing else to do."""
+        return (
+            self.seat.is_primary
+            and self.pulse.serving()
+            and not self.seat.leaving
+            and self.handovers.current is None
+        )
+
+    def _check_part(self) -> None:
+        """The stages hold only under the present epoch, and while somebody leads."""
+        own = self.seat.cluster
+        if not self._wanted:
+            return
+        led = own is not None and self.seat.is_primary and own.version[0] == self._epoch
+        if not led or self.port.now - self._heard > HEARD_WITHIN:
+            self._take_no_part()
+
+    def _take_no_part(self) -> None:
+        began = self._wanted > 0
+        self._forget()
+        if began:
+            self.port.emit(Uniting(None, 0))
+
+    def _give_up(self) -> None:
+        """It takes too long: later once more."""
+        self.port.count("mergings_given_up")
+        for cluster in self._clusters:
+            if self.into is not None:
+                self.port.send(cluster.primary, Merge(self.into, 0))
+        self._rest()
+        self._since = self.port.now + REST
+
+    # -- the cluster that leads ------------------------------------------------------------------
+
+    def on_collected(self, event: RingCollected) -> None:
+        """All clusters of the ring: the first one leads."""
+        own, into = self.seat.cluster, self.into
+        if into is None or own is None or not self._may_take_part():
+            return
+        clusters = (own,) if self._alone else event.clusters
+        if not clusters or not (event.complete or self._alone):
+            return  # the ring is being mended
+        if clusters[0].key != own.key:
+            self._rest()
+            message = RingMet(own.ring, into.ring, into.primary)
+            self.port.send(clusters[0].primary, message)
+            return
+        if not self._leading:
+            self._leading, self._since = UNITED, self.port.now
+        self._clusters = clusters
+        self._lead(into)
+
+    def _lead(self, into: Cluster) -> None:
+        if all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters):
+            self._leading, self._since = min(self._leading + 1, ENDED), self.port.now
+        # This one comes last: it ends when the others have been told.
+        peers = sorted((c.primary for c in self._clusters), key=lambda p: p.id == self.port.me.id)
+        for peer in peers:
+            self.port.send(peer, Merge(into, self._leading))
+
+    def on_reply(self, sender: Peer, message: MergeReply) -> None:
+        """So far."""
+        if not self._leading or self.into is None:
+            return
+        before = self._reached.get(message.key, 0)
+        self._reached[message.key] = message.stage
+        done = all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters)
+        if message.stage > before and done and self._leading < ENDED:
+            self._lead(self.into)
+
+    # -- each cluster ----------------------------------------------------------------------------
+
+    def on_merge(self, sender: Peer, message: Merge) -> None:
+        """How far shall this cluster go?"""
+        own = self.seat.cluster
+        if own is None or message.into.ring >= own.ring or not self._may_take_part():
+            return
+        self._check_part()
+        if not message.stage:
+            self._take_no_part()
+            return
+        if self.into is not None and message.into.ring < self.into.ring and self._wanted:
+            self._take_no_part()  # what was united is in a ring that ends itself
+        if self.into is None or message.into.ring <= self.into.ring:
+            self.into = message.into
+        self._epoch, self._leader, self._heard = own.version[0], sender, self.port.now
+        self._wanted = message.stage
+        self.port.set_timer(ROUND, MergeRound())
+        self._go_on()
+
+    def reached(self, stage: int, audience: Iterable[Peer] = ()) -> None:
+        """The trees are so far; `audience`: who used them."""
+        if stage == self.stage + 1 <= self._wanted:
+            self.stage = stage
+            self._audience = tuple(audience) or self._audience
+            self._go_on()
+
+    def _go_on(self) -> None:
+        own, into, leader = self.seat.cluster, self.into, self._leader
+        if own is None or into is None or leader is None:
+            return
+        if self._wanted == ENDED and self.stage == STOPPED:
+            self.port.send(leader, MergeReply(own.key, ENDED))
+            self._end(own, into)
+            return
+        self.port.send(leader, MergeReply(own.key, self.stage))
+        if self.stage < min(self._wanted, STOPPED):
+            self.port.emit(Uniting(into, self.stage + 1))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _end(self, own: Cluster, into: Cluster) -> None:
+        self.port.count("rings_given_up")
+        told = {p.id: p for p in (*own.members(), *self._audience)}
+        self._spread(own.ring, into, told)
+        self.members.disband("its ring has ended")
+        self._go_over(into)
+
+    def on_ended(self, sender: Peer, message: RingEnded) -> None:
+        """A ring has ended; if it is ours, we go over."""
+        if message.into.ring >= message.ring:
+            return
+        if message.ring not in self.place.ended:
+            self._spread(message.ring, message.into, {})
+        if self.into is not None and self.into.ring == message.ring:
+            self.into = message.into
+        if self.place.ring != message.ring:
+            return
+        own = self.seat.cluster
+        if own is None:
+            self._go_over(message.into)
+        elif self.seat.is_primary:
+            self._alone = True  # what is registered here goes the same way
+            self.place.meet(message.into.ring, message.into.primary, message.into)
+        elif sender.id == own.primary.id or self.pulse.silent():
+            self.members.step_out("its ring has ended")
+            self._go_over(message.into)
+
+    def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
+        """Remember it, and tell others."""
+        self.place.end(ring, into)
+        self.seat.view.forget_ring(ring)
+        neighbours = list(self.seat.view.peers())
+        for peer in self.port.rng.sample(neighbours, min(TOLD, len(neighbours))):
+            told.setdefault(peer.id, peer)
+        told.pop(self.port.me.id, None)
+        for peer in told.values():
+            self.port.send(peer, RingEnded(ring, into))
+
+    def _go_over(self, into: Cluster) -> None:
+        self._forget()
+        self._rest()
+        self.into, self._alone, self._audience = None, False, ()
+        self.seat.reserved = None
+        self.seat.offer()
+        self.port.trace("cluster", name=into.ring, reason=f"over to this ring: {into.primary.id}")
+        self.place.go_over(into)
+        if self.place.own is None:
+            self.port.send(into.primary, Contact(self.port.me.id))  # which may be no primary now

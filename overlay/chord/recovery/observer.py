@@ -1,0 +1,211 @@
+"""At an observer: copies of other clusters' logs, for the day on which one is lost whole (P5).
+
+Nothing of it is on disk, and nothing is decided with it: whoever leads the lost cluster's arc next
+begins with it (`recovery`, `succession`), and the primary of a cluster chooses who keeps one
+(`observers`). The entries themselves are applied by the trees as they come (`EntryObserved`). A
+copy of which nothing was heard for `KEPT` is forgotten, and so is one that has served its purpose.
+
+A copy is *whole* if it has all that was acknowledged to a subscriber: the primary waited for this
+node, and was heard until shortly before its link was lost; it may have waited no longer after that.
+"""
+
+from __future__ import annotations
+
+from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
+from overlay.chord.messages import Cluster
+from overlay.chord.recovery.observer_messages import (
+    Observe,
+    Observed,
+    ObserverCopy,
+    ObserverEntries,
+    ObserverReleased,
+)
+from overlay.chord.recovery.observers import PATIENCE
+from overlay.chord.role import ClusterRole, has_member
+from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
+
+COPIES_MOST = 4
+"""Copies that a node keeps: a cluster has one predecessor in the ring, or two while the ring
+changes. Wild guess."""
+
+KEPT = 60.0
+"""Seconds for which a copy is kept of which nothing is heard: longer than any recovery takes. As
+long as a registration lives that nobody renews (TreeSettings.lease)."""
+
+WHOLE_WITHIN = 0.8 * PATIENCE
+"""Seconds between the primary's last word and the end of its link, for a copy to be whole: clocks
+may differ in rate by a fifth (see `pulse`)."""
+
+
+class CopiesDue(Timer, frozen=True):
+    """Time to look for copies of which nothing is heard."""
+
+
+class Kept:
+    """The copy of one cluster's log."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.position: Version = NOTHING
+        self.arriving: list[bytes] = []  # pieces of the whole state
+        self.awaited = False  # its primary waited for us when it was heard last …
+        self.heard = 0.0  # … at this time
+        self.lost_at: float | None = None  # when its link was lost after that
+
+
+class Observing:
+    """What this node holds of other clusters."""
+
+    def __init__(self, seat: ClusterRole) -> None:
+        self.seat = seat
+        self.port = seat.port
+        self.copies: dict[Key, Kept] = {}
+
+    def handlers(self) -> Handlers:
+        """Its part of the table of `clusters`."""
+        return {
+            Observe: self.on_observe,
+            ObserverEntries: self.on_entries,
+            ObserverCopy: self.on_copy,
+            ObserverReleased: self.on_released,
+            CopiesDue: self.on_copies_due,
+            RingLeft: self.on_ring_left,
+        }
+
+    def position(self, key: Key) -> Version:
+        """How far the copy of this cluster's log is; (0, 0) if there is none."""
+        kept = self.copies.get(key)
+        return NOTHING if kept is None else kept.position
+
+    def is_whole(self, key: Key) -> bool:
+        """Whether the copy has all that was acknowledged."""
+        kept = self.copies.get(key)
+        return (
+            kept is not None
+            and kept.awaited
+            and kept.lost_at is not None
+            and kept.lost_at - kept.heard <= WHOLE_WITHIN
+        )
+
+    # -- what the primary says -------------------------------------------------------------------
+
+    def on_observe(self, sender: Peer, message: Observe) -> None:
+        """A primary wants a copy to be kept, or asks how far it is."""
+        cluster, kept = message.cluster, self.copies.get(message.cluster.key)
+        own = self.seat.cluster
+        if (
+            sender.id != cluster.primary.id
+            or self.seat.ring.id not in ("", cluster.ring)
+            or has_member(cluster, self.port.me.id)
+            or (own is not None and own.key == cluster.key)
+            or (kept is None and len(self.copies) >= COPIES_MOST)
+            or (kept is not None and kept.cluster.version[0] > cluster.version[0])
+        ):
+            self.port.count("observing_refused")
+            return
+        self.seat.ring.learn(cluster)
+        if kept is None:
+            kept = self.copies[cluster.key] = Kept(cluster)
+            self.port.set_timer(KEPT, CopiesDue())
+        same = kept.cluster.version[0] == cluster.version[0]
+        kept.cluster = cluster
+        self._watch()
+        if not same:
+            kept.arriving.clear()
+        self._heard(kept, awaited=kept.awaited and same)
+        self._answer(kept, kept.position)
+
+    def on_entries(self, sender: Peer, message: ObserverEntries) -> None:
+        """The log goes on."""
+        kept = self._spoken_of(sender, message.key, message.epoch)
+        if kept is None:
+            return
+        self._heard(kept, awaited=False)
+        if kept.position != message.after or kept.position == NOTHING:
+            self.port.count("observing_gaps")
+            self._answer(kept, NOTHING)  # then everything comes anew
+            return
+        for item in message.items:
+            kept.position = (item.epoch, kept.position[1] + 1)
+            if item.config is None:
+                self.port.emit(EntryObserved(message.key, item.body))
+        kept.awaited = message.awaited
+        self._answer(kept, kept.position)
+
+    def on_copy(self, sender: Peer, message: ObserverCopy) -> None:
+        """A piece of the whole state. The former copy is kept until the last is there."""
+        kept = self._spoken_of(sender, message.key, message.epoch)
+        if kept is None:
+            return
+        self._heard(kept, awaited=False)
+        if message.first:
+            kept.arriving.clear()
+        kept.arriving += message.entries
+        if not message.last:
+            self._answer(kept, NOTHING)
+            return
+        kept.position = message.position
+        self.port.emit(ObservedReset(message.key))
+        for entry in kept.arriving:
+            self.port.emit(EntryObserved(message.key, entry))
+        kept.arriving.clear()
+        self._answer(kept, kept.position)
+
+    def on_released(self, sender: Peer, message: ObserverReleased) -> None:
+        """It is needed no more."""
+        kept = self.copies.get(message.key)
+        if kept is not None and sender.id == kept.cluster.primary.id:
+            self.forget(message.key)
+
+    # -- what ends it ----------------------------------------------------------------------------
+
+    def lose(self, node: NodeId) -> None:
+        """`node` does not answer."""
+        for kept in self.copies.values():
+            if kept.cluster.primary.id == node and kept.lost_at is None:
+                kept.lost_at = self.port.now
+
+    def forget(self, key: Key) -> None:
+        """This copy has served its purpose."""
+        if self.copies.pop(key, None) is not None:
+            self.port.emit(ObservedEnded(key))
+            self._watch()
+
+    def on_ring_left(self, event: RingLeft) -> None:
+        """What belonged to that ring is registered in another by now."""
+        for key in list(self.copies):
+            self.forget(key)
+
+    def on_copies_due(self, timer: CopiesDue) -> None:
+        """What nobody keeps up to date any more is of no use."""
+        for key, kept in list(self.copies.items()):
+            if self.port.now - kept.heard >= KEPT:
+                self.forget(key)
+        if self.copies:
+            self.port.set_timer(KEPT / 4, CopiesDue())
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _spoken_of(self, sender: Peer, key: Key, epoch: int) -> Kept | None:
+        """The copy that the sender may speak for."""
+        kept = self.copies.get(key)
+        if kept is None or (sender.id, epoch) != (
+            kept.cluster.primary.id,
+            kept.cluster.version[0],
+        ):
+            self.port.count("observing_refused")
+            return None
+        return kept
+
+    def _heard(self, kept: Kept, awaited: bool) -> None:
+        kept.heard, kept.lost_at, kept.awaited = self.port.now, None, awaited
+
+    def _watch(self) -> None:
+        """Miss the silence of those who lead."""
+        leading = (kept.cluster.primary for kept in self.copies.values())
+        self.port.watch("observed", tuple({peer.id: peer for peer in leading}.values()))
+
+    def _answer(self, kept: Kept, position: Version) -> None:
+        cluster = kept.cluster
+        self.port.send(cluster.primary, Observed(cluster.key, cluster.version[0], position))

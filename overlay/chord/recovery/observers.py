@@ -1,0 +1,275 @@
+"""At the primary: who keeps a copy of the log outside of the cluster, and how far it is (P5).
+
+Where the whole cluster is lost, whoever takes its place begins with such a copy (`recovery`). So
+it is kept by who will: the ring successor's primary and its standby; in a ring of one cluster, some
+idle nodes, the first by *rendezvous hash* (Thaler and Ravishankar, 1998) of those in view, so that
+primaries that follow each other choose alike as far as their views do.
+
+An observer is no voter: nothing that is committed depends on it. It gets every entry as soon as the
+log has it, not only when it is committed: one that is given up after all is noticed by its epoch
+when the next primary asks how far the copy is, and until then is no worse than what it contains, a
+registration that its subscriber is about to ask for again. What is in a copy when it is used may be
+out of date as well: subscribers say so when they renew (upper_tree/leases).
+
+An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
+and it is told so. So a copy whose primary was heard to the last lacks nothing that was
+acknowledged. One that answers nothing for `PATIENCE` is not awaited any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha1
+
+from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.leader_log import LeaderLog, in_frames
+from overlay.chord.events import LogCopied, LogGrown, StateWanted
+from overlay.chord.messages import Cluster
+from overlay.chord.recovery.observer_messages import (
+    Observe,
+    Observed,
+    ObserverCopy,
+    ObserverEntries,
+    ObserverReleased,
+)
+from overlay.chord.role import ClusterRole, has_member
+from overlay.machine import Handlers, Key, NodeId, Peer, Version
+
+OBSERVERS = 2
+"""Copies outside of the cluster: one may be lost together with it. Wild guess."""
+
+BEAT_EVERY = 0.5
+"""Seconds after which an observer hears that the primary lives, if nothing else was said: as often
+as the primary looks at its members (ClusterSettings.recruit_period)."""
+
+PATIENCE = 2.0
+"""Seconds that a SUBACK waits for an observer that does not answer: four beats. Wild guess."""
+
+AGAIN = 10.0
+"""Seconds for which nobody is asked who did not answer; wild guess."""
+
+LAG_MOST = 4_096
+"""Entries that an observer may not have acknowledged; then it gets none until it has answered.
+As many as the log's tail keeps (`held`): beyond it the copy begins anew."""
+
+
+class Observer:
+    """What the primary knows of one copy."""
+
+    def __init__(self, peer: Peer, now: float) -> None:
+        self.peer = peer
+        self.live = False  # it gets entries as they come
+        self.wants = False  # it waits for the whole state …
+        self.copying = False  # … which is on its way
+        self.awaited = False  # a SUBACK waits for it
+        self.sent: Version = NOTHING  # the position that it has when all has arrived
+        self.matched = 0  # entries that it has acknowledged, or that it began with
+        self.asked_at = now  # the oldest question that was not answered yet …
+        self.waits = True  # … if there is one
+        self.said_at = now  # when it was told something
+
+    def say(self, now: float) -> None:
+        """Something goes to it that it will answer."""
+        if not self.waits:
+            self.waits, self.asked_at = True, now
+        self.said_at = now
+
+
+class Observers:
+    """The copies outside of the cluster that this node leads."""
+
+    def __init__(self, seat: ClusterRole, log: LeaderLog) -> None:
+        self.seat = seat
+        self.log = log
+        self.port = seat.port
+        self.observers: dict[NodeId, Observer] = {}
+        self._epoch = 0  # of the cluster when they were asked …
+        self._told: Cluster | None = None  # … and all that they know of it
+        self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
+        self._grown = False  # LogGrown is on its way
+        log.on_grown = self._note
+
+    def handlers(self) -> Handlers:
+        """Its part of the table of `clusters`."""
+        return {Observed: self.on_observed, LogGrown: self.on_log_grown}
+
+    # -- who -------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Regularly, at the primary: are they the right ones, and do they answer?"""
+        cluster, now = self.seat.cluster, self.port.now
+        if cluster is None or not self.seat.is_primary or self.seat.leaving:
+            self.end()
+            return
+        if self._epoch != cluster.version[0]:
+            self.observers.clear()
+            self._epoch = cluster.version[0]
+        elif self._told is not None and self._told.version != cluster.version:
+            for observer in self.observers.values():  # other members, or another arc
+                self.port.send(observer.peer, Observe(cluster))
+                observer.say(now)
+            if self._told.start != cluster.start:
+                self._begin_anew()
+        self._told = cluster
+        for observer in list(self.observers.values()):
+            if observer.waits and now - observer.asked_at > PATIENCE:
+                self.lose(observer.peer.id)
+        wanted = {peer.id: peer for peer in self._wanted()}
+        for observer in list(self.observers.values()):
+            if observer.peer.id not in wanted:
+                del self.observers[observer.peer.id]
+                self.port.send(observer.peer, ObserverReleased(cluster.key))
+                self.port.emit(LogCopied())
+        for peer in wanted.values():
+            if peer.id not in self.observers:
+                self.observers[peer.id] = Observer(peer, now)
+                self.port.send(peer, Observe(cluster))
+        for observer in self.observers.values():
+            if observer.live and now - observer.said_at >= 0.9 * BEAT_EVERY:  # timers: not exact
+                self._send(observer)
+        self.port.watch("observers", tuple(wanted.values()))
+
+    def _wanted(self) -> list[Peer]:
+        """Who shall keep a copy: who would lead if this cluster were lost."""
+        cluster, now = self._cluster(), self.port.now
+        self._refused = {node: until for node, until in self._refused.items() if until > now}
+        place = self.seat.ring.place
+        successor = next((c for c in place.followers() if c.key != cluster.key), None)
+        if successor is not None:
+            candidates = successor.members()[:OBSERVERS]
+        else:
+            idle = {peer.id: peer for peer in self.seat.view.idle_peers()}
+            stay = [o.peer for o in self.observers.values() if o.peer.id in idle]
+            rest = sorted(idle.values(), key=lambda peer: _rank(cluster.key, peer.id))
+            candidates = tuple({peer.id: peer for peer in (*stay, *rest)}.values())
+        found = [
+            peer
+            for peer in candidates
+            if peer.id not in self._refused
+            and not has_member(cluster, peer.id)
+            and place.known.reachable(peer, now)
+        ]
+        return found[:OBSERVERS]
+
+    def _begin_anew(self) -> None:
+        """The arc is another one: trees have gone that no entry of the log names."""
+        for observer in self.observers.values():
+            observer.live = observer.awaited = observer.copying = False
+            observer.wants = True
+        self.port.emit(StateWanted(self._cluster().key))
+        self.port.emit(LogCopied())
+
+    def lose(self, node: NodeId) -> None:
+        """This one does not answer."""
+        if self.observers.pop(node, None) is not None:
+            self._refused[node] = self.port.now + AGAIN
+            self.port.emit(LogCopied())
+
+    def end(self) -> None:
+        """This node leads no more. Whoever does asks observers of its own."""
+        if self.observers:
+            self.observers.clear()
+            self.port.watch("observers", ())
+        self._epoch = 0
+
+    # -- how far ---------------------------------------------------------------------------------
+
+    def is_copied(self, index: int) -> bool:
+        """Whether every observer that answers has entry `index` of the log."""
+        return all(o.matched > index for o in self.observers.values() if o.awaited)
+
+    def on_observed(self, sender: Peer, message: Observed) -> None:
+        """A copy is so far."""
+        observer, held, cluster = self.observers.get(sender.id), self.log.held, self.seat.cluster
+        if observer is None or held is None or cluster is None or not self.seat.is_primary:
+            return
+        if (message.key, message.epoch) != (cluster.key, cluster.version[0]):
+            return
+        observer.waits = False
+        if observer.copying and message.position == NOTHING:
+            observer.say(self.port.now)  # a piece has arrived
+        elif observer.live and NOTHING < message.position <= observer.sent:
+            self._matched(observer, message.position[1])
+        elif not observer.wants:
+            observer.live = observer.awaited = observer.copying = False
+            self._catch_up(observer, message.position)
+
+    def _matched(self, observer: Observer, reached: int) -> None:
+        observer.copying = False
+        observer.matched = max(observer.matched, reached)
+        if observer.matched < observer.sent[1]:
+            observer.say(self.port.now)
+        elif not observer.awaited and observer.matched == self.log.next:
+            observer.awaited = True
+            self._send(observer)
+        self.port.emit(LogCopied())
+
+    def _catch_up(self, observer: Observer, position: Version) -> None:
+        """Its copy ends at `position`: it gets what follows, or everything."""
+        held = self.log.held
+        assert held is not None
+        if position != NOTHING and held.after(position) is not None:
+            observer.live, observer.sent, observer.matched = True, position, position[1]
+            self._send(observer)
+        else:
+            observer.wants = True
+            self.port.emit(StateWanted(held.key))
+
+    def copy_state(self, entries: Sequence[bytes]) -> None:
+        """The answer to StateWanted: the whole state as of now."""
+        held, waiting = self.log.held, [o for o in self.observers.values() if o.wants]
+        if held is None or not waiting or not self.seat.is_primary:
+            return
+        runs = list(in_frames(entries))
+        for observer in waiting:
+            for number, run in enumerate(runs):
+                first, last = number == 0, number == len(runs) - 1
+                piece = ObserverCopy(held.key, self._epoch, held.position, run, first, last)
+                self.port.send(observer.peer, piece)
+            observer.wants, observer.live, observer.copying = False, True, True
+            observer.sent, observer.matched = held.position, held.next
+            observer.say(self.port.now)
+
+    def on_log_grown(self, event: LogGrown) -> None:
+        """What was appended in one go goes out together."""
+        self._grown = False
+        if not self.seat.is_primary or self._cluster().version[0] != self._epoch:
+            return
+        for observer in self.observers.values():
+            if observer.live:
+                self._send(observer)
+
+    def _note(self) -> None:
+        if self.observers and not self._grown:
+            self._grown = True
+            self.port.emit(LogGrown())
+
+    def _send(self, observer: Observer) -> None:
+        """What it has not been sent yet, or that there is nothing."""
+        held = self.log.held
+        assert held is not None
+        items = held.after(observer.sent)
+        if items is None or held.next - observer.matched > LAG_MOST:
+            self.port.emit(LogCopied())
+            observer.live = observer.awaited = False  # its next answer says how far it is
+            self.port.send(observer.peer, Observe(self._cluster()))
+            observer.say(self.port.now)
+            return
+        at = 0
+        for run in in_frames([item.body for item in items]):
+            part = items[at : at + len(run)]
+            entries = ObserverEntries(held.key, self._epoch, observer.sent, part, observer.awaited)
+            self.port.send(observer.peer, entries)
+            at += len(part)
+            if part:
+                observer.sent = (part[-1].epoch, observer.sent[1] + len(part))
+        observer.say(self.port.now)
+
+    def _cluster(self) -> Cluster:
+        cluster = self.seat.cluster
+        assert cluster is not None
+        return cluster
+
+
+def _rank(key: Key, node: NodeId) -> bytes:
+    return sha1(f"{key}:{node}".encode(), usedforsecurity=False).digest()

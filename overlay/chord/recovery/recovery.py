@@ -1,0 +1,374 @@
+"""Another cluster in the place of one that is lost (P5).
+
+A cluster is *lost* when nobody leads it and no election can help, since a majority of its voters
+does not answer. Nobody can tell that from a partition. Trees are soft state, so after a measured
+patience somebody goes on without that majority, under an epoch that forks off (`forks`):
+
+1. *a member that holds the log*, its former primary included: with the trees as it knows them;
+2. *the ring successor* of a cluster of which no member acts: its own majority grants the epoch, and
+   its arc grows by the lost one's;
+3. *an outsider*, where no other cluster of the ring is left: it begins with an empty log.
+
+Where the log is gone (2, 3), whoever acts plants the trees from the copy that it has (`observing`);
+of outsiders those act first who have one. What no copy has, subscribers register anew: they hear of
+the fork by gossip and renew at once. Until they had time to, publishers are told nothing
+(upper_tree/replanting), so events wait where they were published (the paper's buffer), bounded and
+counted like any that wait.
+
+Nobody acts alone who can ask: the rest of the members and some neighbours have to agree, each of
+whom refuses if it hears a leader, has not looked for one itself, or knows somebody fitter: a
+member, or who holds more of the log, or the same and has the smaller id.
+Who reaches nobody at all waits much longer.
+
+When the lost cluster comes back it is fenced; its members are free for any cluster. One that was
+led all the time, and out of sight only, outlives the fork: see `succession`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.epochs import branch, fork_of
+from overlay.chord.messages import Cluster, Contact, Moved
+from overlay.chord.recovery.lost_cluster import Agreed, Asking, Lost, Standing
+from overlay.chord.recovery.messages import Recover, RecoverReply
+from overlay.chord.recovery.observer import Observing
+from overlay.chord.role import ClusterRole, has_member
+from overlay.machine import Key, NodeId, Peer, Timer, Version
+from overlay.settings import ElectionSettings
+
+ROUND = 0.5
+"""Seconds between two looks at lost clusters; wild guess."""
+
+ROUND_TRIPS = 4.0
+"""Of a majority's answers (half a voter's patience each) that make a patience for a lost cluster,
+at least: an election that may still succeed has had two rounds. Wild guess."""
+
+RESTARTING = 10.0
+"""Seconds after its own start in which a node takes nothing for lost: whoever was stopped with it
+may be starting as well. Wild guess."""
+
+SURE = 0.9
+"""Seconds that one has looked oneself before one agrees with another: nearly two rounds. Wild
+guess."""
+
+RANK_WAIT = 0.2
+"""Seconds by which each rank of members waits longer …"""
+
+NEIGHBOUR_WAIT = 0.3
+"""… the ring successor …"""
+
+OUTSIDER_WAIT = 0.3
+"""… and outsiders, whom any member refuses that can be reached; and half a second by chance. Wild
+guesses."""
+
+COPY_WAIT = 0.5
+"""Seconds by which an outsider without a copy of the log waits longer than one that has it: until
+that one was agreed to. Wild guess."""
+
+ALONE = 12.0
+"""Seconds after which a node acts that reaches nobody: long enough for a pause or a short partition
+to end. Wild guess."""
+
+ANSWER_WITHIN = 0.4
+"""Seconds for those who are asked, at least, and …"""
+
+ANSWER_MOST = 2.0
+"""… at most, where members of the lost cluster did not answer and their links are not known to be
+down: an outsider does not know how long messages take. Wild guess."""
+
+JURY = 6
+"""Neighbours that are asked. Wild guess."""
+
+AGREED_FOR = 3.0
+"""Seconds for which nobody else is agreed to; wild guess."""
+
+AGAIN = 1.5
+"""Seconds until one asks again after a refusal; wild guess."""
+
+MOST_LOST = 64
+"""Clusters that a node looks for at a time; wild guess."""
+
+
+class RecoveryRound(Timer, frozen=True):
+    """Time to look whether somebody leads what was lost."""
+
+
+class AnswersDue(Timer, frozen=True):
+    """Those who were asked have had their time."""
+
+
+class Recovery:
+    """Both sides; any node may have to."""
+
+    def __init__(
+        self,
+        settings: ElectionSettings,
+        seat: ClusterRole,
+        log: LeaderLog,
+        pulse: Heartbeat,
+        observing: Observing,
+    ) -> None:
+        self.observing = observing
+        self.settings = settings
+        self.seat = seat
+        self.log = log
+        self.pulse = pulse
+        self.port = seat.port
+        self.on_inherit: Callable[[int], None] = lambda epoch: None
+        self.on_replant: Callable[[Cluster, Cluster], None] = lambda cluster, lost: None
+        self.on_absorb: Callable[[Cluster, int], None] = lambda lost, epoch: None
+        self._lost: dict[Key, Lost] = {}
+        self._asking: Asking | None = None
+        self._agreed: dict[Key, Agreed] = {}
+        self._began = float("-inf")  # this process, if its node served before
+
+    def resume(self) -> None:
+        """This node served in a cluster before it was started."""
+        self._began = self.port.now
+
+    # -- suspicion -------------------------------------------------------------------------------
+
+    def suspect(self, cluster: Cluster) -> None:
+        """Its leader is silent."""
+        if cluster.key not in self._lost and len(self._lost) < MOST_LOST:
+            self.seat.ring.learn(cluster)
+            self._lost[cluster.key] = Lost(cluster, self.port.now)
+            self.port.set_timer(ROUND, RecoveryRound())
+
+    def lose(self, node: NodeId) -> None:
+        """`node` does not answer. What it led may be lost."""
+        if self._asking is not None:
+            self._asking.unheard.pop(node, None)
+        own = self.seat.cluster
+        for cluster in self.seat.ring.place.known:
+            if cluster.primary.id == node and (own is None or own.key != cluster.key):
+                self.suspect(cluster)
+        known = self.seat.ring.place.known
+        hints = known.hints()
+        if own is None and not len(known) and len(hints) == 1 and hints[0].primary.id == node:
+            ring, key = hints[0].ring, hints[0].key  # no other cluster was ever heard of
+            self.suspect(Cluster(ring, key, key, hints[0].version, hints[0].primary))
+
+    def on_moved(self, sender: Peer, cluster: Cluster) -> None:
+        """A leader in person ends the suspicion of its cluster."""
+        if sender.id == cluster.primary.id:
+            self._lost.pop(cluster.key, None)
+
+    def on_round(self, timer: RecoveryRound) -> None:
+        """Look, ask around, and act where it is this node's turn."""
+        for lost in list(self._lost.values()):
+            if self._is_led(lost.cluster):
+                self._lost.pop(lost.cluster.key, None)
+                continue
+            self._ask_around(lost)
+            if self._asking is None and self._turn(lost) <= self.port.now:
+                self._ask(lost)
+        if self._lost:
+            turns = [self._turn(lost) - self.port.now for lost in list(self._lost.values())]
+            soon = [turn for turn in turns if 0.0 < turn < ROUND]
+            self.port.set_timer(min(soon, default=ROUND), RecoveryRound())
+
+    def _is_led(self, cluster: Cluster) -> bool:
+        """Whether somebody leads it, or its place is taken."""
+        own = self.seat.cluster
+        if own is not None and own.key == cluster.key:
+            return self.pulse.serving() if self.seat.is_primary else not self.pulse.silent()
+        newest = self.seat.ring.place.known.get(cluster.key)
+        return newest is None or newest.version[0] > cluster.version[0]
+
+    def _ask_around(self, lost: Lost) -> None:
+        """Somebody may know who leads it, and some shall look as well."""
+        if not lost.told:
+            lost.told = True
+            for peer in self._neighbours(JURY):
+                self.port.send(peer, Recover(lost.cluster, 0, NOTHING))
+        peers = {p.id: p for p in (*lost.cluster.members(), *self._neighbours(2))}
+        peers.pop(self.port.me.id, None)
+        for peer in peers.values():
+            self.port.send(peer, Contact(self.port.me.id))
+
+    def _neighbours(self, most: int) -> list[Peer]:
+        peers = list(self.seat.view.peers())
+        return self.port.rng.sample(peers, min(most, len(peers)))
+
+    # -- whose turn it is ------------------------------------------------------------------------
+
+    def _turn(self, lost: Lost) -> float:
+        """When this node may ask; never, perhaps."""
+        wait = self._wait(lost)
+        patience = max(self.settings.fork_after, ROUND_TRIPS * self.pulse.round_trip())
+        since = max(lost.since, self._began + RESTARTING - patience)
+        return inf if wait is None else max(since + patience + wait, lost.not_before)
+
+    def _wait(self, lost: Lost) -> float | None:
+        """How much longer than others this node waits; None: it is not for this node to act."""
+        own, cluster = self.seat.cluster, lost.cluster
+        if self.seat.leaving or self.seat.reserved is not None:
+            return None
+        if lost.luck < 0.0:
+            lost.luck = self.port.rng.random()
+        if own is None:
+            knows = self._position(cluster.key) > NOTHING
+            wait = OUTSIDER_WAIT + lost.luck / 2 + (0.0 if knows else COPY_WAIT)
+            return wait if self._is_last(lost) else None
+        if own.key == cluster.key:
+            rank = [p.id for p in own.members()].index(self.port.me.id)
+            return RANK_WAIT * (rank + lost.luck) if self.log.held is not None else None
+        return NEIGHBOUR_WAIT if self._follows(lost) else None
+
+    def _follows(self, lost: Lost) -> bool:
+        """Whether this node leads the cluster after the lost one in the ring."""
+        own = self.seat.cluster
+        return (
+            own is not None
+            and own.key != lost.cluster.key
+            and own.start == lost.cluster.key
+            and self.seat.is_primary
+            and self.pulse.serving()
+        )
+
+    def _is_last(self, lost: Lost) -> bool:
+        """Whether no other cluster of the ring is led. Those that were not missed yet are."""
+        others = [c for c in self.seat.ring.place.known if c.key != lost.cluster.key]
+        for cluster in others:
+            self.suspect(cluster)
+        first = lost.cluster.key == min((lost.cluster.key, *(c.key for c in others)))
+        return first and self._all_lost(self.port.now - self.settings.fork_after)
+
+    def _all_lost(self, since: float) -> bool:
+        """Whether every cluster that is known of is missed at least since then."""
+        known = self.seat.ring.place.known
+        keys = (*(cluster.key for cluster in known), *(hint.key for hint in known.hints()))
+        return all(key in self._lost and self._lost[key].since <= since for key in keys)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _ask(self, lost: Lost) -> None:
+        """May this node lead it?"""
+        own = self.seat.cluster
+        epochs = [lost.cluster.version[0], self.log.promises.epoch(lost.cluster.key)]
+        epochs += [other.cluster.version[0] for other in self._lost.values()]
+        highest = max(epochs)
+        if own is not None and branch(own.version[0]) > branch(highest):
+            epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
+        else:
+            epoch = fork_of(highest, len(self.seat.view.peers()), self.port.rng)
+        self._asking = Asking(lost, epoch, self.port.now)
+        self._asking.unheard.pop(self.port.me.id, None)
+        neighbours = [] if self._follows(lost) else self._neighbours(JURY)
+        jury = {p.id: p for p in (*lost.cluster.members(), *neighbours)}
+        jury.pop(self.port.me.id, None)
+        for peer in jury.values():
+            self.port.send(peer, Recover(lost.cluster, epoch, self._position(lost.cluster.key)))
+        self.port.set_timer(max(ANSWER_WITHIN, self.pulse.round_trip()), AnswersDue())
+
+    def on_recover(self, sender: Peer, message: Recover) -> None:
+        """Agree, unless somebody leads it or is fitter to. Of another ring nothing is known."""
+        if self.seat.ring.id not in ("", message.cluster.ring):
+            return
+        key, now = message.cluster.key, self.port.now
+        standing = (has_member(message.cluster, sender.id), message.position)
+        mine = self._standing(message.cluster)
+        before = self._agreed.get(key)
+        newest = self.seat.ring.place.known.get(key)
+        own = self.seat.cluster
+        if own is not None and own.key == key:
+            newest = own
+        hears = own is not None and own.key == key and sender.id != own.primary.id
+        led = (own is not None and hears and self._is_led(own)) or (
+            newest is not None and newest.version[0] > message.cluster.version[0]
+        )
+        taken = before is not None and before.until > now and before.is_fitter(sender.id, standing)
+        lost = self._lost.get(key)
+        if sender.id == message.cluster.primary.id:
+            sure = True  # who leads it says that it is lost
+        elif own is None and not standing[0]:  # it would begin the ring anew
+            sure = self._all_lost(now - SURE)
+        else:
+            sure = lost is not None and lost.since <= now - SURE
+        fitter = mine > standing or self._is_first(message.cluster, sender, standing)
+        agreed = sure and not (led or taken or fitter)
+        if not led and sender.id != message.cluster.primary.id:
+            self.suspect(message.cluster)
+        if not message.epoch:
+            return
+        if agreed:
+            self._agreed[key] = Agreed(sender.id, standing, now + AGREED_FOR)
+            if len(self._agreed) > MOST_LOST:
+                del self._agreed[next(iter(self._agreed))]
+            if self._asking is not None and self._asking.lost.cluster.key == key:
+                self._asking.refused = True  # one cannot want it oneself
+        if led and newest is not None:
+            self.port.send(sender, Moved(newest))
+        self.port.send(sender, RecoverReply(key, message.epoch, agreed))
+
+    def _is_first(self, cluster: Cluster, other: Peer, standing: Standing) -> bool:
+        """Of two who ask at a time and hold the same, the smaller id goes first."""
+        if self._asking is None or self._asking.lost.cluster.key != cluster.key:
+            return False
+        mine = Agreed(self.port.me.id, self._standing(cluster), 0.0)
+        return mine.is_fitter(other.id, standing)
+
+    def on_reply(self, sender: Peer, message: RecoverReply) -> None:
+        """One of those who were asked."""
+        asking = self._asking
+        if asking is None or (message.key, message.epoch) != (
+            asking.lost.cluster.key,
+            asking.epoch,
+        ):
+            return
+        asking.unheard.pop(sender.id, None)
+        if message.agreed:
+            asking.agreed[sender.id] = None
+        else:
+            asking.refused = True
+
+    def on_answers_due(self, timer: AnswersDue) -> None:
+        """Nobody against it, and somebody for it: this node leads."""
+        asking, now = self._asking, self.port.now
+        if asking is None:
+            return
+        waits = asking.unheard and not asking.refused
+        if waits and now < asking.since + ANSWER_MOST:
+            self.port.set_timer(ANSWER_WITHIN / 2, AnswersDue())
+            return
+        self._asking = None
+        lost = asking.lost
+        key = lost.cluster.key
+        if self._lost.get(key) is not lost or self._is_led(lost.cluster):
+            return
+        follows = self._follows(lost)  # then the own voters agree, or do not
+        if asking.refused or not (asking.agreed or follows or now >= lost.since + ALONE):
+            lost.not_before = now + AGAIN * (0.5 + self.port.rng.random())
+            return
+        if self._wait(lost) is None:
+            return  # its role has changed meanwhile
+        self._lost.pop(key, None)
+        self.port.count("clusters_recovered")
+        if follows:
+            self.on_absorb(lost.cluster, asking.epoch)
+            return
+        if self.seat.cluster is not None:
+            self.on_inherit(asking.epoch)
+            return
+        start = lost.cluster.start
+        if len(self.seat.ring.place.known) > 1:  # all of the others are lost, too
+            start = key
+        mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
+        self.on_replant(mine, lost.cluster)
+
+    def _standing(self, cluster: Cluster) -> Standing:
+        held = self.log.held
+        is_member = held is not None and held.key == cluster.key  # newer than the description
+        return is_member, self._position(cluster.key)
+
+    def _position(self, key: Key) -> Version:
+        held = self.log.held
+        if held is not None and held.key == key:
+            return held.position
+        return self.observing.position(key)

@@ -1,0 +1,185 @@
+"""Lookups: who owns a key? (P2: recursive routing in O(log n) steps over clusters)
+
+`Find` is passed on from node to node; the owner's primary answers the origin itself. Lookups of one
+key are coalesced: however many ask, one is under way. One that is not answered in time, or whose
+first step turns out to be dead, is tried again along another way, and after some tries given up
+with OwnerUnknown: the ring is being repaired, and the caller decides whether to ask again.
+
+A member of the owner's cluster keeps what it should pass on to a primary that does not answer,
+until there is another one (*bufferMessageList*, P4).
+
+Only the owner's own word is an answer. Descriptions on the way are hints, old ones cost hops: the
+former owner of an arc knows to whom it gave it, so that stale knowledge leads forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.chord.events import OwnerFound, OwnerUnknown
+from overlay.chord.messages import Find, FindReply
+from overlay.chord.ring.place import Place
+from overlay.machine import Key, Message, NodeId, Peer, Timer
+
+MOST_HOPS = 64
+"""A lookup that took so many steps is going around in circles. O(log n) needs 64 only where there
+are 2^64 clusters."""
+
+TRIES = 4
+"""Ways that are tried before OwnerUnknown; wild guess."""
+
+MOST_LOOKUPS = 4_096
+"""Lookups under way at a time; wild guess. (A publisher waits for them anyway.)"""
+
+
+MOST_KEPT = 1_024
+"""Lookups that wait at a member for another primary; then the oldest is dropped (its origin tries
+again). Wild guess."""
+
+
+class LookupTimeout(Timer, frozen=True):
+    """Lookup `number` was not answered in time."""
+
+    number: int
+
+
+class Lookup:
+    """One key that is looked up."""
+
+    def __init__(self, key: Key, number: int) -> None:
+        self.key = key
+        self.number = number
+        self.wanted = False  # by a caller, not only by a finger
+        self.tries = 0
+        self.through: NodeId = ""  # first step of the present try
+        self.tried: dict[NodeId, None] = {}
+
+
+class Lookups:
+    """Lookups that began here, and Find passing through."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.port = place.port
+        self._by_key: dict[Key, Lookup] = {}
+        self._by_number: dict[int, Lookup] = {}
+        self._count = 0
+        self._kept: dict[tuple[NodeId, int], Find] = {}  # by origin and number
+
+    def find(self, key: Key, wanted: bool = True) -> None:
+        """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
+        own = self.place.own
+        if own is not None and self.place.owns(key):
+            if wanted:
+                self.port.emit(OwnerFound(key, own, 0))
+            return
+        lookup = self._by_key.get(key)
+        if lookup is not None:
+            lookup.wanted = lookup.wanted or wanted
+            return
+        if len(self._by_key) >= MOST_LOOKUPS:
+            self.port.count("lookups_refused")
+            if wanted:
+                self.port.emit(OwnerUnknown(key))
+            return
+        self._count += 1
+        lookup = Lookup(key, self._count)
+        lookup.wanted = wanted
+        self._by_key[key] = self._by_number[lookup.number] = lookup
+        self.port.count("lookups")
+        self._try(lookup)
+
+    def way_opened(self) -> None:
+        """A first way into the ring is known: lookups that waited for one begin now."""
+        for lookup in list(self._by_number.values()):
+            if not lookup.through:
+                self._try(lookup)
+
+    def lose(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
+        """`node` does not answer: lookups that went through it take another way, ours and those
+        that we passed on."""
+        for message in lost:
+            if isinstance(message, Find) and message.origin.id != self.port.me.id:
+                self.on_find(self.port.me, message)
+        for lookup in list(self._by_number.values()):
+            if lookup.through == node:
+                self._try(lookup)
+
+    def served(self) -> None:
+        """This node became a primary, or its arc changed: some answers are its own now."""
+        for lookup in list(self._by_number.values()):
+            if self.place.owns(lookup.key) and self.place.own is not None:
+                self._finish(lookup)
+                if lookup.wanted:
+                    self.port.emit(OwnerFound(lookup.key, self.place.own, 0))
+        self.led()
+
+    def led(self) -> None:
+        """The own cluster has a primary, perhaps another one: what waited for it goes on."""
+        kept, self._kept = self._kept, {}
+        for message in kept.values():
+            self.on_find(self.port.me, message)
+
+    def on_timeout(self, timer: LookupTimeout) -> None:
+        """Another way, or none."""
+        lookup = self._by_number.get(timer.number)
+        if lookup is not None:
+            self._try(lookup)
+
+    def on_find(self, sender: Peer, message: Find) -> None:
+        """Answer, or pass on."""
+        own = self.place.own
+        if own is not None and self.place.owns(message.key):
+            self.port.send(message.origin, FindReply(message.number, own, message.hop))
+            return
+        if self.place.waits(message.key):
+            self._keep(message)
+            return
+        peer = self.place.route(message.key, avoid=(sender.id, message.origin.id))
+        peer = peer or self.place.route(message.key, avoid=(message.origin.id,))
+        if peer is None or message.hop >= MOST_HOPS:
+            self.port.count("lookups_dropped")
+            return
+        self.port.send(peer, Find(message.key, message.origin, message.number, message.hop + 1))
+
+    def _keep(self, message: Find) -> None:
+        self._kept[message.origin.id, message.number] = message
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+            self.port.count("lookups_dropped")
+
+    def on_find_reply(self, sender: Peer, message: FindReply) -> None:
+        """The owner's word."""
+        self.place.learn(message.cluster)
+        lookup = self._by_number.get(message.number)
+        if (
+            lookup is None
+            or message.cluster.ring != self.place.ring
+            or not message.cluster.owns(lookup.key)
+        ):
+            return  # answered already, or an answer to a former incarnation of ours
+        self._finish(lookup)
+        if lookup.wanted:
+            self.port.emit(OwnerFound(lookup.key, message.cluster, message.hop))
+
+    def _try(self, lookup: Lookup) -> None:
+        if lookup.tries >= TRIES:
+            self._finish(lookup)
+            self.port.count("lookups_failed")
+            if lookup.wanted:
+                self.port.emit(OwnerUnknown(lookup.key))
+            return
+        peer = self.place.route(lookup.key, avoid=lookup.tried)
+        if peer is None and lookup.tried:  # every way was tried: once more from the best
+            lookup.tried.clear()
+            peer = self.place.route(lookup.key)
+        lookup.through = "" if peer is None else peer.id
+        lookup.tries += 1
+        self.port.set_timer(self.place.settings.lookup_timeout, LookupTimeout(lookup.number))
+        if peer is not None:
+            lookup.tried[peer.id] = None
+            self.port.send(peer, Find(lookup.key, self.port.me, lookup.number, 1))
+
+    def _finish(self, lookup: Lookup) -> None:
+        del self._by_key[lookup.key], self._by_number[lookup.number]
+        self.port.cancel_timer(LookupTimeout(lookup.number))

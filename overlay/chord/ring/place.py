@@ -1,0 +1,220 @@
+"""Where this node stands with respect to the ring, and the next step towards any key (P2).
+
+A node is one of three: a *primary*, which takes part in the ring with pointers of its own; another
+*member* of a cluster, which leaves routing to its primary; an *outsider*, which enters through
+any cluster that it knows of. All three have the cache of `known`; `Place.route` is the one rule by
+which all three pass a lookup on: to whom the key belongs by the newest description, else to the
+closest cluster before it, which knows more of that part of the ring.
+
+There is one ring. A second one (two founders, a healed partition) is noticed here: a node stays in
+its ring until that has ended (`merging`), whoever it hears of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from overlay.chord.epochs import branch
+from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
+from overlay.chord.messages import Cluster, Contact, Stabilise
+from overlay.chord.ring.known_clusters import KnownClusters, overlaps, replaces
+from overlay.chord.ring.pointers import Pointers, between
+from overlay.lower_random.messages import RingHint
+from overlay.machine import Key, NodeId, Peer, Port
+from overlay.settings import RingSettings
+
+MEET_AGAIN = 1.0
+"""Seconds for which the same of another ring is no news: gossip repeats itself. Wild guess."""
+
+ASK_AGAIN = 2.0
+"""Seconds until a primary is asked again that gossip names and our pointers do not. Wild guess."""
+
+ASKED_MOST = 64
+"""Such primaries that are remembered. Wild guess."""
+
+RINGS_MOST = 16
+"""Other rings, and ended ones, that are remembered. Wild guess: one is rare."""
+
+
+class Place:
+    """State that lookups, repair and collecting share."""
+
+    def __init__(self, port: Port, settings: RingSettings) -> None:
+        self.port = port
+        self.settings = settings
+        self.known = KnownClusters(settings.known_clusters)
+        self.pointers = Pointers(settings.successors)
+        self.ring = ""  # id of our ring, "" while none is known
+        self.own: Cluster | None = None  # of which this node is a member
+        self.former: Cluster | None = None  # of which it was one
+        self.serving = False  # as its primary
+        self.ended: dict[str, Cluster] = {}  # rings that are no more, and a cluster of the next
+        self._asked: dict[NodeId, float] = {}  # whom gossip named, and when it was last asked
+        self._others: dict[str, float] = {}  # other rings, and when their news was last passed on
+
+    def knows_ring(self) -> bool:
+        """Whether there is a way into the ring."""
+        return bool(self.own is not None or len(self.known) or self.known.hints())
+
+    def learn(self, cluster: Cluster) -> bool:
+        """Take a description from anybody. True if it was news."""
+        if not self._same_ring(cluster.ring, cluster.primary, cluster):
+            return False
+        if self.serving and self.own is not None:
+            if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
+                self.port.emit(Fenced(cluster))
+            if cluster.key == self.own.key:
+                return False  # nobody knows this cluster better than its primary
+        elif self.own is not None and replaces(cluster, self.own):
+            self.port.emit(Fenced(cluster))
+        before = self.known.get(cluster.key)
+        if not self.known.learn(cluster):
+            return False
+        epoch = cluster.version[0]
+        if branch(epoch) and (before is None or before.version[0] != epoch):
+            self.port.emit(ClusterForked(cluster))
+        if self.former is not None and self.former.key == cluster.key:
+            self.former = max(self.former, cluster, key=lambda c: c.version)
+        self.pointers.refresh(cluster)
+        return True
+
+    def hear(self, hint: RingHint) -> None:
+        """Take a way in from gossip."""
+        if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
+            return
+        if self.serving and self.own is not None:
+            self._hold_against(self.own, hint)
+        before = self.known.get(hint.key)
+        self.known.hear(hint)
+        if before is not None and branch(hint.version[0]) > branch(before.version[0]):
+            self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
+        own = self.own
+        if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
+            self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
+
+    def _hold_against(self, own: Cluster, hint: RingHint) -> None:
+        """A cluster that contradicts our own, or that our pointers pass by: after a partition two
+        rings may run through the same keys, and nobody of the one asks anybody of the other. Who
+        leads it hears of us, and answers with what it is."""
+        first = self.pointers.first()
+        doubtful = hint.primary.id != self.port.me.id and (
+            own.owns(hint.key)
+            or (hint.key != own.key and first is None)
+            or (first is not None and between(hint.key, own.key, first.key))
+        )
+        now = self.port.now
+        if not doubtful or now - self._asked.get(hint.primary.id, float("-inf")) < ASK_AGAIN:
+            return
+        self._asked.pop(hint.primary.id, None)
+        self._asked[hint.primary.id] = now
+        if len(self._asked) > ASKED_MOST:
+            del self._asked[next(iter(self._asked))]
+        self.port.send(hint.primary, Stabilise(own))
+
+    def owns(self, key: Key) -> bool:
+        """Whether this node is the primary of the key's owner."""
+        return self.serving and self.own is not None and self.own.owns(key)
+
+    def newest(self) -> Cluster | None:
+        """A way into the ring for who asks: the own cluster, or any."""
+        return self.own or next(iter(self.what_became()), None) or next(iter(self.known), None)
+
+    def what_became(self) -> tuple[Cluster, ...]:
+        """What to tell somebody who takes us for a primary that we are not (any more)."""
+        own = () if self.own is None else (self.own,)
+        if self.former is None or (self.own is not None and self.own.key == self.former.key):
+            return own
+        return (self.former, *own)
+
+    def route(self, key: Key, avoid: Container[NodeId] = ()) -> Peer | None:
+        """The next node on the way of `key` to its owner, not in `avoid` and not ourselves.
+
+        Nodes that lately did not answer are taken only when there is no other way.
+        """
+        spare: Peer | None = None
+        for peer in self._ways(key, avoid):
+            if peer.id == self.port.me.id or peer.id in avoid:
+                continue
+            if self.known.reachable(peer, self.port.now):
+                return peer
+            spare = spare or peer
+        return spare
+
+    def followers(self) -> Iterator[Cluster]:
+        """Clusters after ours as far as known: successors first, then what the cache has."""
+        yield from self.pointers.successors
+        yield from self.known.after(self.pointers.own)
+
+    def waits(self, key: Key) -> bool:
+        """Whether the key is our own cluster's, whose primary does not answer: another one will."""
+        own = self.own
+        if own is None or self.serving or not own.owns(key):
+            return False
+        return not self.known.reachable(own.primary, self.port.now)
+
+    def _ways(self, key: Key, avoid: Container[NodeId]) -> Iterator[Peer]:
+        """Ways towards `key`, the best first."""
+        if self.own is not None and not self.serving:
+            yield self.own.primary
+        predecessor = self.pointers.predecessor if self.serving else None
+        if predecessor is not None and predecessor.owns(key):
+            yield predecessor.primary
+        owner = self.known.owner(key)
+        if owner is not None:
+            primary = owner.primary
+            yield primary
+            if primary.id in avoid or not self.known.reachable(primary, self.port.now):
+                yield from owner.members()[1:]  # who will know the next one, or be it
+        for cluster in self.known.before(key):
+            if self.serving and not between(cluster.key, self.pointers.own, key):
+                break  # going backwards around the ring, past ourselves: no progress
+            yield cluster.primary
+        if self.serving:
+            for cluster in self.followers():
+                yield cluster.primary
+        for hint in self.known.hints():
+            yield hint.primary
+
+    def meet(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
+        """Another ring was heard of, in which `peer` serves; or even a description of its
+        `cluster`. The smaller id wins (DESIGN.md, Found), so one of the two has to hear of it."""
+        now = self.port.now
+        if cluster is None and now - self._others.get(ring, float("-inf")) < MEET_AGAIN:
+            return  # gossip repeats itself
+        if ring not in self._others:
+            self.port.count("other_rings_met")
+            self.port.trace("cluster", name=ring, reason=f"another ring met: {peer.id}")
+        self._others.pop(ring, None)
+        self._others[ring] = now
+        if len(self._others) > RINGS_MOST:
+            del self._others[next(iter(self._others))]
+        self.port.emit(OtherRing(ring, peer, cluster))
+
+    def end(self, ring: str, into: Cluster) -> None:
+        """`ring` is no more; its nodes go over to the one of `into`."""
+        self.ended[ring] = into
+        if len(self.ended) > RINGS_MOST:
+            del self.ended[next(iter(self.ended))]
+
+    def go_over(self, into: Cluster) -> None:
+        """This node, which serves nowhere, belongs to the ring of `into` from now on."""
+        left, self.ring = self.ring, into.ring
+        self.known.clear()
+        self.former = None
+        self.learn(into)
+        self.port.emit(RingLeft(left, into.ring))
+        self.port.emit(RingKnown(into.ring))
+
+    def _same_ring(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> bool:
+        """Whether `ring` is ours; the first that is heard of becomes ours."""
+        if self.own is None and not self.knows_ring():
+            self.ring = ""  # every way into the former one is gone
+        if ring != self.ring and ring in self.ended:
+            return False
+        if not self.ring:
+            self.ring = ring
+            self.port.emit(RingKnown(ring))
+        if ring == self.ring:
+            return True
+        self.meet(ring, peer, cluster)
+        return False

@@ -1,0 +1,106 @@
+"""Walking around the ring, from each cluster to its successor by its own word (`canopy ring`).
+
+Every step asks the next cluster's primary for its neighbourhood; the walk is complete when it comes
+back to where it began and the arcs fit together without gap. Where a cluster does not answer in
+time the walk goes on with the one after it, as far as the successor lists reach.
+"""
+
+from __future__ import annotations
+
+from overlay.chord.events import RingCollected
+from overlay.chord.messages import AskNeighbourhood, Cluster, Neighbourhood
+from overlay.chord.ring.place import Place
+from overlay.machine import Key, NodeId, Peer, Timer
+
+MOST_STEPS = 4_096
+"""A walk longer than this is given up; wild guess."""
+
+
+class CollectTimeout(Timer, frozen=True):
+    """The cluster that was asked did not answer."""
+
+
+class Collecting:
+    """At most one walk at a time; who asks meanwhile gets the same answer."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.port = place.port
+        self._found: dict[Key, Cluster] = {}
+        self._asked: Peer | None = None
+        self._following: tuple[Cluster, ...] = ()  # after the one that was asked, as last told
+        self._steps = 0
+
+    def collect(self) -> None:
+        """Begin, unless a walk is under way. Answered by RingCollected."""
+        if self._asked is not None:
+            return
+        self._found, self._following, self._steps = {}, (), 0
+        own = self.place.own
+        if own is not None and self.place.serving:
+            self._found[own.key] = own
+            self._following = tuple(self.place.followers())
+            self._go_on()
+            return
+        peer = self.place.route(own.key if own is not None else "")
+        if peer is None:
+            self._finish()
+        else:
+            self._ask(peer)
+
+    def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
+        """One step further, if it is the answer that the walk waits for."""
+        if self._asked is None or sender.id != self._asked.id:
+            return
+        self._found[message.cluster.key] = message.cluster
+        self._following = message.successors
+        if message.predecessor is not None and not message.successors:
+            self._following = (message.predecessor,)  # a ring of two
+        self._go_on()
+
+    def on_moved(self, sender: Peer, cluster: Cluster) -> None:
+        """Who was asked is no primary any more, but knows who is."""
+        if self._asked is not None and sender.id == self._asked.id:
+            if cluster.primary.id in (sender.id, self.port.me.id):
+                self._go_on()
+            else:
+                self._following = (cluster, *self._following)
+                self._go_on()
+
+    def lose(self, node: NodeId) -> None:
+        """Who was asked does not answer."""
+        if self._asked is not None and self._asked.id == node:
+            self._go_on()
+
+    def on_timeout(self, timer: CollectTimeout) -> None:
+        """Who was asked does not answer in time."""
+        if self._asked is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Ask the next one, unless the walk has come around."""
+        self._steps += 1
+        if not self._following or self._steps > MOST_STEPS:
+            self._finish()
+            return
+        first, *rest = self._following
+        self._following = tuple(rest)
+        if first.key in self._found:
+            self._finish()
+        else:
+            self._ask(first.primary)
+
+    def _ask(self, peer: Peer) -> None:
+        self._asked = peer
+        self.port.set_timer(self.place.settings.lookup_timeout, CollectTimeout())
+        self.port.send(peer, AskNeighbourhood())
+
+    def _finish(self) -> None:
+        self._asked = None
+        self.port.cancel_timer(CollectTimeout())
+        found = tuple(self._found[key] for key in sorted(self._found))
+        complete = bool(found) and all(
+            cluster.start == found[at - 1].key for at, cluster in enumerate(found)
+        )
+        self._found = {}
+        self.port.emit(RingCollected(found, complete))

@@ -1,0 +1,1 @@
+"""Local programs: subscriptions, publications and questions."""

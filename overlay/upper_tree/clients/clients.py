@@ -1,0 +1,327 @@
+"""What local programs ask for: subscriptions and publications (overlay/client.py).
+
+A subscription belongs to the client that made it and ends with it. Questions about the overlay are
+answered by inspect.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from matching import Predicate, SelectorError, compile_selector
+from overlay.client import (
+    Attributes,
+    Delivered,
+    Delivery,
+    Done,
+    Event,
+    Failed,
+    Gather,
+    GetAttributes,
+    GetSubscriptions,
+    Publish,
+    Published,
+    Subscribe,
+    Subscribed,
+    Subscriptions,
+    Unsubscribe,
+)
+from overlay.info import SubscriptionInfo
+from overlay.machine import Handlers, Machine, Port
+from overlay.upper_tree.event_history import History
+from overlay.upper_tree.events import (
+    EventsAccepted,
+    PublicationsCame,
+    RoomAgain,
+    SubscriptionLapsed,
+    SubscriptionReady,
+)
+from overlay.upper_tree.publisher.admission import glance, refusal
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
+from overlay.upper_tree.subscriber.registrar import Registrar
+
+MAX_SUBSCRIPTIONS = 100_000
+"""Subscriptions of one node; wild guess."""
+
+
+TOGETHER = 256
+"""Events of several publications that set out as one batch. What a batch costs by itself is some
+0.1 ms, which is shared by so many; 512 was no faster."""
+
+
+class Subscription:
+    """A client's subscription."""
+
+    def __init__(
+        self, id_: str, client: int, request: int, name: str, predicate: Predicate, gathers: bool
+    ) -> None:
+        self.id = id_
+        self.client = client
+        self.request = request
+        self.name = name
+        self.predicate = predicate
+        self.pivots: tuple[str, ...] = ()
+        self.gathers = gathers  # its client gets events once for all its subscriptions
+        self.order = 0  # among all of this node, by age
+        self.acknowledged = False
+        self.delivered = 0  # where it does not gather
+
+
+class Clients(Machine):
+    """Subscriptions and publications of this node's clients."""
+
+    def __init__(
+        self,
+        port: Port,
+        incarnation: int,
+        registrar: Registrar,
+        receiver: Receiver,
+        publisher: Publisher,
+        history: History,
+    ) -> None:
+        super().__init__(port)
+        self.incarnation = incarnation
+        self.registrar = registrar
+        self.receiver = receiver
+        self.publisher = publisher
+        self.history = history
+        self.subscriptions: dict[str, Subscription] = {}
+        self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
+        self.receipts: dict[int, Receipt] = {}  # by sequence
+        self.gatherers: dict[int, None] = {}
+        self._number = 0
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            SubscriptionReady: self.on_subscription_ready,
+            SubscriptionLapsed: self.on_subscription_lapsed,
+            Arrived: self.on_arrived,
+            EventsAccepted: self.on_events_accepted,
+            PublicationsCame: self.on_publications_came,
+            RoomAgain: self.on_publications_came,
+        }
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {
+            Subscribe: self.subscribe,
+            Gather: self.gather,
+            Unsubscribe: self.unsubscribe,
+            Publish: self.publish,
+            GetAttributes: self.get_attributes,
+            GetSubscriptions: self.get_subscriptions,
+        }
+
+    # --- subscriptions ---
+
+    def subscribe(self, client: int, command: Subscribe) -> None:
+        """Answered by Subscribed when it is registered everywhere."""
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            reason = f"this node has {MAX_SUBSCRIPTIONS} subscriptions; use another node"
+            self.port.reply(client, Failed(command.request, "refused", reason))
+            return
+        try:
+            predicate = compile_selector(command.selector)
+            self._number += 1
+            id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
+            placed = self.registrar.plan(id_, predicate, command.latency_level)
+        except SelectorError as error:
+            reason = f"{error}\n{error.caret()}"
+            self.port.reply(client, Failed(command.request, "selector", reason))
+            return
+        gathers = client in self.gatherers
+        mine = Subscription(id_, client, command.request, command.name, predicate, gathers)
+        mine.pivots = tuple(one.registration.attribute for one in placed)
+        self.subscriptions[id_] = mine
+        trees: dict[str, int] = {}
+        for one in placed:
+            trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
+        mine.order = self.receiver.add(
+            id_, predicate, trees, mine.pivots, client if gathers else None
+        )
+        self.port.trace(
+            "subscribe",
+            subscription=id_,
+            name=command.name,
+            selector=command.selector,
+            tree=predicate.tree(),
+            level=command.latency_level,
+        )
+        self.registrar.subscribe(id_, placed)
+
+    def on_subscription_ready(self, event: SubscriptionReady) -> None:
+        """SUBACK. (A registration that was renewed anew becomes ready again: said only once.)"""
+        mine = self.subscriptions.get(event.subscription)
+        if mine is not None and not mine.acknowledged:
+            mine.acknowledged = True
+            self.port.trace("suback", subscription=mine.id)
+            self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+
+    def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
+        """A cluster lost what we had registered: it is being registered anew, and whoever
+        subscribed is told of the gap."""
+        for mine in self.subscriptions.values():
+            if event.attribute in mine.pivots and mine.acknowledged:
+                reason = (
+                    f"subscription {mine.name or mine.id}: the tree of {event.attribute} had lost "
+                    "it; it is being registered again, events in between may be missing"
+                )
+                self.port.reply(mine.client, Failed(0, "gap", reason))
+
+    def gather(self, client: int, command: Gather) -> None:
+        """Its next subscriptions are told together."""
+        self.gatherers[client] = None
+        self.port.reply(client, Done(command.request))
+
+    def unsubscribe(self, client: int, command: Unsubscribe) -> None:
+        """Only the client's own, and at once for what is shown."""
+        mine = self.subscriptions.get(command.subscription)
+        if mine is None or mine.client != client:
+            reason = f"no subscription {command.subscription!r} of this client"
+            self.port.reply(client, Failed(command.request, "unknown", reason))
+            return
+        self._end(mine)
+        self.port.reply(client, Done(command.request))
+
+    def _end(self, mine: Subscription) -> None:
+        del self.subscriptions[mine.id]
+        self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
+        self.registrar.unsubscribe(mine.id)
+        self.port.trace("unsubscribe", subscription=mine.id)
+
+    def gone(self, client: int) -> None:
+        """A client has closed: its subscriptions end, its publications go on."""
+        self.gatherers.pop(client, None)
+        for mine in [s for s in self.subscriptions.values() if s.client == client]:
+            self._end(mine)
+
+    def end_all(self) -> None:
+        """The node leaves."""
+        self.registrar.leave()
+        for mine in list(self.subscriptions.values()):
+            self._end(mine)
+
+    def on_arrived(self, event: Arrived) -> None:
+        """Hand over, one reply per client and turn of arrivals."""
+        by_client: dict[int, list[Delivery]] = {}
+        for delivery in event.deliveries:
+            mine = self.subscriptions.get(delivery.subscription)
+            if mine is not None:
+                mine.delivered += 1
+                by_client.setdefault(mine.client, []).append(delivery)
+        for client, deliveries in by_client.items():
+            self.port.reply(client, Delivered(0, tuple(deliveries)))
+        if event.gathered:
+            self.port.share(event.events, event.gathered)
+
+    # --- publications ---
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for room."""
+        return sum(len(command.events) for _, command in self.queue)
+
+    def publish(self, client: int, command: Publish) -> None:
+        """Admitted at the end of the turn, or when there is room; each client waits for its answers
+        before it sends more, which bounds the queue by the number of clients."""
+        if not self.queue:
+            self.port.emit(PublicationsCame())
+        self.queue.append((client, command))
+
+    def on_publications_came(self, event: PublicationsCame | RoomAgain) -> None:
+        """Admit what waits, if there is room."""
+        while self.queue and self.publisher.has_room:
+            together = [self.queue.popleft()]
+            size = len(together[0][1].events)
+            while self.queue and size + len(self.queue[0][1].events) <= TOGETHER:
+                together.append(self.queue.popleft())
+                size += len(together[-1][1].events)
+            self._admit(together)
+
+    def _admit(self, together: list[tuple[int, Publish]]) -> None:
+        """Publications whose events look alike set out as one batch."""
+        drafts = [draft for _, command in together for draft in command.events]
+        alike = glance(drafts)
+        if alike is None:
+            for client, command in together:
+                self._admit_closely(client, command)
+            return
+        events = self.publisher.publish(drafts, alike)
+        start = 0
+        for client, command in together:
+            end = start + len(command.events)
+            self._answer(client, command, events[start:end], ())
+            start = end
+
+    def _admit_closely(self, client: int, command: Publish) -> None:
+        """Each event by itself."""
+        reasons = [refusal(draft) for draft in command.events]
+        refused = tuple([(number, reason) for number, reason in enumerate(reasons) if reason])
+        for _, reason in refused:
+            self.port.count("refused")
+            self.port.trace("refused", reason=reason)
+        good = [d for d, reason in zip(command.events, reasons, strict=True) if not reason]
+        self._answer(client, command, self.publisher.publish(good), refused)
+
+    def _answer(
+        self,
+        client: int,
+        command: Publish,
+        events: Sequence[Event],
+        refused: tuple[tuple[int, str], ...],
+    ) -> None:
+        """Now, or where a receipt is asked for when they are accepted."""
+        answer = Published.of(command.request, events, refused)
+        pending = self.publisher.under_way(events) if command.receipt else {}
+        if pending:
+            receipt = Receipt(client, answer, pending)
+            self.receipts.update(dict.fromkeys(pending, receipt))
+        else:
+            self.port.reply(client, answer)
+
+    def on_events_accepted(self, event: EventsAccepted) -> None:
+        """Some receipts may be complete."""
+        if not self.receipts:
+            return
+        for sequence in event.sequences:
+            receipt = self.receipts.pop(sequence, None)
+            if receipt is not None:
+                receipt.pending.pop(sequence)
+                if not receipt.pending:
+                    self.port.reply(receipt.client, receipt.answer)
+
+    # --- what is known here ---
+
+    def get_attributes(self, client: int, command: GetAttributes) -> None:
+        """For completion."""
+        names = dict.fromkeys(reversed(self.history.attributes))
+        for mine in self.subscriptions.values():
+            names.update(dict.fromkeys(mine.predicate.attributes))
+        self.port.reply(client, Attributes(command.request, tuple(names)))
+
+    def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
+        """All clients'."""
+        infos = tuple(
+            SubscriptionInfo(
+                s.id, s.name, s.predicate.text, s.acknowledged, self._delivered(s), s.pivots
+            )
+            for s in self.subscriptions.values()
+        )  # fmt: skip
+        self.port.reply(client, Subscriptions(command.request, infos))
+
+    def _delivered(self, mine: Subscription) -> int:
+        return self.receiver.put_down_to(mine.id) if mine.gathers else mine.delivered
+
+
+class Receipt:
+    """An answer that is due when all its events are accepted."""
+
+    __slots__ = ("answer", "client", "pending")
+
+    def __init__(self, client: int, answer: Published, pending: dict[int, None]) -> None:
+        self.client = client
+        self.answer = answer
+        self.pending = pending

@@ -1,0 +1,177 @@
+"""Why an event reached a subscription, or not: `canopy why` (DESIGN.md, Why).
+
+A node explains what it remembers (history.py): what arrived, and what it published. The rest of an
+event's way is known to its publisher, whose id is in the event's identity; an event that is named
+by the user's id only, and never came here, is asked for at the neighbours. Whoever knows it first
+is believed; what is not answered in time is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matching import Explanation
+from matching.selector.unparse import quote_value
+from overlay.client import Event, Explained, Failed, Why
+from overlay.info import Reason, Verdict
+from overlay.machine import Handlers, Machine, Peer, Port, Timer
+from overlay.upper_tree.clients.clients import Clients, Subscription
+from overlay.upper_tree.event_history import Remembered, counted
+from overlay.upper_tree.messages import AskEvent, EventFacts
+
+PATIENCE = 2.0
+"""Seconds after which a question is answered with what is known; wild guess."""
+
+ASKED = 32
+"""Neighbours that are asked for an event at once; wild guess."""
+
+
+class ExplanationDue(Timer, frozen=True):
+    """A question has waited long enough."""
+
+    number: int
+
+
+class Question:
+    """A client's question, while others are asked."""
+
+    def __init__(self, client: int, command: Why, remembered: Remembered | None) -> None:
+        self.client = client
+        self.command = command
+        self.remembered = remembered
+        self.awaited = 0  # answers that may still come
+
+
+class Explaining(Machine):
+    """Answers `Why`."""
+
+    def __init__(self, port: Port, clients: Clients, whom: Callable[[str], Sequence[Peer]]) -> None:
+        """`whom`: the peers to ask about an event, given the node that its name begins with."""
+        super().__init__(port)
+        self.clients = clients
+        self.whom = whom
+        self.questions: dict[int, Question] = {}
+        self._number = 0
+
+    def handlers(self) -> Handlers:
+        """Messages and timers with their handlers."""
+        return {
+            AskEvent: self.on_ask_event,
+            EventFacts: self.on_event_facts,
+            ExplanationDue: self.on_explanation_due,
+        }
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {Why: self.why}
+
+    def why(self, client: int, command: Why) -> None:
+        """From memory, and from those who know more."""
+        remembered = self.clients.history.find(command.event)
+        publisher = command.event.split(".")[0]
+        name = command.event
+        if remembered is not None:
+            publisher, name = remembered.event.publisher, remembered.event.identity
+        self._number += 1
+        question = self.questions[self._number] = Question(client, command, remembered)
+        if publisher != self.port.me.id:
+            for peer in self.whom(publisher)[:ASKED]:
+                question.awaited += 1
+                self.port.send(peer, AskEvent(self._number, name))
+        if question.awaited:
+            self.port.set_timer(PATIENCE, ExplanationDue(self._number))
+        else:
+            self._answer(self._number, None, ())
+
+    def on_ask_event(self, sender: Peer, message: AskEvent) -> None:
+        """An event that somebody asks about."""
+        remembered = self.clients.history.find(message.event)
+        event, path = (None, ()) if remembered is None else (remembered.event, remembered.path)
+        me = self.port.me.id
+        self.port.send(sender, EventFacts(message.number, event, tuple(path), me))
+
+    def on_event_facts(self, sender: Peer, message: EventFacts) -> None:
+        """What somebody else remembers."""
+        question = self.questions.get(message.number)
+        if question is None:
+            return
+        question.awaited -= 1
+        if message.event is not None:
+            path = tuple(f"{message.node}: {step}" for step in message.path)
+            self._answer(message.number, message.event, path)
+        elif question.awaited == 0:
+            self._answer(message.number, None, ())
+
+    def on_explanation_due(self, timer: ExplanationDue) -> None:
+        """Answer with what there is."""
+        if timer.number in self.questions:
+            self._answer(timer.number, None, ())
+
+    def _answer(self, number: int, event: Event | None, path: tuple[str, ...]) -> None:
+        question = self.questions.pop(number)
+        self.port.cancel_timer(ExplanationDue(number))
+        remembered, command = question.remembered, question.command
+        if remembered is not None:
+            event = remembered.event
+            me = self.port.me.id
+            path = (*path, *(f"{me}: {step}" for step in remembered.path))
+        if event is None:
+            reason = (
+                f"nobody here remembers an event {command.event!r}; ask at the node that "
+                "published it or got it, or give its full name PUBLISHER.INCARNATION.SEQUENCE"
+            )
+            self.port.reply(question.client, Failed(command.request, "unknown", reason))
+            return
+        reasons = tuple(
+            reason_for(mine, event, remembered)
+            for mine in self.clients.subscriptions.values()
+            if command.subscription in ("", mine.id, mine.name)
+        )
+        id_ = str(event.attributes.get("id", ""))
+        reply = Explained(command.request, event.identity, id_, event.attributes, path, reasons)
+        self.port.reply(question.client, reply)
+
+
+def reason_for(
+    mine: Subscription,
+    event: Event,
+    remembered: Remembered | None,
+) -> Reason:
+    """Why one subscription got the event or not."""
+    explanation = mine.predicate.explain(event.attributes)
+    shown = remembered is not None and (
+        mine.id in remembered.shown
+        or (
+            mine.gathers
+            and mine.client in remembered.shown
+            and mine.order <= remembered.latest
+            and explanation.verdict is True
+        )
+    )
+    if shown and remembered is not None:
+        summary = (
+            f"it matches, and came through the tree of {remembered.attribute}, virtual node "
+            f"[{remembered.lo}, {remembered.hi}), after {counted(remembered.hops)}"
+        )
+        where = (remembered.attribute, remembered.lo, remembered.hi, remembered.hops)
+    else:
+        where = ("", "", "", 0)
+        if explanation.verdict is True:
+            summary = "it matches, but was not shown: published before the subscription was ready"
+            summary += ", still under way, or lost with a node"
+        elif explanation.verdict is False:
+            summary = "the selector is false for it"
+        else:
+            summary = "the selector is unknown for it: an attribute is absent or of another type"
+    lines = tuple(verdicts(explanation))
+    return Reason(mine.id, mine.name, mine.predicate.text, shown, summary, lines, *where)
+
+
+def verdicts(explanation: Explanation, depth: int = 0) -> list[Verdict]:
+    """The tree of an explanation as indented lines."""
+    words = {True: "true", False: "false", None: "unknown"}
+    seen = ", ".join(f"{name} = {quote_value(value)}" for name, value in explanation.seen)
+    lines = [Verdict(depth, explanation.text, words[explanation.verdict], seen)]
+    for child in explanation.children:
+        lines += verdicts(child, depth + 1)
+    return lines

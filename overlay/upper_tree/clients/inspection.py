@@ -1,0 +1,216 @@
+"""Questions that the overlay answers about itself: `canopy ring` and `canopy where`.
+
+Clusters are collected by a walk around the ring, and each cluster's primary tells its trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
+from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
+from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
+from overlay.info import ClusterInfo, VirtualNodeInfo
+from overlay.machine import Handlers, Key, Machine, Peer, Port, Timer
+from overlay.upper_tree.cluster_view import RingView
+from overlay.upper_tree.messages import AskTrees, Trees
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.partition import describe, overlap_count
+
+PATIENCE = 3.0
+"""Seconds after which a question is answered with what is known; wild guess."""
+
+
+class Collector(RingView, Protocol):
+    """What inspection needs of overlay/chord's `Ring` beside lookups."""
+
+    def collect(self) -> None:
+        """Walk around the ring: RingCollected follows."""
+
+
+class QuestionOver(Timer, frozen=True):
+    """A question has waited long enough."""
+
+    number: int
+
+
+class Question:
+    """A client's question that other nodes help to answer."""
+
+    def __init__(self, client: int, request: int, attribute: str | None = None) -> None:
+        self.client = client
+        self.request = request
+        self.attribute = attribute
+        self.clusters: dict[Key, Cluster] = {}
+        self.answers: dict[Key, Trees] = {}
+        self.complete = True
+
+
+class Inspection(Machine):
+    """Answers questions about ring, trees and events."""
+
+    def __init__(self, port: Port, owner: Owner, ring: Collector) -> None:
+        super().__init__(port)
+        self.owner = owner
+        self.ring = ring
+        self.questions: dict[int, Question] = {}
+        self._number = 0
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            RingCollected: self.on_ring_collected,
+            OwnerFound: self.on_owner_found,
+            OwnerUnknown: self.on_owner_unknown,
+            AskTrees: self.on_ask_trees,
+            Trees: self.on_trees,
+            QuestionOver: self.on_question_over,
+        }
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {GetRing: self.get_ring, Where: self.where}
+
+    def _ask(self, question: Question) -> int:
+        self._number += 1
+        self.questions[self._number] = question
+        self.port.set_timer(PATIENCE, QuestionOver(self._number))
+        return self._number
+
+    def _answer(self, number: int, reply: Reply) -> None:
+        question = self.questions.pop(number)
+        self.port.cancel_timer(QuestionOver(number))
+        self.port.reply(question.client, reply)
+
+    # --- ring ---
+
+    def get_ring(self, client: int, command: GetRing) -> None:
+        """All clusters with their attributes."""
+        self._ask(Question(client, command.request))
+        self.ring.collect()
+
+    def on_ring_collected(self, event: RingCollected) -> None:
+        """Ask every cluster for its trees."""
+        for number, question in list(self.questions.items()):
+            if question.attribute is not None or question.clusters:
+                continue
+            question.complete = event.complete
+            question.clusters = {cluster.key: cluster for cluster in event.clusters}
+            for cluster in event.clusters:
+                self.port.send(cluster.primary, AskTrees(number))
+            if not event.clusters:
+                self._answer(number, Ring(question.request, (), False))
+
+    # --- where ---
+
+    def where(self, client: int, command: Where) -> None:
+        """The owner of an attribute, and its tree."""
+        self._ask(Question(client, command.request, command.attribute))
+        self.ring.find(attribute_key(command.attribute))
+
+    def on_owner_found(self, event: OwnerFound) -> None:
+        """Ask it for the tree."""
+        for number, question in list(self.questions.items()):
+            if question.attribute is None:
+                continue
+            if attribute_key(question.attribute) == event.key:
+                question.clusters = {event.cluster.key: event.cluster}
+                self.port.send(event.cluster.primary, AskTrees(number, question.attribute))
+
+    def on_owner_unknown(self, event: OwnerUnknown) -> None:
+        """The ring does not answer."""
+        for number, question in list(self.questions.items()):
+            if question.attribute is None:
+                continue
+            if attribute_key(question.attribute) == event.key:
+                reason = "the ring does not answer; try again in a moment"
+                self._answer(number, Failed(question.request, "time-out", reason))
+
+    def on_ask_trees(self, sender: Peer, message: AskTrees) -> None:
+        """Tell about the own cluster's trees."""
+        cluster = self.owner.clusters.cluster
+        if cluster is None or not self.owner.clusters.is_primary:
+            return
+        version, entries = (0, 0), []
+        owned = self.owner.trees.get(message.attribute)
+        if owned is not None:
+            version = owned.tree.map.version
+            intervals = [r.interval for r in owned.tree.registrations.values()]
+            entries = [(e, overlap_count(e.interval, intervals)) for e in owned.tree.map.entries]
+        names = tuple(sorted(self.owner.trees))
+        clusters = self.owner.clusters
+        reply = Trees(
+            message.number,
+            cluster.key,
+            names,
+            version,
+            tuple(entries),
+            clusters.led_for,
+            tuple(p.id for p in cluster.members() if clusters.is_silent(p.id)),
+        )
+        self.port.send(sender, reply)
+
+    def on_trees(self, sender: Peer, message: Trees) -> None:
+        """One cluster's word."""
+        question = self.questions.get(message.number)
+        if question is None or message.key not in question.clusters:
+            return
+        question.answers[message.key] = message
+        if question.attribute is not None:
+            found = located(question, question.attribute, message)
+            self._answer(message.number, found)
+        elif len(question.answers) == len(question.clusters):
+            self._answer(message.number, self._ring(question))
+
+    def _ring(self, question: Question) -> Ring:
+        infos = tuple(
+            cluster_info(cluster, question.answers.get(key))
+            for key, cluster in question.clusters.items()
+        )
+        complete = question.complete and len(question.answers) == len(question.clusters)
+        return Ring(question.request, infos, complete)
+
+    def on_question_over(self, timer: QuestionOver) -> None:
+        """Answer with what there is."""
+        question = self.questions.get(timer.number)
+        if question is None:
+            return
+        if question.clusters and question.attribute is None:
+            self._answer(timer.number, self._ring(question))
+        else:
+            reason = "no answer from the ring in time"
+            self._answer(timer.number, Failed(question.request, "time-out", reason))
+
+
+def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
+    """A cluster for people and programs."""
+    return ClusterInfo(
+        cluster.key,
+        cluster.start,
+        cluster.version[0],
+        cluster.primary.id,
+        "" if cluster.standby is None else cluster.standby.id,
+        tuple(peer.id for peer in cluster.brokers),
+        () if trees is None else trees.attributes,
+        {peer.id: peer.address for peer in cluster.members()},
+        -1.0 if trees is None else trees.led_for,
+        () if trees is None else trees.silent,
+    )
+
+
+def located(question: Question, attribute: str, trees: Trees) -> Located:
+    """A tree for people and programs."""
+    nodes = tuple(
+        VirtualNodeInfo(
+            describe(entry.interval.lo),
+            describe(entry.interval.hi),
+            entry.hosts[0].id,
+            count,
+            tuple(host.id for host in entry.hosts[1:]),
+        )
+        for entry, count in trees.entries
+    )
+    info = cluster_info(question.clusters[trees.key], trees)
+    return Located(question.request, attribute, info, trees.version, nodes)

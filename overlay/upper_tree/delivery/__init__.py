@@ -1,0 +1,1 @@
+"""From a match to the interested nodes: delegated fan-out, relays, copy counts."""

@@ -1,0 +1,229 @@
+"""What leaves for interested nodes, collected so that it leaves together (C11).
+
+A host has a batch of events and knows for each the nodes that want it. As long as no event has more
+of them than this node may send copies of it (copies.py), each node gets one message with all that
+is for it, and nothing is done for single pairs of event and node. Where some event has more, some
+of its recipients become delegates, by turns (fanout.py), who bring it to the rest (delegation.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from matching import Interval
+from overlay.client import Event
+from overlay.machine import NodeId, Peer, Port
+from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
+from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.fanout import spread, turn
+from overlay.upper_tree.delivery.tally import by_source
+from overlay.upper_tree.messages import Deliver, Share
+
+SHARE_MOST = 2_000
+"""Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
+a larger share gets the event more than once."""
+
+
+class Recipient(NamedTuple):
+    """An interested node, and the virtual node that found it."""
+
+    peer: Peer
+    attribute: str
+    interval: Interval
+
+
+class Item(NamedTuple):
+    """One event for one node."""
+
+    event: Event
+    registrations: tuple[str, ...]
+    onward: tuple[Share, ...]
+
+
+class Wanted:
+    """What one node wants of a batch of events."""
+
+    __slots__ = ("peer", "places", "trees")
+
+    def __init__(self, peer: Peer, places: list[int], trees: list[str]) -> None:
+        self.peer = peer
+        self.places = places
+        """Which events, by their places in the batch."""
+        self.trees = trees
+        """Of each, the tree in which that was found."""
+
+    def without(self, places: Mapping[int, None]) -> Wanted:
+        """The same, but not these events."""
+        rest = Wanted(self.peer, [], [])
+        for place, tree in zip(self.places, self.trees, strict=True):
+            if place not in places:
+                rest.places.append(place)
+                rest.trees.append(tree)
+        return rest
+
+
+class Deliveries:
+    """What leaves for interested nodes in one turn."""
+
+    def __init__(self, port: Port, copies: Copies, hop: int, host: Peer | None = None) -> None:
+        """`copies`: what this node has sent already; `hop`: messages from the publisher to here;
+        `host`: whose delegate we are."""
+        self.port = port
+        self.copies = copies
+        self.hop = hop
+        self.host = host
+        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[Item]]] = {}
+        self._together: list[tuple[Peer, Deliver]] = []
+
+    def add(
+        self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
+        onward: tuple[Share, ...] = (),
+    ) -> None:  # fmt: skip
+        """One event for one node."""
+        key = (to.peer.id, to.attribute, to.interval)
+        group = self._groups.setdefault(key, (to.peer, []))
+        group[1].append(Item(event, registrations, onward))
+
+    def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
+        """One event for all of these, through delegates if they are many. Ourselves we need no
+        message to reach."""
+        remote: list[Recipient] = []
+        for recipient in recipients:
+            if recipient.peer.id == self.port.me.id:
+                self.add(recipient, event)
+            else:
+                remote.append(recipient)
+        if not remote:
+            return
+        whose, room = 0, self.copies.room(event)
+        if len(remote) > room:
+            whose = turn(event.publisher, event.incarnation, event.sequence, self.port.me.id)
+        sent = 0
+        for delegate, share in spread(remote, room, whose):
+            for first in range(0, len(share) or 1, SHARE_MOST):
+                sent += 1
+                self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
+        self.copies.note((event,), sent)
+
+    def spread_all(
+        self, events: Sequence[Event], wanted: Sequence[tuple[Interval, Wanted]]
+    ) -> None:
+        """A batch for all who want something of it, found in these parts of the value space."""
+        remote = [mine.places for _, mine in wanted if mine.peer.id != self.port.me.id]
+        if remote and not self._note_all(events, Counter(chain.from_iterable(remote))):
+            recipients: dict[int, list[Recipient]] = {}
+            for interval, mine in wanted:
+                for place, tree in zip(mine.places, mine.trees, strict=True):
+                    recipients.setdefault(place, []).append(Recipient(mine.peer, tree, interval))
+            for place, found in recipients.items():
+                self.spread(events[place], found)
+            return
+        for interval, mine in wanted:
+            hop = self.hop + (mine.peer.id != self.port.me.id)
+            picked = tuple([events[place] for place in mine.places])
+            tree, *others = by_tree = parts(mine.trees)
+            apart = tuple([(other, tuple(by_tree[other])) for other in others])
+            message = Deliver(tree, interval, hop, picked, (), (), self.host, apart)
+            self._together.append((mine.peer, message))
+
+    def _note_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
+        """So many copies of these (by place) are to be sent. Whether they may; then it is noted."""
+        sources = by_source(events)
+        if len(sources) > 1:
+            return False
+        ((source, numbers),) = sources.items()
+        by_number = {numbers[place]: count for place, count in copies.items()}
+        if not self.copies.have_room(source, by_number):
+            return False
+        self.copies.note_each(source, by_number)
+        return True
+
+    def send(self, traced: bool = True) -> None:
+        """All of it, as few messages as will do. Not `traced`: it repeats what was traced before
+        it was lost or late, and counts as no copy more (C11)."""
+        for peer, message in self._together:
+            if traced and peer.id != self.port.me.id:
+                self._trace(peer, message)
+            self.port.send(peer, message)
+        for (node, attribute, interval), (peer, items) in self._groups.items():
+            hop = self.hop + (node != self.port.me.id)
+            for batch in in_batches(items, weigh_item):
+                counted = tuple([item.registrations for item in batch])
+                onward = tuple([item.onward for item in batch])
+                message = Deliver(
+                    attribute,
+                    interval,
+                    hop,
+                    tuple([item.event for item in batch]),
+                    counted if any(counted) else (),
+                    onward if any(onward) else (),
+                    self.host,
+                )
+                if traced and node != self.port.me.id:
+                    self._trace(peer, message)
+                self.port.send(peer, message)
+
+    def _trace(self, peer: Peer, message: Deliver) -> None:
+        """One record for each event that is traced."""
+        for part in split(message) if self.port.sampled(message.events) else ():
+            for event in self.port.sampled(part.events):
+                self.port.trace(
+                    "forward", event=event.identity, attribute=part.attribute, peer=peer.id,
+                    hop=part.hop,
+                )  # fmt: skip
+
+
+def parts(trees: Sequence[str]) -> dict[str, list[int]]:
+    """Places by tree."""
+    if trees.count(trees[0]) == len(trees):
+        return {trees[0]: []}
+    found: dict[str, list[int]] = {}
+    for place, tree in enumerate(trees):
+        found.setdefault(tree, []).append(place)
+    return found
+
+
+def split(message: Deliver) -> list[Deliver]:
+    """The same, so that all events of a message came through one tree."""
+    if not message.apart:
+        return [message]
+    places = {place for _, some in message.apart for place in some}
+    own = tuple([e for place, e in enumerate(message.events) if place not in places])
+    found = [(message.attribute, own)]
+    found += [
+        (tree, tuple([message.events[place] for place in some])) for tree, some in message.apart
+    ]
+    return [
+        msgspec.structs.replace(message, attribute=tree, events=events, apart=())
+        for tree, events in found
+        if events
+    ]
+
+
+def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
+    """Recipients by the virtual node that found them."""
+    found: dict[tuple[str, Interval], list[Peer]] = {}
+    for peer, attribute, interval in recipients:
+        found.setdefault((attribute, interval), []).append(peer)
+    return tuple(Share(*key, tuple(peers)) for key, peers in found.items())
+
+
+def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
+    """The other way round."""
+    return [
+        Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
+    ]
+
+
+def weigh_item(item: Item) -> int:
+    """Bytes of an event with what goes along, about."""
+    size = weigh_event(item.event.attributes, item.event.payload)
+    size += sum(map(weigh_text, item.registrations))
+    for share in item.onward:
+        size += 8 * HEAD + sum(2 * HEAD + weigh_text(peer.address) for peer in share.peers)
+    return size

@@ -1,0 +1,1 @@
+"""The host's side: virtual nodes match the events that visit them."""

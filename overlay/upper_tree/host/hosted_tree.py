@@ -1,0 +1,122 @@
+"""What a host has of the trees: its intervals, and one index of all registrations (C6, C9).
+
+One index serves all trees of a host in pivot routing. An event that visits ten trees here is so
+matched once, not ten times: with an index per virtual node the lookups cost more than all the rest
+of an event's way. What it finds is held against the trees that the event visits: a registration of
+another tree is found there. In counting routing each tree has its own, for there each attribute's
+visit comes by itself and asks for single constraints.
+
+Adjacent virtual nodes of one host are one *span*: to who sends or gets an event, one place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
+from overlay.chord.keys import attribute_key
+from overlay.client import Event
+from overlay.machine import NodeId, Peer, Version
+from overlay.upper_tree.host.urgency import LatencyMap, types_of
+from overlay.upper_tree.messages import Assign, Registration
+from overlay.upper_tree.partition import Slice
+
+Joint = GroupedIndex[tuple[str, str], NodeId]
+"""All registrations of a host, by (attribute, id), in groups by interested node."""
+
+
+class HostedTree:
+    """What this host has of one tree. `joint` is None in counting routing."""
+
+    def __init__(self, attribute: str, joint: Joint | None) -> None:
+        self.attribute = attribute
+        self.key = attribute_key(attribute)
+        self.version: Version = (0, 0)
+        self.intervals: tuple[Interval, ...] = ()
+        """The virtual nodes that this host serves, in order."""
+        self.spans: list[Interval] = []
+        self.hosts: dict[Interval, tuple[Peer, ...]] = {}
+        """By span, who serves all of it: this node and other replicas."""
+        self.slice = Slice(0, {})
+        self.registrations: dict[str, tuple[Registration, Predicate]] = {}
+        self.index: Index[str] = Index()  # empty in pivot routing
+        self.latency = LatencyMap()
+        self._joint = joint
+        self._starts: list[Cut] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every value of the attribute is served here."""
+        return len(self.spans) == 1 and self.spans[0] == EVERYTHING
+
+    def assign(self, message: Assign) -> None:
+        """Serve exactly these intervals, with what is registered already."""
+        self.version = message.version
+        self.slice = Slice(message.size, dict(message.known))
+        self.intervals = message.intervals
+        self.spans = []
+        for interval in sorted(message.intervals, key=lambda each: each.lo):
+            if self.spans and self.spans[-1].hi == interval.lo:
+                self.spans[-1] = Interval(self.spans[-1].lo, interval.hi)
+            else:
+                self.spans.append(interval)
+        self._starts = [span.lo for span in self.spans]
+        self.hosts = {span: self._hosts_of(span) for span in self.spans}
+
+    def _hosts_of(self, span: Interval) -> tuple[Peer, ...]:
+        inside = [
+            entry.hosts for entry in self.slice.known.values() if span.overlaps(entry.interval)
+        ]
+        first = inside[0] if inside else ()
+        return tuple(host for host in first if all(host in hosts for hosts in inside))
+
+    def span(self, spot: Cut) -> Interval | None:
+        """The served part of the value space that holds this place."""
+        number = bisect_right(self._starts, spot) - 1
+        found = self.spans[number] if number >= 0 else None
+        return found if found is not None and spot < found.hi else None
+
+    def install(self, registration: Registration, predicate: Predicate) -> None:
+        """Match this from now on."""
+        self._forget_level(registration.id)
+        self.registrations[registration.id] = (registration, predicate)
+        self.latency.add(registration.latency_level, types_of(predicate))
+        if self._joint is None:
+            self.index.add(registration.id, predicate)
+        else:
+            key = (self.attribute, registration.id)
+            self._joint.add(key, predicate, registration.subscriber.id)
+
+    def uninstall(self, id_: str) -> None:
+        """Match it no more."""
+        self._forget_level(id_)
+        if self.registrations.pop(id_, None) is not None:
+            if self._joint is None:
+                self.index.remove(id_)
+            else:
+                self._joint.remove((self.attribute, id_))
+
+    def _forget_level(self, id_: str) -> None:
+        if (known := self.registrations.get(id_)) is not None:
+            self.latency.remove(known[0].latency_level, types_of(known[1]))
+
+    def forget_foreign(self) -> None:
+        """Drop registrations that overlap none of the own intervals any more."""
+        for id_, (registration, _) in list(self.registrations.items()):
+            if not any(registration.interval.overlaps(span) for span in self.spans):
+                self.uninstall(id_)
+
+    def match(self, event: Event) -> list[str]:
+        """The registrations that the event matches; for tests and checks."""
+        if self._joint is None:
+            return self.index.match(event.attributes)
+        found = self._joint.match(event.attributes)
+        return [id_ for attribute, id_ in found if attribute == self.attribute]
+
+    def finds(self, id_: str) -> bool:
+        """Whether a registration is in the index; for checks."""
+        return id_ in self.index if self._joint is None else (self.attribute, id_) in self._joint
+
+    def subscriber(self, id_: str) -> Peer:
+        """Whose registration it is."""
+        return self.registrations[id_][0].subscriber

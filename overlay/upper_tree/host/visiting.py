@@ -1,0 +1,237 @@
+"""One `Visit` while a host handles it: match, pass on, give back, and answer together (C7 to C9).
+
+All events of a visit are handled as one batch: a tree that is wholly here takes them all at once,
+and each event is matched once for all trees (hosted.py). If nobody but this very node is interested
+in anything that is registered here, nothing is matched here at all: the events go to this node's
+own receiver, whose recheck finds whom they are for (receiver.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matching import EVERYTHING, Interval, place
+from overlay.client import Event
+from overlay.machine import NodeId, Peer, Port, ProtocolError
+from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, Wanted
+from overlay.upper_tree.host.directions import Known
+from overlay.upper_tree.host.hosted_tree import HostedTree, Joint
+from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.local_visit import Visited, value_in
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
+from overlay.upper_tree.partition import describe, serves
+from overlay.upper_tree.replica_order import ranked
+
+IDS_MOST = 4_096
+"""Registrations that one event names to one node at once in counting routing (a node with more gets
+the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
+
+
+def check_visit(visit: Visit) -> None:
+    """ProtocolError if an event has not the attribute of a tree that it visits."""
+    for attribute in visit.attributes:
+        if attribute != EVENT_TREE:
+            for event in visit.events:
+                if event.attributes.get(attribute) is None:
+                    raise ProtocolError("an event visits the tree of an attribute that it has not")
+
+
+class VisitInHand:
+    """Collects what leaves, so that it leaves together. `joint` is None in counting routing."""
+
+    def __init__(
+        self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
+        copies: Copies, known: Known, pace: HostLoad | None = None,
+    ) -> None:  # fmt: skip
+        """`known`: what the publisher was told of the trees; `pace`: of this host's work."""
+        self.port = port
+        self.visit = visit
+        self.known = known
+        self.pace = pace
+        self.joint = joint
+        self.trees = trees
+        self.whole: dict[str, HostedTree] = {}  # take all events of the visit
+        self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
+        self.locations: list[Location] = []  # that the publisher does not know
+        self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
+        self.deliveries = Deliveries(port, copies, visit.hop)
+
+    # --- where the events are ---
+
+    def take(self, attribute: str, tree: HostedTree) -> None:
+        """All events of the visit, in one tree."""
+        if tree.is_whole:
+            self.whole[attribute] = tree
+            self._locate(tree, EVERYTHING)
+        else:
+            for event in self.visit.events:
+                self._route(attribute, tree, event)
+
+    def _route(self, attribute: str, tree: HostedTree, event: Event) -> None:
+        value = value_in(event, attribute)
+        assert value is not None, "check_visit has looked"
+        spot = place(value)
+        span = tree.span(spot)
+        if span is not None:
+            self.parts.setdefault(attribute, {})[event.sequence] = span
+            self._locate(tree, span)
+            return
+        entry = tree.slice.route(spot)
+        if entry is None or serves(entry, self.port.me.id):
+            self._give_back(attribute, [event.sequence])
+        else:
+            host = ranked(self.port.me.id, entry.hosts)[0]
+            _, events = self.onward.setdefault((host.id, attribute), (host, []))
+            events.append(event)
+            self.deliveries.copies.note((event,))  # now, since it leaves less for deliveries
+
+    def _locate(self, tree: HostedTree, span: Interval) -> None:
+        key = (tree.attribute, span)
+        if self.known.get(key) != tree.version:
+            self.known[key] = tree.version
+            hosts = tree.hosts[span] or (self.port.me,)
+            self.locations.append(Location(tree.attribute, tree.version, span, hosts))
+
+    def _span(self, attribute: str, event: Event) -> Interval | None:
+        """Where this host has taken the event in a tree; None: it has not."""
+        if attribute in self.whole:
+            return EVERYTHING
+        return self.parts.get(attribute, {}).get(event.sequence)
+
+    def give_back(self, attribute: str) -> None:
+        """This host cannot help any of the visit's events in this tree."""
+        self._give_back(attribute, [event.sequence for event in self.visit.events])
+
+    def _give_back(self, attribute: str, sequences: list[int]) -> None:
+        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
+        moved = TreeMoved(incarnation, attribute, tuple(sequences))
+        self.port.send(self.visit.origin, moved)
+        self.port.count("visits_given_back", len(sequences))
+
+    # --- who wants them ---
+
+    def match(self) -> None:
+        """Find the interested nodes of what was taken."""
+        if not self.whole and not self.parts:
+            return
+        if self.joint is None:
+            self._match_counting()
+            return
+        me = self.port.me.id
+        if all(group == me for group in self.joint.groups()):
+            events: Sequence[Event] = self.visit.events
+            if not self.whole:
+                taken = {sequence for part in self.parts.values() for sequence in part}
+                events = [event for event in events if event.sequence in taken]
+            if len(self.joint):
+                hop, origin = self.visit.hop, self.visit.origin
+                self.port.emit(Visited(origin, hop, events, self.trees))
+        else:
+            self._match_pivot(self.joint)
+        for event in self.port.sampled(self.visit.events):
+            self._trace(event, self.joint.match(event.attributes))
+
+    def _match_pivot(self, joint: Joint) -> None:
+        """Each event once to each node, however many of its registrations match."""
+        events, whole, parts = self.visit.events, self.whole, self.parts
+        batch: list[tuple[Interval, Wanted]] = []
+        closely: dict[int, None] = {}  # the witness's tree is not visited here
+        found = joint.find_by_group([event.attributes for event in events])
+        for places, keys in found.values():
+            first, id_ = keys[0]
+            peer = self.trees[first].subscriber(id_)
+            trees = [attribute for attribute, _ in keys]
+            if whole.keys() >= dict.fromkeys(trees).keys():
+                batch.append((EVERYTHING, Wanted(peer, places, trees)))
+                continue
+            by_span: dict[Interval, Wanted] = {}
+            for place_, attribute in zip(places, trees, strict=True):
+                span: Interval | None = EVERYTHING
+                if attribute not in whole:
+                    span = parts.get(attribute, {}).get(events[place_].sequence)
+                if span is None:
+                    closely[place_] = None
+                    continue
+                mine = by_span.setdefault(span, Wanted(peer, [], []))
+                mine.places.append(place_)
+                mine.trees.append(attribute)
+            batch += by_span.items()
+        for place_ in closely:
+            event = events[place_]
+            recipients = self._recipients(joint.match(event.attributes), event)
+            self.deliveries.spread(event, recipients.values())
+        if closely:
+            batch = [(span, rest) for span, mine in batch if (rest := mine.without(closely)).places]
+        self.deliveries.spread_all(events, batch)
+
+    def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
+        found: dict[NodeId, Recipient] = {}
+        for attribute, id_ in keys:
+            span = self._span(attribute, event)
+            if span is not None:
+                peer = self.trees[attribute].subscriber(id_)
+                found.setdefault(peer.id, Recipient(peer, attribute, span))
+        return found
+
+    def _match_counting(self) -> None:
+        """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
+        for attribute in (*self.whole, *self.parts):
+            tree = self.trees[attribute]
+            for event in self.visit.events:
+                span = self._span(attribute, event)
+                if span is None:
+                    continue
+                matched: dict[NodeId, tuple[Peer, list[str]]] = {}
+                ids = tree.index.match(event.attributes)
+                for id_ in ids:
+                    peer = tree.subscriber(id_)
+                    matched.setdefault(peer.id, (peer, []))[1].append(id_)
+                for peer, found in matched.values():
+                    recipient = Recipient(peer, attribute, span)
+                    for counted in in_batches(found, weigh_text, IDS_MOST):
+                        self.deliveries.add(recipient, event, counted)
+                if self.port.sampled((event,)):
+                    self._trace(event, [(attribute, id_) for id_ in ids], (attribute,))
+
+    def _trace(self, event: Event, keys: list[tuple[str, str]], trees: Sequence[str] = ()) -> None:
+        """One record for each tree that has taken the event."""
+        recipients: dict[str, dict[NodeId, None]] = {}
+        for attribute, id_ in keys:
+            subscriber = self.trees[attribute].subscriber(id_)
+            recipients.setdefault(attribute, {})[subscriber.id] = None
+        for attribute in trees or (*self.whole, *self.parts):
+            span = self._span(attribute, event)
+            if span is not None:
+                self.port.trace(
+                    "match",
+                    event=event.identity,
+                    attribute=attribute,
+                    lo=describe(span.lo),
+                    hi=describe(span.hi),
+                    version=self.trees[attribute].version[1],
+                    recipients=len(recipients.get(attribute, ())),
+                )
+
+    # --- what leaves ---
+
+    def finish(self) -> None:
+        """Send everything on its way."""
+        hop = self.visit.hop + 1
+        for (node, attribute), (host, events) in self.onward.items():
+            for event in self.port.sampled(events):
+                self.port.trace(
+                    "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
+                )
+            self.port.send(host, Visit(self.visit.origin, hop, (attribute,), tuple(events)))
+        self.deliveries.send()
+        taken: list[tuple[tuple[str, ...], tuple[int, ...]]]
+        taken = [((name,), tuple(part)) for name, part in self.parts.items()]
+        if self.whole:
+            sequences = tuple([event.sequence for event in self.visit.events])
+            taken.insert(0, (tuple(self.whole), sequences))
+        if taken:
+            incarnation = self.visit.events[0].incarnation
+            accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.pace)
+            self.port.send(self.visit.origin, accepted)

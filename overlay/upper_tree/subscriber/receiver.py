@@ -1,0 +1,361 @@
+"""The interested node's side: count, recheck, remove duplicates, hand over (C8, C9).
+
+An event that arrives is *accepted* at once in pivot routing; in counting routing when the set of
+attributes that matched is complete for one conjunction. (A set, never a bare counter: a repeated
+visit must not count twice. Half-counted events expire.) Only then are duplicates removed, by the
+event's identity, and the whole predicate of every local subscription is checked once more before
+anything is shown.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
+from overlay.client import Delivery, Event
+from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
+from overlay.settings import Settings
+from overlay.upper_tree.delivery.delegation import Delegated
+from overlay.upper_tree.delivery.tally import Tally, by_source
+from overlay.upper_tree.event_history import Arrival, History, Shown
+from overlay.upper_tree.local_visit import Visited, value_in
+from overlay.upper_tree.messages import EVENT_TREE, Deliver
+from overlay.upper_tree.partition import describe
+
+LOOKED_AT = 8
+"""Events of a message whose attributes are remembered for completion, or up to twice as many: what
+comes together is mostly of one kind. Wild guess."""
+
+Identity = tuple[str, int, int]
+"""(publisher, incarnation, sequence)."""
+
+
+class Arrived(LocalEvent, frozen=True):
+    """Events for local subscriptions, and for clients that gather."""
+
+    deliveries: tuple[Delivery, ...]
+    events: Sequence[Event]
+    gathered: Mapping[int, Sequence[int]]
+    """By client: the places of its events in `events`."""
+
+
+class Counted:
+    """A half-counted event: per conjunction the attributes that have matched."""
+
+    __slots__ = ("matched", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.matched: dict[str, dict[str, None]] = {}
+
+    def add(self, conjunction: str, attribute: str) -> int:
+        """One attribute of the conjunction has matched. How many have by now."""
+        attributes = self.matched.setdefault(conjunction, {})
+        attributes[attribute] = None
+        return len(attributes)
+
+
+class Way(Protocol):
+    """How events came to a subscription."""
+
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+        """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
+        registered in."""
+
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """`of` for each of several events, by its place, when somebody asks."""
+
+
+class Came:
+    """Through one virtual node of one tree, all of them, but for those that came through others."""
+
+    def __init__(self, message: Deliver, sender: NodeId) -> None:
+        self._own = Arrival(message.attribute, message.interval, message.hop, sender)
+        self._message = message
+        self._apart: dict[int, Arrival] | None = None  # by the object's id
+
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+        """Looked up when somebody asks for one of them."""
+        if self._apart is None:
+            self._apart = {}
+            for attribute, places in self._message.apart:
+                arrival = self._own._replace(attribute=attribute)
+                self._apart.update((id(self._message.events[p]), arrival) for p in places)
+        return self._apart.get(id(event), self._own)
+
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """Nothing is looked up yet."""
+        return lambda place: self.of((), events[place])
+
+
+class WasHere:
+    """Through trees on this very node: the subscription's own."""
+
+    def __init__(self, visited: Visited, me: NodeId) -> None:
+        self._visited = visited
+        self._me = me
+        self._known: dict[tuple[str, Interval | None], Arrival] = {}
+        self._only: dict[Sequence[str], Arrival] = {}  # by pivots, of which there is only one
+
+    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+        """The first of the trees it is registered in that the event can have come through."""
+        only = self._only.get(pivots)
+        if only is not None:
+            return only
+        hop, trees = self._visited.hop, self._visited.trees
+        for attribute in pivots:
+            value = value_in(event, attribute)
+            if value is None or attribute not in trees:
+                continue
+            tree = trees[attribute]
+            span = EVERYTHING if tree.is_whole else tree.span(place(value))
+            known = self._known.get((attribute, span))
+            if known is None:
+                known = Arrival(attribute, span or EVERYTHING, hop, self._me)
+                self._known[attribute, span] = known
+            if tree.is_whole and len(pivots) == 1:
+                self._only[pivots] = known
+            return known
+        return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
+
+    def noted(
+        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], Arrival]:
+        """Looked up now, since trees change; mostly known, since subscriptions have few pivots."""
+        only, pairs = self._only, zip(pivots, events, strict=True)
+        return [only.get(mine) or self.of(mine, event) for mine, event in pairs].__getitem__
+
+
+class ShownTo:
+    """Whom an event of a batch was shown to: looked up when somebody asks."""
+
+    def __init__(self, arrived: Arrived) -> None:
+        self._arrived = arrived
+
+    def __call__(self, event: Event) -> tuple[str | int, ...]:
+        """Subscriptions, and clients that gather."""
+        arrived = self._arrived
+        clients = [
+            client
+            for client, places in arrived.gathered.items()
+            if any(arrived.events[place] is event for place in places)
+        ]
+        return (*clients, *[d.subscription for d in arrived.deliveries if d.event is event])
+
+
+class Receiver(Machine):
+    """Shows each event once to each local subscription that it matches."""
+
+    def __init__(self, port: Port, settings: Settings, history: History) -> None:
+        super().__init__(port)
+        self.settings = settings.tree
+        self.history = history
+        self.index: Index[str] = Index()
+        # Subscriptions of clients that gather, in a group for each client.
+        self.gathering: GroupedIndex[str, int] = GroupedIndex()
+        self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
+        self.latest = 0  # subscriptions there have been
+        self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
+        self.seen = Tally(settings.tree.dedupe)
+        self.counted: OrderedDict[Identity, Counted] = OrderedDict()
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {Deliver: self.on_deliver, Visited: self.on_visited}
+
+    # --- asked from above ---
+
+    def add(
+        self,
+        subscription: str,
+        predicate: Predicate,
+        trees: dict[str, int],
+        pivots: Sequence[str] = (),
+        gathered: int | None = None,
+    ) -> int:
+        """Show matching events from now on. `trees`: per conjunction id in how many trees it is,
+        `pivots`: which; `gathered`: the client that gets events once for all such subscriptions.
+        Its number among all that there have been."""
+        if gathered is None:
+            self.index.add(subscription, predicate)
+        else:
+            self.gathering.add(subscription, predicate, gathered)
+        self.required.update(trees)
+        self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+        self.latest += 1
+        return self.latest
+
+    def remove(self, subscription: str, conjunctions: int) -> None:
+        """Show it no more."""
+        self.pivots.pop(subscription, None)
+        if subscription in self.index:
+            self.index.remove(subscription)
+        elif subscription in self.gathering:
+            self.gathering.remove(subscription)
+        for number in range(conjunctions):
+            self.required.pop(f"{subscription}/{number}", None)
+
+    def put_down_to(self, subscription: str) -> int:
+        """The events that its client has gathered and that are put down to this subscription of it:
+        each is to one that it matches."""
+        return self.gathering.hits(subscription)
+
+    # --- events ---
+
+    def on_deliver(self, sender: Peer, message: Deliver) -> None:
+        """Events from a host."""
+        if message.registrations and len(message.registrations) != len(message.events):
+            raise ProtocolError("registrations do not fit the events")
+        if message.onward:
+            if len(message.onward) != len(message.events):
+                raise ProtocolError("recipients do not fit the events")
+            self.port.emit(Delegated(sender, message))
+        count = len(message.events)
+        if any(
+            places and not 0 <= min(places) <= max(places) < count for _, places in message.apart
+        ):
+            raise ProtocolError("an event that is not there came through another tree")
+        way = Came(message, sender.id)
+        if sender.id != self.port.me.id:
+            for event in self.port.sampled(message.events):
+                attribute = way.of((), event).attribute
+                self.port.trace(
+                    "arrive", event=event.identity, peer=sender.id, attribute=attribute,
+                    hop=message.hop,
+                )  # fmt: skip
+        fresh: Sequence[Event] = message.events
+        if message.registrations:
+            fresh = self._complete(sender, message)
+        elif not self.seen.add_new(fresh, 1):
+            fresh = self._unseen(message.events)
+            if len(fresh) < len(message.events):
+                self._count_duplicates(sender, message.events, fresh)
+            self.seen.add(fresh, 1)
+        for event in fresh[:: len(fresh) // LOOKED_AT or 1]:
+            if event.publisher != self.port.me.id:  # of our own they were seen when they set out
+                self.history.saw(tuple(event.attributes))
+        wanted = self._show(fresh, way)
+        if len(wanted) < len(fresh):
+            self.port.count("recheck_failed", len(fresh) - len(wanted))
+            shown = {id(event) for event in wanted}
+            for event in self.port.sampled([event for event in fresh if id(event) not in shown]):
+                self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
+
+    def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Those of which none came before, each once."""
+        if all(
+            len(dict.fromkeys(numbers)) == len(numbers) and self.seen.has_none(source, numbers)
+            for source, numbers in by_source(events).items()
+        ):
+            return events
+        fresh = {(e.publisher, e.incarnation, e.sequence): e for e in events if e not in self.seen}
+        return list(fresh.values())
+
+    def _count_duplicates(
+        self, sender: Peer, events: Sequence[Event], fresh: Sequence[Event]
+    ) -> None:
+        """All but the fresh ones came before."""
+        self.port.count("duplicates", len(events) - len(fresh))
+        kept = {id(event) for event in fresh}
+        for event in self.port.sampled([event for event in events if id(event) not in kept]):
+            self.port.trace("duplicate", event=event.identity, peer=sender.id)
+
+    def on_visited(self, event: Visited) -> None:
+        """Events that came to trees here in which only this node has registered: our check is the
+        match, and what we do not want is not a fault."""
+        fresh = self._unseen(event.events)
+        self.seen.add(self._show(fresh, WasHere(event, self.port.me.id)), 1)
+
+    def _show(self, events: Sequence[Event], way: Way) -> Sequence[Event]:
+        """Check the whole predicates of our subscriptions, and hand over; those that some wants."""
+        shares = self.gathering.share([event.attributes for event in events])
+        witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
+        deliveries = self._deliver(events, witnesses, way) if len(self.index) else []
+        if not witnesses:
+            return ()
+        gathered = wanted = [events[place] for place in shares.wanted]
+        if len(witnesses) > len(gathered):
+            witnesses = dict(sorted(witnesses.items()))
+            wanted = [events[place] for place in witnesses]
+        self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
+        arrived = Arrived(tuple(deliveries), gathered, shares.places)
+        pivots = list(map(self.pivots.__getitem__, witnesses.values()))
+        arrivals = way.noted(pivots, wanted)
+        self.history.shown(wanted, Shown(arrivals, ShownTo(arrived), self.latest))
+        for event in self.port.sampled(events):
+            self._trace(event, way)
+        self.port.emit(arrived)
+        return wanted
+
+    def _deliver(
+        self, events: Sequence[Event], witnesses: dict[int, str], way: Way
+    ) -> list[Delivery]:
+        """Each event for each of the other subscriptions that it matches. Notes a witness for
+        events that have none yet."""
+        deliveries: list[Delivery] = []
+        for position, event in enumerate(events):
+            keys = self.index.match(event.attributes)
+            if keys:
+                witnesses.setdefault(position, keys[0])
+            for key in keys:
+                arrival = way.of(self.pivots[key], event)
+                lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
+                deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
+        return deliveries
+
+    def _trace(self, event: Event, way: Way) -> None:
+        """One record for each subscription that the event is shown to."""
+        for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
+            arrival = way.of(self.pivots[key], event)
+            self.port.trace(
+                "deliver",
+                event=event.identity,
+                id=str(event.attributes.get("id", "")),
+                subscription=key,
+                attribute=arrival.attribute,
+                hops=arrival.hops,
+                lo=describe(arrival.interval.lo),
+                hi=describe(arrival.interval.hi),
+                since=event.time,
+            )
+
+    def _complete(self, sender: Peer, message: Deliver) -> list[Event]:
+        """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice
+        in a message if it matches very many."""
+        complete = []
+        for event, registrations in zip(message.events, message.registrations, strict=True):
+            if event in self.seen:
+                self._count_duplicates(sender, (event,), ())
+            elif self._is_complete(event, message.attribute, registrations):
+                self.seen.add((event,), 1)
+                complete.append(event)
+        return complete
+
+    def _is_complete(self, event: Event, attribute: str, registrations: tuple[str, ...]) -> bool:
+        """Count (C8). True when some conjunction has all its attributes."""
+        identity = (event.publisher, event.incarnation, event.sequence)
+        now = self.port.now
+        counted = self.counted.setdefault(identity, Counted(now))
+        complete = False
+        for conjunction in registrations:
+            matched = counted.add(conjunction, attribute)
+            complete = complete or matched == self.required.get(conjunction)
+        if complete:
+            del self.counted[identity]
+        self._expire(now)
+        return complete
+
+    def _expire(self, now: float) -> None:
+        while self.counted:
+            identity, oldest = next(iter(self.counted.items()))
+            old = oldest.since < now - self.settings.count_expiry
+            if not old and len(self.counted) <= self.settings.dedupe:
+                return
+            del self.counted[identity]
+            self.port.count("half_counted_expired")

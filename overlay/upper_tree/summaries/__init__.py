@@ -1,0 +1,1 @@
+"""Summaries of trees at publishers, and their invalidation before a SUBACK."""

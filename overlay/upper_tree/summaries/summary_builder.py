@@ -1,0 +1,111 @@
+"""How an owner makes summaries without keeping events waiting (C5, C9).
+
+A summary of a thousand registrations takes some 40 ms, and who publishes to ten trees asks for ten
+of them: in one turn that is half a second in which the node does nothing else. So a turn makes as
+many as are small, and no more. The rest are made a piece at a time, one piece a turn, with timers
+that are due at once: what has come in is handled in between. Until a summary is there publishers
+are told none, so they visit, and ask again in a moment (held.py).
+
+Registrations come and go meanwhile. One that came after the summary was begun may lie outside of
+it, so then it is thrown away, and the tree has to be at rest again before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from hashlib import blake2b
+
+import msgspec
+
+from overlay.machine import Alarm, Handlers, Machine, Port, Timer
+from overlay.upper_tree.compiled_selectors import boxes_of
+from overlay.upper_tree.owner.owned_tree import OwnedTree
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.summary import Box, Summary, merging
+
+AT_ONCE = 256
+"""Registrations that are summarised in the turn of a question: 10 ms (measured)."""
+
+COMPILED = 32
+"""Selectors of a tree that was taken over that are compiled in one turn: some 10 ms."""
+
+
+class MakeDue(Timer, frozen=True):
+    """Go on with the summaries that are wanted."""
+
+
+class SummaryBuilder(Machine):
+    """Makes the summaries that somebody has asked for. Bounded by the owned trees."""
+
+    def __init__(self, port: Port, most: int, owner: Owner) -> None:
+        """`most`: boxes of one summary (`tree.summary_boxes`)."""
+        super().__init__(port)
+        self.most = most
+        self.owner = owner
+        self._wanted: dict[str, OwnedTree] = {}
+        self._piece: Generator[None, None, None] | None = None
+        self._alarm = Alarm(port, MakeDue())
+        self._made: tuple[float, int] = (0.0, 0)  # in the turn of that time so many registrations
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {MakeDue: self.on_make_due}
+
+    def make(self, owned: OwnedTree) -> None:
+        """A tree's summary is wanted: it is made now, or soon."""
+        attribute, count = owned.tree.attribute, len(owned.tree.registrations)
+        if self._wanted.get(attribute) is owned:
+            return
+        now, made = self.port.now, self._made[1] if self._made[0] == self.port.now else 0
+        if made + count <= AT_ONCE:
+            self._made = (now, made + count)
+            for _ in self._pieces(owned):
+                pass
+        else:
+            self._wanted[attribute] = owned
+            self._alarm.within(0.0)
+
+    def on_make_due(self, timer: MakeDue) -> None:
+        """One piece of the first that is wanted."""
+        self._alarm.rang()
+        while self._wanted:
+            attribute, owned = next(iter(self._wanted.items()))
+            if self.owner.trees.get(attribute) is owned:
+                self._piece = self._piece or self._pieces(owned)
+                if next(self._piece, self) is not self:
+                    break
+            self._piece = None
+            del self._wanted[attribute]
+        if self._wanted:
+            self._alarm.within(0.0)
+
+    def _pieces(self, owned: OwnedTree) -> Generator[None, None, None]:
+        """Make a tree's summary; a turn may end at each yield."""
+        tree = owned.tree
+        begun = dict(tree.registrations)
+        boxes: list[Box] = []
+        compiled = 0
+        for id_, registration in begun.items():
+            known = owned.boxes.get(id_)
+            if known is None:  # of a tree that was taken over
+                known = boxes_of(registration.selector)
+                compiled += 1
+                if tree.registrations.get(id_) is registration:
+                    owned.boxes[id_] = known
+                    self.owner.popularity.add(known)
+                if compiled % COMPILED == 0:
+                    yield
+            boxes += known
+        summary = yield from merging(boxes, self.most)
+        if all(begun.get(id_) is one for id_, one in tree.registrations.items()):
+            self._found(owned, summary, len(begun))
+        else:
+            owned.at_odds = self.port.now
+
+    def _found(self, owned: OwnedTree, summary: Summary, count: int) -> None:
+        owned.summary = summary
+        owned.summarised = count
+        owned.made_at = self.port.now
+        digest = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
+        owned.digest = int.from_bytes(digest, "big") or 1
+        self.port.count("summaries_made")

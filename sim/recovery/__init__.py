@@ -1,5 +1,0 @@
-"""How long an overlay takes to recover from a loss, in the simulator (`canopy sim recovery`).
-
-Read ``plan`` (whom it hits), ``verdict`` (what is told of it), ``trial`` (one of them, simulated),
-``report`` (many of them) and ``picture``. bench/recovery.py does the same to real processes.
-"""

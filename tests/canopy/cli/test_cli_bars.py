@@ -1,0 +1,48 @@
+"""Steps of a demo: bars on a terminal, plain lines elsewhere, on standard error."""
+
+from __future__ import annotations
+
+import pytest
+
+from canopy.cli.bars import Bars
+from canopy.cli.demo.display import Display
+
+
+def steps(display: Display) -> None:
+    display.step("publishing [1]", 10)
+    display.update(4, 10, "4 events")
+    display.update(10, 10, "10 events")
+    display.note("something [else]")
+    display.step("waiting")
+    display.done("3 left")
+
+
+def test_a_step_has_its_bar_and_is_full_at_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Display() as display:
+        steps(display)
+        first, second = display._bars.tasks
+    out, err = capsys.readouterr()
+    assert out == ""
+    for text in ("publishing [1]", "10 events", "waiting", "3 left", "something [else]"):
+        assert text in err
+    assert (first.completed, first.total) == (10, 10)
+    assert second.finished
+
+
+def test_plain_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display() as display:
+        steps(display)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["publishing [1] …", "! something [else]", "waiting …", "  3 left"]
+
+
+def test_bars_that_nobody_sees_cost_nothing() -> None:
+    with Bars(quiet=True) as bars:
+        bars.begin("a", 2)
+        bars.show(1, facts="half")
+        bars.fill()
+        bars.fill()

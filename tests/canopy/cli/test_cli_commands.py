@@ -1,0 +1,401 @@
+"""The commands against a scripted node: what they ask, print, and exit with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canopy.cli.main import COMMANDS, main
+from overlay.client import (
+    Command,
+    Delivered,
+    Delivery,
+    Dropped,
+    Event,
+    Explained,
+    Failed,
+    GetPeers,
+    GetRing,
+    GetStatus,
+    Located,
+    Peers,
+    Publish,
+    Published,
+    Reply,
+    Ring,
+    Status,
+    Subscribe,
+    Subscribed,
+    Where,
+    Why,
+)
+from overlay.info import ClientInfo, ClusterInfo, PeerInfo, Reason, Verdict, VirtualNodeInfo
+from tests.support.fake_control import FakeControl
+
+CLUSTER = ClusterInfo(
+    "ff" * 20, "00" * 20, 3, "a" * 16, "", ("b" * 16,), ("mag", "[x]"), {}, 192.0, ("b" * 16,)
+)
+
+
+def event(number: int, **attributes: Any) -> Event:
+    return Event("a" * 16, 1, number, 1_000.5, {"id": f"e{number}", "type": "t", **attributes})
+
+
+def answer(command: Command) -> Iterator[Reply]:
+    n = command.request
+    if isinstance(command, GetStatus):
+        yield Status(
+            n, "a" * 16, "127.0.0.1:1", True, False, 2, "primary", "ff" * 20, "11" * 20, 3, 4, 5, 0,
+            6, "pivot", {"127.0.0.1:2": "refused"}, {"delivered": 7}, 4242, 61.0, "[b]x",
+            clients=(ClientInfo(1, 77, 1_048_576, 20, 0, 0), ClientInfo(2, 78, 50, 40, 3_000, 9)),
+        )  # fmt: skip
+    elif isinstance(command, GetPeers):
+        yield Peers(n, (PeerInfo("b" * 16, "127.0.0.1:3", "connected", 1, True, 10, 20),))
+    elif isinstance(command, GetRing):
+        yield Ring(n, (CLUSTER,), complete=False)
+    elif isinstance(command, Where):
+        tree = (VirtualNodeInfo("start", "5", "a" * 16, 2),)
+        yield Located(n, command.attribute, CLUSTER, (3, 1), tree)
+    elif isinstance(command, Why):
+        if command.event == "nope":
+            yield Failed(n, "unknown", "no such event here")
+            return
+        verdicts = (Verdict(0, "mag > 3", "false", "2 [x]"), Verdict(1, "a = 1", "unknown", ""))
+        reason = Reason("s", "mine", "mag > 3 AND a = 1", False, "not all is true", verdicts)
+        yield Explained(n, "x.1.1", command.event, {"mag": 2}, ("published here",), (reason,))
+    elif isinstance(command, Subscribe):
+        yield Subscribed(n, "s1")
+        for number, mag in enumerate((1, 2.5, None), 1):
+            if number == 3:
+                yield Dropped(0, "overflow", "9 deliveries were dropped", 9, "x", "y", 0.0, 1.0)
+            yield Delivered(0, (Delivery("s1", event(number, mag=mag), "mag", "a", "b", 2, 1.5),))
+    elif isinstance(command, Publish):
+        refused = tuple((i, "no") for i, d in enumerate(command.events) if "bad" in d.attributes)
+        yield Published(n, len(command.events), "x", 1, 1, refused)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeControl]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with FakeControl(tmp_path / "canopy" / "default", answer) as fake:
+        yield fake
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+    assert main(args) == code
+    return capsys.readouterr().out
+
+
+class TestLooking:
+    def test_status(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        found = json.loads(out_of(capsys, "status", "--json"))
+        assert (found["node"], found["pid"], found["address"], found["ready"]) == (
+            "a" * 16,
+            4242,
+            "127.0.0.1:1",
+            True,
+        )
+        assert "request" not in found
+        assert [(one["pid"], one["dropped"]) for one in found["clients"]] == [(77, 0), (78, 9)]
+        shown = out_of(capsys, "status")
+        assert "[b]x" in shown  # a name is no markup
+        assert "2 connected" in shown
+        (behind,) = [line for line in shown.splitlines() if "process 7" in line]
+        assert behind.split() == ["process", "78", "40", "50", "3,000", "9"]
+
+    def test_peers(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        assert json.loads(out_of(capsys, "peers", "--json"))[0]["node"] == "b" * 16
+        assert "127.0.0.1:3" in out_of(capsys, "peers")
+
+    def test_ring(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["ring", "--json"]) == 0
+        both = capsys.readouterr()
+        (cluster,) = json.loads(both.out)
+        assert {k: cluster[k] for k in ("key", "epoch", "primary", "standby", "brokers")} == {
+            "key": "ff" * 20,
+            "epoch": 3,
+            "primary": "a" * 16,
+            "standby": "",
+            "brokers": ["b" * 16],
+        }
+        assert cluster["attributes"] == ["mag", "[x]"]
+        assert "not closed" in both.err
+        assert (cluster["led_for"], cluster["silent"]) == (192.0, ["b" * 16])
+        shown = out_of(capsys, "ring")
+        assert "[x]" in shown
+        assert f"its primary leads since 3 min; silent: {'b' * 16}" in shown
+
+    def test_where(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        found = json.loads(out_of(capsys, "where", "mag", "--json"))
+        assert (found["attribute"], found["epoch"]) == ("mag", 3)
+        assert found["virtual_nodes"][0]["host"] == "a" * 16
+        assert "start" in out_of(capsys, "where", "mag")
+
+    def test_why(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        found = json.loads(out_of(capsys, "why", "e1", "--json"))
+        assert found["reasons"][0]["verdicts"][0]["verdict"] == "false"
+        shown = out_of(capsys, "why", "e1", "mine")
+        assert "✗ mag > 3  saw 2 [x]" in shown
+        assert "    ? a = 1" in shown
+        assert isinstance(node.commands[-1], Why)
+        assert node.commands[-1].subscription == "mine"
+
+
+class TestSub:
+    def test_json_is_one_object_a_line_and_nothing_else(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lines = out_of(capsys, "sub", "mag > 1", "--json", "--count", "3").splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [f["id"] for f in found] == ["e1", "e2", "e3"]
+        assert found[1]["attributes"] == {"id": "e2", "type": "t", "mag": 2.5}
+        keys = {"id", "event", "subscription", "type", "time", "latency_ms", "attributes"}
+        assert keys <= found[0].keys()
+
+    def test_people_see_the_selectors_attributes_first(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "e2  t  mag=2.5" in out_of(capsys, "sub", "mag > 1", "--count", "2")
+
+    def test_fewer_than_count_in_time_is_a_time_out(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["sub", "TRUE", "--json", "--count", "9", "--for", "0.3"]) == 5
+        out, err = capsys.readouterr()
+        assert (len(out.splitlines()), "! 9 deliveries were dropped" in err) == (3, True)
+        out_of(capsys, "sub", "TRUE", "--for", "0.1", code=0)
+
+    def test_a_bad_selector_shows_its_place(
+        self, node: FakeControl, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["sub", "mag >"]) == 2
+        told = capsys.readouterr().err
+        assert told.splitlines()[1:3] == ["mag >", "     ^"]
+        assert not node.commands
+
+    def test_a_node_that_goes_is_unreachable(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def leave(command: Command) -> Iterator[Reply]:
+            yield Subscribed(command.request, "s1")
+            fake.hang_up()
+
+        with FakeControl(tmp_path / "n", leave) as fake:
+            assert main(["sub", "TRUE", "--connect", str(tmp_path / "n")]) == 3
+        assert "has gone" in capsys.readouterr().err
+
+    def test_ctrl_c_is_130_and_a_closed_pipe_is_quiet(self, node: FakeControl) -> None:
+        command = [sys.executable, "-m", "canopy", "sub", "TRUE", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(3):  # flushed line by line, while the command goes on
+                assert json.loads(process.stdout.readline())["type"] == "t"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert out == b""
+        assert b"Traceback" not in err
+        reading, writing = os.pipe()
+        os.close(reading)
+        ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30)
+        os.close(writing)
+        assert ended.returncode == 0
+        assert b"rror" not in ended.stderr
+
+
+class TestPub:
+    feed = '{"a": 1}\n{"a": NaN}\n\n{"bad": 1}\n{"id": "x"}\n'
+
+    def test_valid_events_are_published_and_the_others_told(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "f.jsonl").write_text(self.feed)
+        assert main(["pub", str(tmp_path / "f.jsonl"), "--json"]) == 0
+        both = capsys.readouterr()
+        assert json.loads(both.out) == {
+            "published": 2,
+            "refused": 2,
+            "refused_lines": [
+                {"line": 2, "reason": '"a": NaN is no value'},
+                {"line": 4, "reason": "no"},
+            ],
+        }
+        assert "line 2:" in both.err
+        ids = [
+            d.attributes["id"] for c in node.commands if isinstance(c, Publish) for d in c.events
+        ]
+        assert ids == ["1", "4", "x"]
+        assert main(["pub", str(tmp_path / "f.jsonl"), "--strict"]) == 1
+
+    def test_nothing_published_is_a_failure(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "f").write_text("no\n")
+        assert main(["pub", str(tmp_path / "f")]) == 1
+        (tmp_path / "f").write_text("")
+        assert main(["pub", str(tmp_path / "f")]) == 0
+
+    def test_standard_input_is_read_as_it_comes(self, node: FakeControl) -> None:
+        command = [sys.executable, "-m", "canopy", "pub", "-"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            process.stdin.write(b'{"a": 1}\n')
+            process.stdin.flush()
+            until = time.monotonic() + 30
+            while not node.commands and time.monotonic() < until:
+                time.sleep(0.01)
+            assert len(node.commands) == 1  # though the input is still open
+            _, err = process.communicate(b'{"a": 2}\n', timeout=30)
+        assert process.returncode == 0
+        assert b"published 2 events" in err
+
+    def test_many_events_travel_in_batches(self, node: FakeControl, tmp_path: Path) -> None:
+        (tmp_path / "f").write_text("".join(f'{{"n": {n}}}\n' for n in range(3_000)))
+        assert main(["pub", str(tmp_path / "f")]) == 0
+        sent = [c for c in node.commands if isinstance(c, Publish)]
+        numbers = [d.attributes["n"] for c in sent for d in c.events]
+        assert numbers == list(range(3_000))
+        assert len(sent) < 1_500
+
+    def test_a_broken_file_name_is_a_usage_error(self, node: FakeControl) -> None:
+        assert main(["pub", "nowhere.jsonl"]) == 2
+
+
+class TestExitCodes:
+    def test_no_node(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for command in (["status"], ["peers"], ["ring"], ["where", "a"], ["why", "e"], ["pub"]):
+            assert main([*command, "--connect", str(tmp_path / "none")]) == 3
+            assert "canopy node --data" in capsys.readouterr().err
+
+    def test_connect_by_environment(
+        self, node: FakeControl, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CANOPY_CONNECT", "/nowhere")
+        assert main(["status"]) == 3
+        monkeypatch.setenv("CANOPY_CONNECT", str(node.data))
+        assert main(["status"]) == 0
+
+    def test_an_address_needs_tls(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["status", "--connect", "127.0.0.1:4470"]) == 2
+        assert "TLS" in capsys.readouterr().err
+
+    def test_a_silent_node_is_a_time_out(self, tmp_path: Path) -> None:
+        with FakeControl(tmp_path / "n", lambda _: ()):
+            where = ["--connect", str(tmp_path / "n"), "--timeout", "0.2"]
+            assert main(["status", *where]) == 5
+            assert main(["sub", "TRUE", *where]) == 5
+
+    def test_what_the_node_refuses(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["why", "nope"]) == 1
+        assert "no such event here" in capsys.readouterr().err
+        for code, exit_code in (("usage", 2), ("selector", 2), ("refused", 1), ("time-out", 5)):
+
+            def refuse(command: Command, code: str = code) -> list[Reply]:
+                return [Failed(command.request, code, "x")]
+
+            with FakeControl(tmp_path / code, refuse):
+                assert main(["status", "--connect", str(tmp_path / code)]) == exit_code
+
+    def test_usage(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["statsu"]) == 2
+        assert "'status'" in capsys.readouterr().err
+        assert main(["sub"]) == 2
+        assert main(["sub", "TRUE", "--count", "0"]) == 2
+
+    def test_a_fault_of_ours_is_one_line_unless_asked(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise RuntimeError("two\nlines")
+
+        monkeypatch.setattr("canopy.cli.show.open_client", broken)
+        monkeypatch.delenv("CANOPY_DEBUG", raising=False)
+        assert main(["status"]) == 1
+        told = capsys.readouterr().err
+        assert told.splitlines() == [
+            "Error: RuntimeError: two lines (a fault of ours; CANOPY_DEBUG=1 shows where)"
+        ]
+        monkeypatch.setenv("CANOPY_DEBUG", "1")
+        assert main(["status"]) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+class TestConfig:
+    def test_a_good_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "c.yaml").write_text("listen: 127.0.0.1:7\ntree: {routing: counting}\n")
+        found = json.loads(out_of(capsys, "config", "check", str(tmp_path / "c.yaml"), "--json"))
+        assert (found["listen"], found["tree"]["routing"]) == ("127.0.0.1:7", "counting")
+        assert "is fine" in out_of(capsys, "config", "check", str(tmp_path / "c.yaml"))
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("lisen: x", "did you mean listen"),
+            ("tree: {split_at: many}", "tree.split_at"),
+            ("a: [", "line"),
+            ("listen: 0.0.0.0:1", "--insecure"),
+        ],
+    )
+    def test_a_bad_file(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+    ) -> None:
+        (tmp_path / "c.yaml").write_text(text)
+        assert main(["config", "check", str(tmp_path / "c.yaml")]) == 2
+        assert says in capsys.readouterr().err
+        assert main(["node", "--config", str(tmp_path / "c.yaml")]) == 2
+
+
+def test_every_command_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for section in COMMANDS.values():
+        for name in section:
+            shown = out_of(capsys, name, "--help")
+            assert "Usage: canopy" in shown
+    for name in ("node", "demo", "tui", "sub", "pub", "why", "status", "ring", "where"):
+        assert f"\n  canopy {name}" in out_of(capsys, name, "--help")
+    shown = out_of(capsys, "--help")
+    assert all(f"  {name}  " in shown for section in COMMANDS.values() for name in section)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import io, sys; from canopy.cli.main import main; sys.stdout = io.StringIO();"
+        "main(['--help']);"
+        "print([m for m in ('trio', 'pyspark', 'textual', 'lark', 'msgspec', 'rich', 'yaml')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60)
+    assert ended.stderr.strip() == b"[]"
+
+
+def test_a_node_loads_no_spark_and_no_textual() -> None:
+    code = (
+        "import sys; import canopy.cli.main, canopy.cli.node, canopy.wire.process, node;"
+        "print([m for m in ('pyspark', 'textual', 'matplotlib', 'psutil') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60)
+    assert ended.stdout.strip() == b"[]"
+
+
+def test_unprintable_characters_stay_off_the_terminal() -> None:
+    from canopy.cli.output import print_json, printable
+
+    assert "\x1b" not in printable("\x1b[2J")
+    old, sys.stdout = sys.stdout, io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    try:
+        print_json({"a": "ü"})
+        sys.stdout.seek(0)
+        assert json.loads(sys.stdout.read()) == {"a": "ü"}
+    finally:
+        sys.stdout = old

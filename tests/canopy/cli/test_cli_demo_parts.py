@@ -1,0 +1,291 @@
+"""The parts of the demo: the plan and its faults, the folder, the guard, the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canopy.cli.demo import folder, summary
+from canopy.cli.demo.errors import DemoError, OfflineError, PlanError
+from canopy.cli.demo.overlay import NodeProcess
+from canopy.cli.demo.plan import (
+    Plan,
+    Wanted,
+    is_earthquakes,
+    parse_subscriptions,
+    read_subscriptions,
+)
+from canopy.cli.demo.publisher import BATCH, Outcome, batches
+from canopy.cli.feeds import Refusal, read_feed
+from canopy.cli.main import main
+from canopy.cli.usgs import fetch
+from canopy.traces.analysis import Summary
+from matching import compile_selector
+
+
+class TestSubscriptionsFile:
+    def test_nodes_are_given_or_spread_and_wrap_around(self) -> None:
+        text = "[{name: a, where: x > 1}, {where: 'TRUE', node: 7}, {name: 3, where: TRUE}]"
+        assert parse_subscriptions(text, "f", 3) == (
+            Wanted("a", "x > 1", 0),
+            Wanted("subscription 2", "TRUE", 1),
+            Wanted("3", "TRUE", 2),
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("a: [", "line"),
+            ("{}", "expected a list"),
+            ("[]", "expected a list"),
+            ("[x]", "entry 1: expected"),
+            ("[{name: a}]", "`where`"),
+            ("[{name: a, where: TRUE, wehre: 1}]", "'wehre'"),
+            ("[{name: a, where: TRUE, node: -1}]", "`node`"),
+            ("[{name: a, where: TRUE, node: true}]", "`node`"),
+            ("[{name: [], where: TRUE}]", "`name`"),
+            ("[{name: a, where: TRUE}, {name: a, where: TRUE}]", "used twice"),
+            ("[{name: a, where: 'mag >'}]", "mag >\n     ^"),
+        ],
+    )
+    def test_faults_are_told_with_their_place(self, text: str, says: str) -> None:
+        with pytest.raises(PlanError) as caught:
+            parse_subscriptions(text, "subs.yaml", 3)
+        assert says in str(caught.value)
+        assert "subs.yaml" in str(caught.value)
+
+    def test_the_default_ones_use_the_whole_language(self, tmp_path: Path) -> None:
+        quakes = tmp_path / "q.json"
+        quakes.write_text('{"type":"FeatureCollection","features":[{"properties":{"mag":1}}]}')
+        for feed in ("telemetry", "usgs", str(quakes)):
+            wanted = read_subscriptions(None, feed, 12)
+            text = " ".join(w.where for w in wanted)
+            assert 10 <= len(wanted) <= 16
+            assert len({w.node for w in wanted}) == 12
+            for word in ("BETWEEN", "LIKE", " IN ", " OR ", "NOT ", "IS ", "*"):
+                assert word in text, (feed, word)
+
+    def test_other_feeds_need_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "f.jsonl").write_text('{"mag": 1}\n')
+        assert not is_earthquakes(tmp_path / "f.jsonl")
+        with pytest.raises(PlanError, match="--subscriptions"):
+            read_subscriptions(None, str(tmp_path / "f.jsonl"), 3)
+        with pytest.raises(PlanError, match="No such file"):
+            read_subscriptions(tmp_path / "none.yaml", "telemetry", 3)
+
+
+class TestCommandLine:
+    def run(self, *args: str) -> int:
+        return main(["demo", *args])
+
+    def test_faults_come_before_anything_starts(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = str(tmp_path / "out")
+        (tmp_path / "f.jsonl").write_text("{}\n")
+        assert self.run("--feed", str(tmp_path / "none"), "--out", out) == 2
+        assert "expected telemetry, usgs, or a file" in capsys.readouterr().err
+        assert self.run("--feed", str(tmp_path / "f.jsonl"), "--out", out) == 2
+        assert self.run("--nodes", "0") == 2
+        assert self.run("--format", "xml", "--out", out) == 2
+        (tmp_path / "s.yaml").write_text("[{name: a, where: 'mag >'}]")
+        assert self.run("--subscriptions", str(tmp_path / "s.yaml"), "--out", out) == 2
+        assert not (tmp_path / "out").exists()
+
+    def test_a_folder_of_somebody_else_is_left_alone(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "precious").write_text("x")
+        assert self.run("--out", str(tmp_path)) == 1
+        assert "nothing was touched" in capsys.readouterr().err
+        assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_a_former_demo_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "demo"
+    folder.prepare(out, json.dumps({"format": folder.FORMAT}))
+    (out / "traces" / "old").write_text("x")
+    folder.prepare(out, json.dumps({"format": folder.FORMAT}))
+    assert not (out / "traces" / "old").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DemoError, match="is a file"):
+        folder.prepare(tmp_path / "file", "")
+
+
+def test_a_feed_is_cut_into_batches_and_refusals_are_kept() -> None:
+    lines = b"".join(b'{"n": %d}\nno\n' % n for n in range(2 * BATCH + 1))
+    outcome = Outcome()
+    found = list(batches(read_feed(io.BytesIO(lines)), outcome))
+    assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
+    assert [e.draft.attributes["n"] for batch in found for e in batch] == list(range(2 * BATCH + 1))
+    assert [r.number for r in outcome.refused] == [2 * n + 2 for n in range(2 * BATCH + 1)]
+    slow = list(batches(read_feed(io.BytesIO(lines)), Outcome(), rate=100))
+    assert len(slow[0]) == 10
+
+
+SLEEPERS = """
+    import sys, time
+    from pathlib import Path
+    from canopy.cli.demo import overlay
+    overlay.canopy_command = lambda: [sys.executable, "-c", "import time; time.sleep(600)"]
+    out = Path(sys.argv[1])
+    (out / "logs").mkdir()
+    with overlay.Overlay(2, out, [], None) as nodes:
+        for node in nodes.nodes:
+            nodes._launch(node, [])
+        print(*(n.process.pid for n in nodes.nodes), nodes._guard.pid, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_stays_behind_whatever_happens(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(SLEEPERS), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as demo:
+        assert demo.stdout is not None
+        pids = [int(pid) for pid in demo.stdout.readline().split()]
+        assert len(pids) == 3
+        assert all(alive(pid) for pid in pids)
+        demo.send_signal(number)
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in pids) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and nobody waits for does not."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:  # a system without /proc, or just gone
+        return not Path("/proc/self").exists()
+
+
+def test_a_node_that_dies_shows_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    dying = [sys.executable, "-c", "import sys; print('my last words'); sys.exit(7)"]
+    monkeypatch.setattr("canopy.cli.demo.overlay.canopy_command", lambda: dying)
+    node = NodeProcess(3, tmp_path)
+    node.start([], 0)
+    assert node.process is not None
+    node.process.wait()
+    with pytest.raises(DemoError, match=r"node 3 .*code 7.*\n  my last words"):
+        node.check()
+
+
+ANALYSIS = Summary(
+    version=1, nodes=3, published=10, expected=4, delivered=4, missing=0, duplicates=0, spurious=0,
+    early=0, ending=0, unknown=0, refused=0, drops=0, subscriptions=1, unreadable_subscriptions=0,
+    walks=1, walks_findable=1, walk_hits=1, ring_hits=2, nobody=0,
+    walk_hit_rate=1.0, walk_hops={"mean": 1.0},
+    blocked=0, recovered=0, tree_hops={}, messages=12, other_messages=5, messages_per_delivery=3.0,
+    effective_distribution_cost=12.0, latency_ms={"p50": 1.0, "p99": 2.0}, load=[],
+    corrupt_lines=0, sample=1.0, seconds=2.0, report="report.html",
+)  # fmt: skip
+
+
+class TestVerdict:
+    def plan(self, out: Path) -> Plan:
+        wanted = (Wanted("[all]", "TRUE", 0),)
+        return Plan(3, 20.0, "f.jsonl", "auto", 0.0, "pivot", None, out, wanted)
+
+    def of(self, out: Path, received: int = 4, published: int = 10, **changes: Any) -> Any:
+        analysis = dataclasses.replace(ANALYSIS, **changes)
+        outcome = Outcome(published, [Refusal(5, "broken")])
+        return summary.summarise(self.plan(out), analysis, outcome, {"[all]": received}, [])
+
+    def test_all_that_is_promised_is_there(self, tmp_path: Path) -> None:
+        found = self.of(tmp_path)
+        promised = "nodes published expected delivered missing duplicates spurious walk_hits"
+        for name in (*promised.split(), "ring_hits", "messages"):
+            assert type(found[name]) is int, name
+        assert found["latency_ms"]["p99"] == 2.0
+        assert found["report"].endswith("report.html")
+        assert found["exact"] is True
+        assert found["refused_lines"] == [{"line": 5, "reason": "broken"}]
+        summary.write(tmp_path, found)
+        assert json.loads((tmp_path / "summary.json").read_text()) == found
+
+    def test_everything_that_is_wrong_is_seen(self, tmp_path: Path) -> None:
+        assert not self.of(tmp_path, missing=1, delivered=3, received=3)["exact"]
+        assert not self.of(tmp_path, duplicates=1, received=5)["exact"]
+        assert not self.of(tmp_path, spurious=1, received=5)["exact"]
+        assert not self.of(tmp_path, received=3)["exact"]  # Spark says 4
+        assert not self.of(tmp_path, published=11)["exact"]
+        assert not self.of(tmp_path, nodes=2)["exact"]
+        assert self.of(tmp_path, early=1, received=5)["exact"]
+
+    def test_people_read_it(self, tmp_path: Path) -> None:
+        from rich.console import Console
+
+        out = io.StringIO()
+        console = Console(file=out, width=100)
+        summary.show(console, self.plan(tmp_path), self.of(tmp_path))
+        summary.show(console, self.plan(tmp_path), self.of(tmp_path, missing=1, delivered=3))
+        shown = out.getvalue()
+        for words in ("✓ Exact", "✗ Not exact: 1 missing", "[all]", "line 5: broken"):
+            assert words in shown
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[str, list[bytes]]]:
+    """A web site that answers with what the test puts in the list."""
+    body: list[bytes] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body[0])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", body
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_usgs_feed_is_fetched(site: tuple[str, list[bytes]], tmp_path: Path) -> None:
+    url, body = site
+    body.append(b'{"type":"FeatureCollection","features":[]}')
+    assert fetch(tmp_path / "deep" / "f", url).read_bytes() == body[0]
+    body[0] = b"<html>"
+    with pytest.raises(OfflineError, match="no feed of earthquakes"):
+        fetch(tmp_path / "f", url)
+
+
+def test_offline_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(OfflineError, match="--feed telemetry"):
+        fetch(tmp_path / "f", "http://127.0.0.1:9/", timeout=2.0)
+
+
+def test_default_selectors_compile_each_alone() -> None:
+    for feed in ("telemetry", "usgs"):
+        for wanted in read_subscriptions(None, feed, 1):
+            assert compile_selector(wanted.where).attributes

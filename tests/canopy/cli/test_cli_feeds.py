@@ -1,0 +1,365 @@
+"""Feeds: nothing of a valid event is lost, everything else is refused with number and reason."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from canopy.cli.feeds import Entry, Item, Refusal, id_text, read_feed
+from canopy.cli.feeds.drafts import EVENT_LIMIT
+from canopy.cli.feeds.formats import detect
+from overlay.client import Draft
+
+EARTHQUAKES = Path(__file__).parents[3].parent / "shared" / "feeds" / "earthquakes.json"
+
+
+def read(data: bytes | str, format: str = "auto") -> list[Item]:
+    raw = data.encode() if isinstance(data, str) else data
+    return list(read_feed(io.BytesIO(raw), format))
+
+
+def one(data: bytes | str, format: str = "auto") -> Draft:
+    (item,) = read(data, format)
+    assert isinstance(item, Entry), item
+    return item.draft
+
+
+def reason(data: bytes | str, format: str = "auto") -> str:
+    (item,) = read(data, format)
+    assert isinstance(item, Refusal), item
+    return item.reason
+
+
+def exactly(value: Any) -> Any:
+    """A form in which 1, 1.0 and True differ, and the order of names does not matter."""
+    if isinstance(value, dict):
+        return {name: exactly(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [exactly(inner) for inner in value]
+    return (type(value), value)
+
+
+class TestFlatObjects:
+    def test_numbers_keep_kind_and_digits(self) -> None:
+        found = one('{"a": 1, "b": 1.0, "c": 9223372036854775807, "d": -9223372036854775808}')
+        expected = {"a": 1, "b": 1.0, "c": 2**63 - 1, "d": -(2**63), "id": "1", "type": "event"}
+        assert exactly(found.attributes) == exactly(expected)
+        assert found.payload == b""
+
+    def test_null_is_kept_as_null(self) -> None:
+        assert one('{"a": null}').attributes["a"] is None
+
+    def test_an_own_id_keeps_its_type(self) -> None:
+        assert exactly(one('{"id": 17}').attributes["id"]) == (int, 17)
+        assert one('{"id": "x"}').attributes["id"] == "x"
+
+    def test_without_an_id_the_line_number_is_one(self) -> None:
+        items = read('\n{"a": 1}\n\n{"a": 2}\n{"id": null}')
+        assert [(i.number, i.draft.attributes["id"]) for i in items if isinstance(i, Entry)] == [
+            (2, "2"),
+            (4, "4"),
+            (5, "5"),
+        ]
+
+    def test_type_is_event_unless_it_is_a_text(self) -> None:
+        assert one('{"type": "quake"}').attributes["type"] == "quake"
+        found = one('{"type": 7}')
+        assert found.attributes["type"] == "event"
+        assert json.loads(found.payload) == {"type": 7}
+
+    def test_nested_values_and_reserved_names_travel_in_the_payload(self) -> None:
+        found = one('{"a": 1, "b": {"c": [1, 2.0]}, "$d": 3, "": 4, "id": [5]}')
+        assert found.attributes == {"a": 1, "id": "1", "type": "event"}
+        rest = {"b": {"c": [1, 2.0]}, "$d": 3, "": 4, "id": [5]}
+        assert exactly(json.loads(found.payload)) == exactly(rest)
+        assert found.payload_type == "application/json"
+
+    def test_a_nested_integer_of_any_size_is_exact(self) -> None:
+        assert json.loads(one('{"a": [123456789012345678901234567890]}').payload) == {
+            "a": [123456789012345678901234567890]
+        }
+
+    values = st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(codec="utf-8")),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text("abc"), inner),
+        max_leaves=8,
+    )
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=4), values))
+    def test_nothing_is_lost(self, event: dict[str, Any]) -> None:
+        found = one(json.dumps(event))
+        back: dict[str, Any] = dict(found.attributes)
+        if found.payload:
+            back |= json.loads(found.payload)
+        for name, assigned in (("id", "1"), ("type", "event")):
+            if event.get(name) is None and back[name] == assigned:
+                event[name] = assigned
+        assert exactly(back) == exactly(event)
+        assert all(n and not n.startswith("$") for n in found.attributes)
+
+
+class TestBrokenLines:
+    @pytest.mark.parametrize(
+        ("line", "says"),
+        [
+            (b'{"a": 1', "no JSON"),
+            (b'{"a": NaN}', '"a": NaN is no value'),
+            (b'{"a": -Infinity}', "infinity"),
+            (b'{"a": 1e999}', "infinity"),
+            (b'{"a": [1e999]}', "infinity"),
+            (b'{"a": 9223372036854775808}', "64 bits"),
+            (b'{"a": -9223372036854775809}', "64 bits"),
+            (b'{"a": ' + b"9" * 5000 + b"}", "64 bits"),
+            (b'{"a": "\xff"}', "invalid UTF-8 at byte 8"),
+            (b'{"a": "\\ud800"}', "surrogate"),
+            (b'{"\\ud800": 1}', "surrogate"),
+            (b'{"a": ["\\ud800"]}', "surrogate"),
+            (b'{"a": 1, "a": 2}', '"a" is given twice'),
+            (b'{"b": {"a": 1, "a": 2}}', '"a" is given twice'),
+            (b"[1, 2]", "no object"),
+            (b"17", "no object"),
+            (b'{"a": 1} {"a": 2}', "more text"),
+            (b'{"a": ' + b"[" * 100_000 + b"}", "nested"),
+            (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "nested"),
+            (b'{"a": "' + b"x" * EVENT_LIMIT + b'"}', "longer than"),
+            (b"\xff\xfe{\x00}\x00", "invalid UTF-8"),
+        ],
+        ids=range(21),
+    )
+    def test_are_refused_with_number_and_reason_and_the_rest_is_read(
+        self, line: bytes, says: str
+    ) -> None:
+        bad = read(b'{"n": 1}\n' + line + b'\n{"n": 3}\r\n{"n": 4}', "jsonl")
+        assert [item.number for item in bad] == [1, 2, 3, 4]
+        refusal = bad.pop(1)
+        assert isinstance(refusal, Refusal)
+        assert says in refusal.reason
+        assert [i.draft.attributes["n"] for i in bad if isinstance(i, Entry)] == [1, 3, 4]
+
+    def test_the_place_in_the_line_is_named(self) -> None:
+        assert "column 9" in reason('{"a": 1 "b": 2}')
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.binary(max_size=60))
+    def test_no_bytes_break_the_reader(self, data: bytes) -> None:
+        for format in ("auto", "jsonl", "geojson", "cloudevents", "msgpack"):
+            for item in read(data, format):
+                assert isinstance(item, Entry) or item.reason
+
+
+class TestCloudEvents:
+    base: dict[str, Any] = {"specversion": "1.0", "id": "e1", "source": "/s", "type": "t"}
+
+    def event(self, **more: Any) -> Draft:
+        return one(json.dumps({**self.base, **more}))
+
+    def test_data_and_context_are_attributes_and_context_wins(self) -> None:
+        found = self.event(data={"mag": 3.5, "type": "inner", "id": "e1"}, subject="x")
+        assert found.attributes == {**self.base, "subject": "x", "mag": 3.5}
+        assert json.loads(found.payload) == {"type": "inner"}
+
+    def test_a_null_context_attribute_is_absent(self) -> None:
+        assert self.event(subject=None, data={"subject": 1}).attributes["subject"] == 1
+
+    def test_nested_data_travels_in_the_payload(self) -> None:
+        found = self.event(data={"a": 1, "b": [1], "c": {"d": 2}})
+        assert found.attributes == {**self.base, "a": 1}
+        assert json.loads(found.payload) == {"b": [1], "c": {"d": 2}}
+
+    @pytest.mark.parametrize("data", [[1, {"a": 2}], 17, "text", False])
+    def test_other_data_travel_as_they_are(self, data: Any) -> None:
+        found = self.event(data=data)
+        assert found.attributes == self.base
+        assert exactly(json.loads(found.payload)) == exactly(data)
+        assert found.payload_type == "application/json"
+
+    def test_text_of_a_type_of_its_own_is_that_text(self) -> None:
+        found = self.event(data="<a/>", datacontenttype="text/xml")
+        assert (found.payload, found.payload_type) == (b"<a/>", "text/xml")
+        found = self.event(data="<a/>", datacontenttype="application/x+json; charset=utf-8")
+        assert found.payload == b'"<a/>"'
+
+    def test_data_base64_are_the_bytes(self) -> None:
+        raw = bytes(range(256))
+        found = self.event(data_base64=base64.b64encode(raw).decode(), datacontenttype="image/x")
+        assert (found.payload, found.payload_type) == (raw, "image/x")
+
+    def test_broken_ones_are_refused(self) -> None:
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"data_base64": "%%"}, "Base64"),
+            ({"data_base64": 5}, "no text"),
+            ({"data": 1, "data_base64": ""}, "both"),
+            ({"ext": {"a": 1}}, '"ext" is no context attribute'),
+            ({"data": {"a": float("nan")}}, "NaN"),
+        ]
+        for more, says in cases:
+            assert says in reason(json.dumps({**self.base, **more}))
+        assert "specversion" in reason('{"a": 1}', "cloudevents")
+
+    def test_flat_and_cloud_events_mix(self) -> None:
+        items = read(json.dumps(self.base) + '\n{"specversion": 5, "mag": 1}')
+        assert [i.draft.attributes.get("mag") for i in items if isinstance(i, Entry)] == [None, 1]
+
+
+class TestGeoJSON:
+    def feature(self, **more: Any) -> dict[str, Any]:
+        point = {"type": "Point", "coordinates": [-118.5, 34, 26.49]}
+        return {"type": "Feature", "properties": {"mag": 2}, "geometry": point, "id": "x"} | more
+
+    def draft(self, **more: Any) -> Draft:
+        whole = {"type": "FeatureCollection", "features": [self.feature(**more)]}
+        return one(json.dumps(whole, indent=1))
+
+    def test_properties_and_place_are_attributes(self) -> None:
+        found = self.draft()
+        expected = {"mag": 2, "longitude": -118.5, "latitude": 34, "depth": 26.49, "id": "x"}
+        assert exactly(found.attributes) == exactly({**expected, "type": "event"})
+        assert found.payload == b""
+
+    def test_the_features_id_wins_and_nothing_is_lost(self) -> None:
+        found = self.draft(properties={"id": "inner", "depth": 5, "a": [1]}, bbox=[1, 2])
+        assert (found.attributes["id"], found.attributes["depth"]) == ("x", 26.49)
+        assert json.loads(found.payload) == {
+            "properties": {"id": "inner", "depth": 5, "a": [1]},
+            "bbox": [1, 2],
+        }
+
+    def test_other_geometries_travel_in_the_payload(self) -> None:
+        line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
+        found = self.draft(geometry=line)
+        assert "longitude" not in found.attributes
+        assert json.loads(found.payload) == {"geometry": line}
+
+    def test_a_bad_feature_is_refused_and_the_rest_is_read(self) -> None:
+        features = [
+            self.feature(),
+            self.feature(properties={"mag": float("nan")}),
+            17,
+            self.feature(properties=[1]),
+            self.feature(id="y"),
+        ]
+        items = read(json.dumps({"type": "FeatureCollection", "features": features}))
+        assert [type(i) for i in items] == [Entry, Refusal, Refusal, Refusal, Entry]
+        assert [i.number for i in items] == [1, 2, 3, 4, 5]
+
+    def test_a_file_that_is_none_is_one_refusal(self) -> None:
+        assert "no JSON" in reason('{"type": "FeatureCollection", "features": [', "geojson")
+        assert "no GeoJSON" in reason('{"type": "FeatureCollection"}', "geojson")
+
+    @pytest.mark.skipif(not EARTHQUAKES.exists(), reason="the real week of earthquakes is absent")
+    def test_a_real_week(self) -> None:
+        items = read(EARTHQUAKES.read_bytes())
+        whole = json.loads(EARTHQUAKES.read_bytes())["features"]
+        assert len(items) == len(whole) == 1707
+        for item, feature in zip(items, whole, strict=True):
+            assert isinstance(item, Entry)
+            place = feature["geometry"]["coordinates"]
+            expected = feature["properties"] | {"id": feature["id"]}
+            expected |= dict(zip(("longitude", "latitude", "depth"), place, strict=True))
+            assert exactly(item.draft.attributes) == exactly(expected)
+            assert item.draft.payload == b""
+
+
+class TestMessagePack:
+    def test_maps_follow_each_other(self) -> None:
+        events = [{"a": 1}, {"id": "x", "b": 1.0, "c": None, "type": "t"}]
+        items = read(b"".join(msgpack.packb(e) for e in events))
+        assert [i.draft.attributes for i in items if isinstance(i, Entry)] == [
+            {"a": 1, "id": "1", "type": "event"},
+            events[1],
+        ]
+
+    def test_binary_and_extensions_survive(self) -> None:
+        rest = {"b": b"\xff\x00", "l": [1, {"x": b"y"}], "t": msgpack.Timestamp(5, 6)}
+        found = one(msgpack.packb({"a": True, **rest}))
+        assert found.attributes == {"a": True, "id": "1", "type": "event"}
+        assert msgpack.unpackb(found.payload) == rest
+        assert found.payload_type == "application/msgpack"
+
+    def test_a_bad_map_is_refused_and_the_rest_is_read(self) -> None:
+        good = msgpack.packb({"a": 1})
+        bad = [
+            (msgpack.packb({"a": 2**63}), "64 bits"),
+            (msgpack.packb({"a": float("nan")}), "NaN"),
+            (msgpack.packb({5: 1}), "no text"),
+            (b"\x81\xa1a\xa1\xff", "invalid UTF-8"),
+            (b"\x82\xa1a\x01\xa1a\x02", "given twice"),
+            (msgpack.packb([1]), "no map"),
+            (msgpack.packb({"a": b"x" * EVENT_LIMIT}), "larger"),
+        ]
+        items = read(good + b"".join(raw + good for raw, _ in bad))
+        assert [type(i) for i in items] == [Entry] + [Refusal, Entry] * len(bad)
+        for item, (_, says) in zip(items[1::2], bad, strict=True):
+            assert isinstance(item, Refusal)
+            assert says in item.reason
+
+    @pytest.mark.parametrize("cut", range(1, 12))
+    def test_a_cut_off_end_is_told(self, cut: int) -> None:
+        whole = msgpack.packb({"a": [1, {"b": "cd"}], "e": 2.5})
+        items = read(msgpack.packb({"a": 1}) + whole[:-cut], "msgpack")
+        assert isinstance(items[0], Entry)
+        assert items[1:] == [Refusal(2, "cut off in the middle of a map")]
+
+    def test_a_broken_byte_ends_the_reading(self) -> None:
+        items = read(msgpack.packb({"a": 1}) + b"\xc1" + msgpack.packb({"a": 2}))
+        assert isinstance(items[1], Refusal)
+        assert "the rest is not read" in items[1].reason
+        assert len(items) == 2
+
+    def test_an_endless_map_is_not_kept(self) -> None:
+        items = read(b"\x81\xa1a\xdd\x7f\xff\xff\xff" + b"\x01" * (4 * EVENT_LIMIT))
+        assert len(items) == 1
+        assert isinstance(items[0], Refusal)
+
+
+def test_formats_are_told_apart() -> None:
+    assert detect(b'{"a": 1}\n') == "jsonl"
+    assert detect(b'{"a": 1\n') == "jsonl"
+    assert detect(b"") == "jsonl"
+    assert detect(b'{"type": "FeatureCollection", "features": []}') == "geojson"
+    assert detect(b'{\n "metadata": {},\n "type": "FeatureCollection",') == "geojson"
+    assert detect(b'{"type": "FeatureCollection", "n": 1}\n') == "jsonl"
+    assert detect(msgpack.packb({"a": 1})) == "msgpack"
+    assert detect(msgpack.packb({str(n): n for n in range(20)})) == "msgpack"
+    assert detect("ހ no map".encode()) == "jsonl"
+
+
+def test_events_are_handed_out_as_they_come() -> None:
+    reading, writing = os.pipe()
+    come = threading.Event()
+    found: list[Item] = []
+
+    def read_all() -> None:
+        with os.fdopen(reading, "rb") as stream:
+            for item in read_feed(stream):
+                found.append(item)
+                come.set()
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    os.write(writing, b'{"a": 1}\n{"a"')
+    assert come.wait(30)  # though the stream goes on
+    assert [item.number for item in found] == [1]
+    os.write(writing, b": 2}\n")
+    os.close(writing)
+    reader.join()
+    assert [item.number for item in found] == [1, 2]
+
+
+def test_ids_as_text() -> None:
+    assert [id_text(v) for v in ("a", 17, 1.0, True, None)] == ["a", "17", "1.0", "true", ""]

@@ -1,0 +1,135 @@
+"""The commands with real nodes, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CANOPY = [sys.executable, "-m", "canopy"]
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.process
+
+
+def canopy(data: Path, *args: str, text: str = "", code: int = 0) -> str:
+    """Run a command against the node of a data folder; its standard output."""
+    ended = subprocess.run(
+        [*CANOPY, *args, "--connect", str(data)],
+        cwd=ROOT,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stdout
+
+
+def await_ready(data: Path) -> str:
+    """The address of a node, as soon as it is ready."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if (data / "address").exists():
+            found = json.loads(canopy(data, "status", "--json"))
+            if found["ready"]:
+                return str(found["address"])
+        time.sleep(0.05)
+    raise AssertionError(f"not ready: {(data.parent / f'{data.name}.log').read_text()}")
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """Two nodes: one by `canopy node`, one by `python node.py`."""
+    base = tmp_path_factory.mktemp("live")
+    processes = []
+    starts = [([*CANOPY, "node"], base / "a"), ([sys.executable, "node.py"], base / "b")]
+    peers: list[str] = []
+    for start, data in starts:
+        with (base / f"{data.name}.log").open("wb") as log:
+            command = [*start, "--listen", "127.0.0.1:0", "--data", str(data), *peers]
+            processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
+        peers = ["--peer", await_ready(data)]
+    yield base / "a", base / "b"
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(PATIENCE) for process in processes] == [0, 0]
+
+
+def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) -> None:
+    first, second = overlay
+    command = [*CANOPY, "sub", "mag > 3 AND place LIKE '%Alaska'", "--name", "quakes", "--json"]
+    command += ["--count", "3", "--connect", str(second)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as sub:
+        assert sub.stderr is not None
+        assert sub.stderr.readline().startswith("subscribed")
+        events = [
+            {"id": "q1", "mag": 4, "place": "Nome, Alaska", "n": 2**53 + 1, "deep": {"x": [1]}},
+            {"id": "q2", "mag": 2, "place": "Nome, Alaska"},
+            {"id": "q3", "mag": 3.5, "place": "Adak, Alaska"},
+        ]
+        canopy(first, "pub", "--receipt", text="".join(json.dumps(e) + "\n" for e in events))
+        shown = canopy(second, "why", "q1")
+        identity = json.loads(canopy(first, "why", "q2", "--json"))["event"]
+        told = json.loads(canopy(second, "why", identity, "--json"))
+        canopy(first, "pub", text='{"id": "q4", "mag": 9, "place": "Alaska"}')
+        out, _ = sub.communicate(timeout=PATIENCE)
+    assert sub.returncode == 0
+    got = [json.loads(line) for line in out.splitlines()]
+    assert sorted(g["id"] for g in got) == ["q1", "q3", "q4"]
+    q1 = next(g for g in got if g["id"] == "q1")
+    assert q1["attributes"]["n"] == 2**53 + 1
+    assert json.loads(q1["payload"]) == {"deep": {"x": [1]}}
+    (reason,) = [r for r in told["reasons"] if r["name"] == "quakes"]
+    assert not reason["delivered"]
+    assert {"depth", "text", "verdict", "seen"} <= reason["verdicts"][0].keys()
+    assert "✓" in shown
+    assert "quakes" in shown
+
+
+def test_the_overlay_can_be_looked_at(overlay: tuple[Path, Path]) -> None:
+    first, second = overlay
+    me = json.loads(canopy(first, "status", "--json"))["node"]
+    you = json.loads(canopy(second, "status", "--json"))["node"]
+    assert you in [peer["node"] for peer in json.loads(canopy(first, "peers", "--json"))]
+    for data in overlay:
+        clusters = json.loads(canopy(data, "ring", "--json"))
+        assert clusters
+        assert clusters[0]["primary"] in (me, you)
+        owner = json.loads(canopy(data, "where", "mag", "--json"))
+        assert owner["key"] in [cluster["key"] for cluster in clusters]
+    for command in (["status"], ["peers"], ["ring"], ["where", "mag"]):
+        assert canopy(first, *command).strip()
+
+
+def test_bad_input_is_told_and_the_node_lives(overlay: tuple[Path, Path]) -> None:
+    first, _ = overlay
+    assert canopy(first, "sub", "mag >", code=2) == ""
+    canopy(first, "pub", text='{"a": NaN}\n', code=1)
+    canopy(first, "pub", text='{"a": NaN}\n{"a": 1}\n', code=0)
+    canopy(first, "why", "never", code=1)
+    assert json.loads(canopy(first, "status", "--json"))["ready"]
+
+
+def test_a_taken_port_and_folder_are_told(overlay: tuple[Path, Path], tmp_path: Path) -> None:
+    first, _ = overlay
+    address = (first / "address").read_text().strip()
+    for args in (["--listen", address, "--data", str(tmp_path)], ["--data", str(first)]):
+        ended = subprocess.run(
+            [*CANOPY, "node", *args], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert ended.returncode == 1
+        assert "Traceback" not in ended.stderr
+        assert "use" in ended.stderr
+    assert os.path.exists(first / "control.sock") or os.path.exists(first / "control")

@@ -1,0 +1,303 @@
+"""Checkers of state and traces: each is shown what it must find, and a world that is whole."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from canopy.sim.checks import route_checks, state_checks
+from canopy.sim.checks.chord_checks import check_chord, chord_violations
+from canopy.sim.checks.route_checks import check_routes
+from canopy.sim.checks.state_checks import Watch, bounds, check_ring, check_trees
+from canopy.sim.checks.trace_checks import check_copies, check_paths, check_walks
+from canopy.sim.world.recorder import Record
+from canopy.sim.world.world import World
+from overlay.machine import Peer
+from tests.support.overlays import acknowledged, grown, settings, wait, with_role
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """Several clusters with trees that are cut."""
+    world = grown(
+        9,
+        3,
+        settings(tree={"split_at": 4, "host_entries": 4}, cluster={"size": 3, "split_trees": 2}),
+    )
+    for number in range(40):
+        world.subscribe(f"n{number % 9}", f"a{number % 6} BETWEEN {number} AND {number + 9}")
+    acknowledged(world)
+    wait(world, lambda: len(with_role(world, "primary")) >= 2, 60, "a second cluster")
+    world.run(30)
+    return world
+
+
+def broken(world: World) -> list[str]:
+    return [v.kind for v in (*check_trees(world), *check_routes(world), *check_ring(world))]
+
+
+def some_host(world: World) -> Any:
+    return next(
+        tree
+        for name in world.names()
+        for tree in world.node(name).hosting.trees.values()
+        if tree.registrations and tree.intervals
+    )
+
+
+def test_a_world_at_rest_is_whole(world: World) -> None:
+    assert broken(world) == []
+
+
+def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
+    tree = some_host(world)
+    id_ = next(iter(tree.registrations))
+    registration, predicate = tree.registrations[id_]
+    tree.uninstall(id_)
+    assert broken(world) == ["registration"]
+    tree.install(registration, predicate)
+    assert broken(world) == []
+
+
+def test_a_registration_that_nobody_has_any_more_is_found(world: World) -> None:
+    node = world.node("n4")
+    key = next(iter(node.registrar.placed))
+    placed = node.registrar.placed.pop(key)
+    assert broken(world) == ["registration"]
+    node.registrar.placed[key] = placed
+
+
+def test_a_host_with_another_map_is_found(world: World) -> None:
+    tree = some_host(world)
+    version, tree.version = tree.version, (9, 9)
+    assert broken(world) == ["host"]
+    tree.version = version
+
+
+def test_a_host_that_does_not_know_the_way_is_found(world: World) -> None:
+    tree, known = next(
+        (tree, tree.slice.known)
+        for name in world.names()
+        for tree in world.node(name).hosting.trees.values()
+        if tree.intervals and tree.slice.size > len(tree.intervals)
+    )
+    own = {index: entry for index, entry in known.items() if entry.interval in tree.intervals}
+    tree.slice.known = own
+    kinds = [violation.kind for violation in check_routes(world)]
+    assert set(kinds) == {"route"}
+    tree.slice.known = known
+    assert check_routes(world) == []
+
+
+def test_a_way_that_leads_astray_or_in_circles_is_found() -> None:
+    def tree(serves: bool, on: str) -> Any:
+        entry = SimpleNamespace(hosts=[Peer(on, "")])
+        return SimpleNamespace(
+            span=lambda spot: serves or None, slice=SimpleNamespace(route=lambda spot: entry)
+        )
+
+    trees = {
+        "a": tree(False, "b"),
+        "b": tree(False, "a"),
+        "c": tree(True, ""),
+        "d": tree(False, "c"),
+    }
+    assert route_checks._way(trees, "a", (), 7) == "not in 3 steps"
+    assert route_checks._way(trees, "c", (), 1) == route_checks._way(trees, "d", (), 2) == ""
+    trees["d"] = tree(False, "e")
+    assert route_checks._way(trees, "d", (), 2) == "leads to e, who does not serve it"
+
+
+def test_a_short_successor_list_is_found(world: World) -> None:
+    pointers = world.node(with_role(world, "primary")[0]).ring.place.pointers
+    successors, pointers.successors = pointers.successors, pointers.successors[:-1]
+    predecessor, pointers.predecessor = pointers.predecessor, None
+    found = check_ring(world)
+    pointers.successors, pointers.predecessor = successors, predecessor
+    assert {v.kind for v in found} == {"ring"}
+    assert check_ring(world) == []
+
+
+def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -> None:
+    watch = Watch(world)
+    watch.look()
+    assert watch.violations == {}
+    one, two = with_role(world, "primary")[:2]
+    seat = world.node(two).clusters.seat
+    cluster = seat.cluster
+    claimed = world.node(one).clusters.cluster
+    seat.cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
+    watch.look()
+    seat.cluster = cluster
+    kinds = {v.kind for v in watch.violations.values()}
+    assert kinds == {"epoch", "log", "primary"}, "all that a second primary is"
+    (what, size, bound), *_ = bounds(world.node("n0"))
+    assert (what, bound) == ("view", 20)
+    assert 0 < size <= bound
+    node = world.node("n0")
+    node.settings, old = msgspec.structs.replace(
+        node.settings, view=msgspec.structs.replace(node.settings.view, size=1)
+    ), node.settings  # fmt: skip
+    watch.look()
+    node.settings = old
+    assert {v.kind for v in watch.violations.values()} == {*kinds, "bound"}
+
+
+def test_every_bound_is_looked_at_on_every_link(world: World) -> None:
+    node = world.node("n0")
+    peers = [session.peer.id for session in node.links.sessions()]
+    found = {what: (size, bound) for what, size, bound in bounds(node)}
+    assert len(peers) > 3
+    for peer in peers:
+        assert f"queue to {peer}" in found
+        assert f"bytes under way to {peer}" in found
+    for what in ("history", "open walks", "silent hosts", "pairs on their way", "sessions"):
+        assert what in found
+    assert all(size <= bound for size, bound in found.values())
+    session = next(iter(node.links._sessions))
+    before = session._send_buffer.in_flight_bytes
+    session._send_buffer.in_flight_bytes = 5 << 20  # the window is 4 MiB
+    over = [what for what, size, bound in bounds(node) if size > bound]
+    session._send_buffer.in_flight_bytes = before
+    assert over == [f"bytes under way to {session.peer.id}"]
+
+
+RING = {"10": ("30", "50"), "30": ("50", "70"), "50": ("70", "10"), "70": ("10", "30")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ()),
+        ({"30": ("50",)}, ("30 lists 1 successors, not 2",)),
+        ({"30": ("50", "50")}, ("30 lists 1 successors, not 2",)),
+        ({"30": ("40", "60")}, ("30 has no successor that lives",)),
+        ({"70": ("30", "50")}, ()),  # skips 10, but three principals are enough
+        ({"30": ("70", "10"), "10": ("50", "70")}, ("2 principals are not enough",)),
+        ({"30": ("10", "50")}, ("somebody skips 30, 50, 70",)),  # not in the ring's order
+    ],
+)
+def test_chords_three(changed: dict[str, tuple[str, ...]], words: tuple[str, ...]) -> None:
+    found = chord_violations(RING | changed, 3 if not changed else 2)
+    if not changed:
+        assert [text.split(" ", 1)[1] for text in found] == ["lists 2 successors, not 3"] * 4
+        found = chord_violations(RING, 2)
+    assert len(found) == len(words), found
+    for text, word in zip(found, words, strict=True):
+        assert word in text
+
+
+def test_small_rings_have_all_that_there_are() -> None:
+    assert chord_violations({}, 4) == []
+    assert chord_violations({"10": ()}, 4) == []
+    assert chord_violations({"10": ("50",), "50": ("10",)}, 4) == []
+    assert chord_violations({"10": ("50",), "50": ()}, 4) != []
+
+
+def test_a_ring_in_the_world_that_skips_somebody_is_found(world: World) -> None:
+    assert check_chord(world) == []
+    name = with_role(world, "primary")[0]
+    pointers = world.node(name).ring.place.pointers
+    kept, pointers.successors = pointers.successors, ()
+    found = check_chord(world)
+    pointers.successors = kept
+    assert [violation.kind for violation in found] == ["chord", "chord"]
+
+
+def records(*steps: tuple[str, str, dict[str, Any]]) -> list[Record]:
+    return [
+        Record(float(time), node, kind, {"walk": "a.1", "attribute": "x", **fields})
+        for time, (node, kind, fields) in enumerate(steps)
+    ]
+
+
+START = ("a", "walk_start", {"hops": 2})
+
+
+def hop(node: str, peer: str) -> tuple[str, str, dict[str, Any]]:
+    return (node, "walk_hop", {"hop": 1, "peer": peer})
+
+
+def test_walks_that_follow_the_rules_are_green() -> None:
+    steps = records(START, hop("a", "b"), hop("b", "c"), ("a", "walk_hit", {"hop": 2}))
+    assert check_walks(steps, 10) == []
+    steps = records(START, hop("a", "b"), hop("b", "a"))
+    assert check_walks(steps, 1) == []  # a trace of one node has forgotten the first
+    recovered = ("b", "walk_recovered", {"hop": 2, "peer": "a"})
+    assert check_walks(records(START, hop("a", "b"), recovered, hop("a", "c")), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((START, hop("a", "b"), hop("b", "a")), "in its trace"),
+        ((START, hop("a", "b"), hop("b", "c"), hop("c", "d")), "hop 3 of 2"),
+        (
+            (START, ("a", "walk_miss", {"hop": 0}), ("a", "walk_hit", {"hop": 0})),
+            "ends twice",
+        ),
+        (
+            (
+                START,
+                hop("a", "b"),
+                ("b", "walk_recovered", {"hop": 2, "peer": "a"}),
+                ("a", "walk_recovered", {"hop": 3, "peer": "b"}),
+            ),
+            "cannot be halved",
+        ),
+    ],
+)
+def test_walks_that_do_not_are_found(steps: tuple[Any, ...], words: str) -> None:
+    (violation,) = check_walks(records(*steps), 10)
+    assert words in violation.text
+
+
+def test_a_tree_path_over_the_height_is_found() -> None:
+    visits = [
+        Record(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop}) for hop in (1, 2, 3)
+    ]
+    assert check_paths(visits, {"x": 2}) == []
+    (violation,) = check_paths(visits, {"x": 1})
+    assert "3 messages" in violation.text
+
+
+def test_a_node_that_sends_too_many_copies_is_found() -> None:
+    def forward(sender: str, peer: str, arrives: bool = True) -> list[Record]:
+        sent = {"event": "e", "attribute": "x", "peer": peer, "hop": 2}
+        came = {"event": "e", "attribute": "x", "peer": sender, "hop": 2}
+        there = [Record(1.0, peer, "arrive", came)] if arrives else []
+        return [Record(0.0, sender, "forward", sent), *there]
+
+    match = Record(0.0, "h", "match", {"event": "e", "attribute": "x"})
+    direct = [match, *forward("h", "a"), *forward("h", "b")]
+    assert check_copies(direct, 2) == []
+    (violation,) = check_copies(direct, 1)
+    assert "h sent 2 copies" in violation.text
+    delegated = [match, *forward("h", "a"), *forward("a", "b"), *forward("b", "c")]
+    assert check_copies(delegated, 1) == []
+    both = [*forward("g", "h"), match, *(r for n in range(4) for r in forward("h", f"r{n}"))]
+    assert check_copies(both, 3) == [], "one more, since the event came twice"
+    (violation,) = check_copies(both, 2)
+    assert "h sent 4 copies" in violation.text
+    visit = Record(0.0, "h", "visit", {"event": "e", "attribute": "x", "peer": "g", "hop": 1})
+    assert check_copies([visit, *direct], 3) == []
+    (violation,) = check_copies([visit, *direct], 2)
+    assert "h sent 3 copies" in violation.text
+    anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
+    assert check_copies(anew, 1) == [], "a was not there"
+    back = [match, *forward("h", "a"), *forward("a", "b", arrives=False), *forward("h", "b")]
+    assert check_copies(back, 1) == [], "b was not there for a, who gave it back"
+
+
+def test_the_bounds_of_a_large_world_are_looked_at_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_checks, "BOUNDS_AT_ONCE", 1)
+    monkeypatch.setattr(state_checks, "bounds", lambda node: [(node.name, 2, 1)])
+    watch = Watch(world)
+    for looks in range(1, len(world.names()) + 1):
+        watch.look()
+        assert len(watch.violations) == looks

@@ -1,0 +1,78 @@
+"""The soak: a seed is one scenario and one history; what is wrong is told with its command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from canopy.cli.sim.command import sim
+from canopy.sim.scenario.scenario import check_nodes, parse_scenario
+from canopy.sim.soak.soak import draw_scenario, examine, soak
+from canopy.wire.transport.codec import WireCodec
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.hosting import Hosting
+
+
+def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
+    drawn = [draw_scenario(seed) for seed in range(200)]
+    assert drawn == [draw_scenario(seed) for seed in range(200)]
+    for scenario in drawn:
+        check_nodes(scenario)
+        assert parse_scenario(msgspec.yaml.encode(scenario).decode()) == scenario
+    done = Counter(fault.do for scenario in drawn for fault in scenario.faults)
+    assert set(done) >= {"cut", "network", "join", "crash", "lose", "drain", "restart"}
+    assert set(done) >= {"block", "clog", "heal", "pause", "resume"}
+    assert "throttle" in done
+    assert any(scenario.apart for scenario in drawn)
+    assert any(fault.groups for scenario in drawn for fault in scenario.faults)
+    assert any(fault.wiped for scenario in drawn for fault in scenario.faults)
+    assert any(fault.midway for scenario in drawn for fault in scenario.faults)
+    assert any(scenario.disk.sync_high for scenario in drawn)
+    assert any(scenario.network.link_bandwidth for scenario in drawn)
+    assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
+
+
+def test_some_seeds_are_green_and_the_same_each_time() -> None:
+    one = list(soak(range(1, 4), WireCodec()))
+    assert [v.violations for v in one] == [(), (), ()]
+    assert [v.result for v in one] == [v.result for v in soak(range(1, 4), WireCodec())]
+
+
+def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hosting, "on_uninstall", lambda self, sender, message: None)
+    done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet", "--shrink", "0"])
+    assert done.exit_code == 1
+    facts = json.loads(done.stdout)
+    assert len(facts["bad"]) == 1
+    assert f"again: canopy sim soak --seed {facts['bad'][0]} --seeds 1" in done.stderr
+    bad, finding, *_ = done.stderr.splitlines()
+    assert bad == f"seed {facts['bad'][0]} is bad:"
+    assert re.fullmatch(r"registration: \S+ of n\d+ at its host \w+ still has .*", finding)
+    assert facts["seeds_per_hour"] > 0
+
+
+def test_an_exception_in_a_node_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: HostedTree, *arguments: Any) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(HostedTree, "install", broken)
+    (violation,) = examine(1, WireCodec()).violations
+    assert violation.kind == "exception"
+    assert "planted" in violation.text
+    assert "broken" in violation.text
+
+
+def test_a_green_soak_says_how_fast_it_was_and_shows_what_a_seed_does() -> None:
+    done = CliRunner().invoke(sim, ["soak", "--seed", "2", "--seeds", "1", "--json", "--quiet"])
+    assert done.exit_code == 0
+    facts = json.loads(done.stdout)
+    assert facts["bad"] == []
+    assert facts["simulated_hours"] > 0
+    shown = CliRunner().invoke(sim, ["soak", "--seed", "2", "--show"])
+    assert parse_scenario(shown.stdout) == draw_scenario(2)

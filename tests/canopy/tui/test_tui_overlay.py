@@ -1,0 +1,156 @@
+"""The overlay screen: this node, neighbours, the ring as a picture, trees with virtual nodes."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from textual.widgets import TabbedContent
+
+from canopy.tui.model.ring import arc, fraction, members
+from canopy.tui.widgets.ring_picture import bar, circle
+from canopy.tui.widgets.synced_table import SyncedTable
+from overlay.client import GetPeers, GetRing, Where
+from overlay.info import Incident
+from tests.canopy.tui.tui_fake_node import NODES, cluster
+from tests.canopy.tui.tui_pilot import Seat, play
+
+
+async def tab(seat: Seat, name: str) -> None:
+    await seat.until(lambda: seat.app.attachment.up)
+    await seat.press("2")
+    await seat.until(lambda: getattr(seat.app.main_screen, "TITLE", "") == "overlay")
+    seat.app.screen.query_one("#tabs", TabbedContent).active = name
+    await seat.pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
+def test_the_node_tab_shows_state_seeds_counters_and_neighbours(size: tuple[int, int]) -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "node")
+        await seat.sees(NODES[0], "● ready", "primary of 3333333333", "12,345", "22222222")
+        await seat.sees("Neighbours (5) and other links", "connected")
+        seat.app.screen.query_one("#this-node").scroll_end(animate=False)
+        await seat.sees("1 of 2 reached", "✗ 10.0.0.9:4000")
+
+    play(scenario, size=size)
+
+
+@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
+def test_the_ring_tab_draws_every_cluster_and_tells_members(size: tuple[int, int]) -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "ring")
+        await seat.sees("Ring of 3 clusters", "▸1", "30.0%", "★ primary", "☆ standby")
+        await seat.sees("█", " 1 ", " 2 ", " 3 ")
+        await seat.sees("5 trees")
+        seat.app.screen.query_one("#clusters").focus()
+        await seat.press("down", "down")
+        await seat.sees("cluster e66666666666", "1 attribute tree  depth")
+
+    play(scenario, size=size)
+
+
+def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "trees")
+        await seat.sees("magnitude", "●  magnitude", "○  odd name", "only seen")
+        table = seat.app.screen.query_one("#attributes", SyncedTable)
+        table.focus()
+        await seat.press("down")
+        await seat.sees("[4 … 6.5)", "256", "3 virtual nodes", "version  3.7", "▸11111111")
+        await seat.press(*["down"] * 4)
+        await seat.sees("✗ odd name: the ring did not answer")
+        assert {command.attribute for command in seat.node.asked(Where)} >= {"depth", "odd name"}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
+def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "incidents")
+        await seat.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
+        seat.node.incidents = (
+            Incident(2.0, "lost", NODES[4], "", 0, "connection refused"),
+            *seat.node.incidents,
+        )
+        await seat.press("r")
+        await seat.sees("Incidents (3)", "✗", "lost", NODES[4][:8], "connection")
+
+    play(scenario, size=size)
+
+
+def test_a_silent_member_is_marked() -> None:
+    async def scenario(seat: Seat) -> None:
+        first, *others = seat.node.clusters
+        told = replace(first, led_for=190.0, silent=(first.standby,))
+        seat.node.clusters = (told, *others)
+        await tab(seat, "ring")
+        await seat.sees("its primary leads since 3 min", "✗ silent")
+
+    play(scenario)
+
+
+def test_only_the_screen_in_sight_asks() -> None:
+    async def scenario(seat: Seat) -> None:
+        await seat.until(lambda: seat.app.attachment.status)
+        assert not seat.node.asked(GetPeers)
+        await tab(seat, "node")
+        await seat.until(lambda: seat.node.asked(GetPeers))
+        assert not seat.node.asked(GetRing)
+        await seat.press("right_square_bracket")
+        await seat.until(lambda: seat.node.asked(GetRing))
+        await seat.press("o")
+        await seat.sees("Subscriptions")
+
+    play(scenario)
+
+
+def test_a_ring_that_changes_is_followed() -> None:
+    async def scenario(seat: Seat) -> None:
+        await tab(seat, "ring")
+        await seat.sees("Ring of 3 clusters")
+        seat.node.clusters = (cluster(0.5, 0.5, NODES[:1], "magnitude"),)
+        await seat.press("r")
+        await seat.sees("Ring of 1 cluster ", "100.0%")
+
+    play(scenario)
+
+
+def test_arcs_share_the_whole_circle() -> None:
+    ring = (cluster(0.9, 0.2, NODES[:1]), cluster(0.2, 0.55, NODES[:1]), cluster(0.55, 0.9, NODES))
+    arcs = [arc(one) for one in ring]
+    assert sum(a.share for a in arcs) == pytest.approx(1.0)
+    for hundredth in range(100):
+        place = (hundredth + 0.5) / 100
+        assert sum(a.holds(place) for a in arcs) == 1
+    assert arcs[0].holds(0.95)
+    assert arcs[0].holds(0.1)
+    assert fraction("8" + "0" * 39) == 0.5
+    assert fraction("no key") == 0.0
+
+
+def test_a_cluster_alone_owns_everything() -> None:
+    one = arc(cluster(0.3, 0.3, NODES[:1]))
+    assert one.share == 1.0
+    assert all(one.holds(place) for place in (0.0, 0.3, 0.9))
+
+
+def test_members_are_named_once_each() -> None:
+    assert members(cluster(0.1, 0.2, NODES[:3])) == [
+        ("primary", NODES[0]), ("standby", NODES[1]), ("broker", NODES[2]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [9, 14, 30])
+def test_the_circle_fits_and_numbers_every_arc(rows: int) -> None:
+    ring = (cluster(0.9, 0.2, NODES[:1]), cluster(0.2, 0.55, NODES[:1]), cluster(0.55, 0.9, NODES))
+    lines = circle(ring, ring[1].key, rows).plain.splitlines()
+    assert len(lines) == rows
+    assert all(len(line) == 2 * rows for line in lines)
+    assert all(f" {number} " in "\n".join(lines) for number in (1, 2, 3))
+
+
+def test_the_bar_gives_each_cluster_its_share() -> None:
+    ring = (cluster(0.0, 0.25, NODES[:1]), cluster(0.25, 1 - 1e-9, NODES[:1]))
+    line = bar(ring, ring[1].key, 40).plain
+    assert line == "1" + "─" * 9 + "2" + "━" * 29

@@ -1,0 +1,253 @@
+"""A node without a network that speaks the interface of `canopy.wire.control.client.ControlClient`.
+
+It answers every command that the TUI uses, delivers what `publish` is given to the subscriptions
+whose selectors match, and can go away and come back. Thread-safe, since the TUI's threads use it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from canopy.wire.control.client import CommandFailed, UnreachableError
+from matching import SelectorError, compile_selector
+from overlay.client import (
+    Attributes,
+    Command,
+    Delivery,
+    Done,
+    Event,
+    Explained,
+    Failed,
+    Feed,
+    GetAttributes,
+    GetIncidents,
+    GetPeers,
+    GetRing,
+    GetStatus,
+    GetSubscriptions,
+    Incidents,
+    Located,
+    Peers,
+    Publish,
+    Published,
+    Reply,
+    Ring,
+    Status,
+    Subscribe,
+    Subscribed,
+    Subscriptions,
+    Unsubscribe,
+    Where,
+    Why,
+)
+from overlay.info import (
+    ClusterInfo,
+    Incident,
+    PeerInfo,
+    Reason,
+    SubscriptionInfo,
+    Verdict,
+    VirtualNodeInfo,
+)
+
+NODES = tuple(f"{n:x}" * 16 for n in range(1, 10))
+ME = NODES[0]
+
+
+def key(fraction: float) -> str:
+    """A place on the ring."""
+    return f"{min(int(fraction * 2**160), 2**160 - 1):040x}"
+
+
+def cluster(begin: float, end: float, members: tuple[str, ...], *attributes: str) -> ClusterInfo:
+    standby = members[1] if len(members) > 1 else ""
+    addresses = {node: f"127.0.0.1:40{n:02d}" for n, node in enumerate(members)}
+    return ClusterInfo(key(end), key(begin), 3, members[0], standby, members, attributes, addresses)
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.lock = threading.Condition(threading.RLock())
+        self.running = True
+        self.clients: list[FakeClient] = []
+        self.commands: list[Command] = []
+        self.sequence = 0
+        self.subscribed = 0
+        self.refuse: Failed | None = None  # the next Subscribe gets this
+        self.incidents = (
+            Incident(75.0, "elected", NODES[1], key(0.2), 4, f"in place of {NODES[0]}"),
+            Incident(76.2, "silent", NODES[0], key(0.2), 3, "the primary"),
+        )
+        self.clusters = (
+            cluster(0.9, 0.2, NODES[:3], "magnitude", "place"),
+            cluster(0.2, 0.55, NODES[3:6], "type", "tsunami"),
+            cluster(0.55, 0.9, NODES[6:8], "depth"),
+        )
+
+    def connect(self) -> FakeClient:
+        with self.lock:
+            if not self.running:
+                raise UnreachableError("no node runs at /nowhere; start it with `canopy node`")
+            client = FakeClient(self)
+            self.clients.append(client)
+            return client
+
+    def go_away(self) -> None:
+        with self.lock:
+            self.running = False
+            self.clients.clear()
+            self.lock.notify_all()
+
+    def come_back(self) -> None:
+        with self.lock:
+            self.running = True
+
+    def selectors(self) -> list[str]:
+        with self.lock:
+            return [s for client in self.clients for _, s in client.subscriptions.values()]
+
+    def publish(self, *events: dict, payload: bytes = b"") -> int:
+        """Deliver to whoever matches; how many deliveries."""
+        made = 0
+        with self.lock:
+            for attributes in events:
+                self.sequence += 1
+                event = Event(
+                    ME, 1, self.sequence, 1.7e9 + self.sequence, attributes, payload, "text/plain"
+                )
+                for client in self.clients:
+                    for identity, (_, selector) in client.subscriptions.items():
+                        if compile_selector(selector).matches(attributes):
+                            client.queue.append(
+                                Delivery(identity, event, "magnitude", "4", "6.5", 2, 3.5)
+                            )
+                            made += 1
+            self.lock.notify_all()
+        return made
+
+    def asked(self, kind: type[Command]) -> list[Command]:
+        with self.lock:
+            return [command for command in self.commands if isinstance(command, kind)]
+
+    def answer(self, client: FakeClient, command: Command) -> Reply:
+        match command:
+            case Subscribe():
+                return self._subscribe(client, command)
+            case Unsubscribe():
+                client.subscriptions.pop(command.subscription, None)
+                return Done(0)
+            case Publish():
+                first = self.sequence + 1
+                for draft in command.events:
+                    self.publish(draft.attributes, payload=draft.payload)
+                return Published(0, len(command.events), ME, 1, first)
+            case GetStatus():
+                return self._status()
+            case GetPeers():
+                return Peers(0, tuple(
+                    PeerInfo(node, f"127.0.0.1:40{n:02d}", "connected", n, n < 6, 1000 * n, 900 * n)
+                    for n, node in enumerate(NODES) if n
+                ))  # fmt: skip
+            case GetIncidents():
+                return Incidents(0, self.incidents)
+            case GetRing():
+                return Ring(0, self.clusters, True)
+            case GetAttributes():
+                return Attributes(0, ("magnitude", "place", "tsunami", "odd name"))
+            case GetSubscriptions():
+                return Subscriptions(0, tuple(
+                    SubscriptionInfo(identity, name, selector, True, 1, ("magnitude",))
+                    for client in self.clients
+                    for identity, (name, selector) in client.subscriptions.items()
+                ))  # fmt: skip
+            case Where():
+                return self._where(command.attribute)
+            case Why():
+                return self._why(command.event)
+            case Feed():
+                return Done(0)
+        raise AssertionError(f"the TUI has no use for {command!r}")
+
+    def _subscribe(self, client: FakeClient, command: Subscribe) -> Reply:
+        if self.refuse is not None:
+            refusal, self.refuse = self.refuse, None
+            raise CommandFailed(refusal.code, refusal.reason)
+        try:
+            compile_selector(command.selector)
+        except SelectorError as error:
+            raise CommandFailed("selector", error.message) from None
+        self.subscribed += 1
+        identity = f"{ME}.{self.subscribed}"
+        client.subscriptions[identity] = (command.name, command.selector)
+        return Subscribed(0, identity)
+
+    def _status(self) -> Status:
+        return Status(
+            0, ME, "127.0.0.1:4000", True, False, 4, "primary", self.clusters[0].key, "ring1", 6, 8,
+            len(self.selectors()), 0, 3, "pivot",
+            {"127.0.0.1:4001": "reached", "10.0.0.9:4000": "connection refused"},
+            {"data_sent": 12_345, "walks": 77, "delivered": self.sequence}, 4242, 3723.0, "fir",
+        )  # fmt: skip
+
+    def _where(self, attribute: str) -> Reply:
+        if attribute == "odd name":
+            raise CommandFailed("time-out", "the ring did not answer")
+        owner = next((c for c in self.clusters if attribute in c.attributes), self.clusters[0])
+        return Located(0, attribute, owner, (3, 7), (
+            VirtualNodeInfo("BOTTOM", "4", ME, 120),
+            VirtualNodeInfo("4", "6.5", NODES[1], 256),
+            VirtualNodeInfo("6.5", "TOP", NODES[2], 3),
+        ))  # fmt: skip
+
+    def _why(self, event: str) -> Reply:
+        if event.endswith(".666"):
+            raise CommandFailed("unknown", "this event is forgotten")
+        verdicts = (
+            Verdict(0, "magnitude >= 5 AND (place LIKE '%a%' OR depth < 3)", "true", ""),
+            Verdict(1, "magnitude >= 5", "true", "6.1"),
+            Verdict(1, "place LIKE '%a%'", "false", "'Peru'"),
+            Verdict(1, "depth < 3", "unknown", "NULL"),
+        )
+        reasons = tuple(
+            Reason(identity, name, selector, True, "it matched and came by the tree of magnitude",
+                   verdicts, "magnitude", "4", "6.5", 2)
+            for client in self.clients
+            for identity, (name, selector) in client.subscriptions.items()
+        )  # fmt: skip
+        path = ("published here", "walk found the tree of magnitude at 2222", "match at 3333")
+        return Explained(0, event, "e1", {"magnitude": 6.1}, path, reasons)
+
+
+class FakeClient:
+    """One connection; the interface of ControlClient as far as the TUI uses it."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self.node = node
+        self.notices: deque[Failed] = deque()
+        self.subscriptions: dict[str, tuple[str, str]] = {}
+        self.queue: deque[Delivery] = deque()
+
+    def _check(self) -> None:
+        if self not in self.node.clients:
+            raise UnreachableError("the node at /nowhere has gone: it closed the connection")
+
+    def request(self, command: Command, timeout: float = 30.0) -> Reply:
+        with self.node.lock:
+            self._check()
+            self.node.commands.append(command)
+            return self.node.answer(self, command)
+
+    def deliveries(self, timeout: float | None = None) -> list[Delivery]:
+        with self.node.lock:
+            self.node.lock.wait_for(lambda: self.queue or self not in self.node.clients, timeout)
+            if not self.queue:
+                self._check()
+            found = list(self.queue)
+            self.queue.clear()
+            return found
+
+    def close(self) -> None:
+        with self.node.lock:
+            if self in self.node.clients:
+                self.node.clients.remove(self)

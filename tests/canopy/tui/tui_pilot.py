@@ -1,0 +1,89 @@
+"""Run the app without a terminal against a fake node, and read what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from canopy.tui.app import CanopyApp
+from canopy.tui.model.feed import State
+from canopy.tui.widgets.selector_input import SelectorInput
+from tests.canopy.tui.tui_fake_node import FakeNode
+
+TRIES = 1_000  # looks at the screen before a test gives up: some 20 s, of which it needs a few
+
+Scenario = Callable[["Seat"], Awaitable[None]]
+
+
+class Seat:
+    """Where a test sits: the node, the app, the keys."""
+
+    def __init__(self, node: FakeNode, app: CanopyApp, pilot: Pilot[int]) -> None:
+        self.node = node
+        self.app = app
+        self.pilot = pilot
+
+    @property
+    def text(self) -> str:
+        """All that is on the screen."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in line) for line in strips)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def until(self, holds: Callable[[], object], what: str = "") -> None:
+        """Wait until `holds()`."""
+        for _ in range(TRIES):
+            if holds():
+                return
+            await self.pilot.pause(0.02)
+        raise AssertionError(f"{what or 'it'} never came to hold; the screen:\n{self.text}")
+
+    async def sees(self, *texts: str) -> None:
+        """Wait until all `texts` are on the screen."""
+        for text in texts:
+            await self.until(lambda text=text: text in self.text, f"{text!r} on the screen")
+
+    async def type_selector(self, selector: str) -> None:
+        """In the dialog: as typed, key by key."""
+        await self.until(lambda: self.app.screen.query("SelectorInput Input"), "the dialog")
+        line = self.app.screen.query_one(SelectorInput).query_one(Input)
+        for character in selector:
+            line.insert_text_at_cursor(character)
+        await self.pilot.pause()
+
+    async def subscribe(self, selector: str, name: str = "") -> int:
+        """Make a live subscription by the dialog; its key."""
+        await self.until(lambda: self.app.attachment.up, "the node")
+        await self.press("a")
+        await self.type_selector(selector)
+        self.app.screen.query_one("#name", Input).value = name
+        await self.until(lambda: not self.app.screen.query_one("#ok").disabled, "a good selector")
+        before = list(self.app.attachment.subscriptions)
+        await self.press("enter")
+        await self.until(lambda: len(self.app.attachment.subscriptions) > len(before), "added")
+        made = list(self.app.attachment.subscriptions.values())[-1]
+        await self.until(lambda: made.state is State.LIVE, "live")
+        return made.key
+
+
+def play(scenario: Scenario, size: tuple[int, int] = (130, 44), up: bool = True) -> None:
+    """Run `scenario` in a fresh app on a fresh node."""
+
+    async def run() -> None:
+        node = FakeNode()
+        node.running = up
+        app = CanopyApp(node.connect)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await scenario(Seat(node, app, pilot))
+
+    asyncio.run(run())
+
+
+def quake(number: int, magnitude: float = 5.5, **more: object) -> dict:
+    """An event as a feed of earthquakes has them."""
+    return {"id": f"e{number}", "type": "earthquake", "magnitude": magnitude, **more}

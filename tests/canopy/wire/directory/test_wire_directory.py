@@ -1,0 +1,258 @@
+"""The phone book over Kademlia: what is told is found, and nothing that comes in harms it."""
+
+from __future__ import annotations
+
+import io
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from hashlib import sha1
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from canopy.wire.directory.directory import Directory, sound_addresses
+from canopy.wire.directory.kademlia_fixes import BoundedStorage, sound_contacts
+from canopy.wire.log import Log
+
+DEADLINE = 20.0  # seconds after which a test that waits has failed
+
+
+def free_port() -> int:
+    """A UDP port of loopback that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Book:
+    """A running directory; its calls can be awaited."""
+
+    def __init__(self, name: str, log: io.StringIO) -> None:
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.log = log
+        self.directory = Directory("test", name, Log("debug", log))
+
+    async def start(self) -> None:
+        """Listen; on another port if somebody took ours since it was free."""
+        for _ in range(4):
+            running = trio.Event()
+            self.directory.start("127.0.0.1", self.port, running.set)
+            with trio.move_on_after(DEADLINE / 4):
+                while "directory_off" not in self.log.getvalue():
+                    if running.is_set():
+                        return
+                    await trio.sleep(0.005)
+            told = self.log.getvalue()
+            self.directory.stop()
+            self.log.truncate(0)
+            self.port = free_port()
+            self.address = f"127.0.0.1:{self.port}"
+        raise AssertionError(f"it does not start: {told}")
+
+    async def join(self, *others: Book) -> None:
+        addresses = [other.address for other in others]
+        await self.called(lambda done: self.directory.join(addresses, done))
+
+    async def get(self, name: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = await self.called(lambda done: self.directory.get(name, done))
+        return found
+
+    async def wait_for(self, name: str, value: tuple[str, ...], *through: Book) -> None:
+        with trio.fail_after(DEADLINE):
+            while await self.get(name) != value:
+                await self.join(*through)
+                await trio.sleep(0.02)
+
+    async def finds(self, name: str, value: tuple[str, ...], teller: Book) -> None:
+        """Wait until this book knows what `teller` tells again and again, as a node does.
+
+        One datagram may be lost, or be answered after `WAIT` on a busy machine; then the asker
+        forgets the other until it joins again (`canopy.wire.directory.finding`).
+        """
+        with trio.fail_after(DEADLINE):
+            while await self.get(name) != value:
+                await teller.join(self)
+                await self.join(teller)
+                teller.directory.put(name, value)
+                await trio.sleep(0.02)
+
+    async def called(self, begin: Callable[[Callable[..., None]], None]) -> Any:
+        """Begin something and wait until its callback is called; what it was called with."""
+        event, results = trio.Event(), []
+
+        def done(*values: Any) -> None:
+            results.extend(values)
+            event.set()
+
+        begin(done)
+        with trio.fail_after(DEADLINE):
+            await event.wait()
+        return results[0] if results else None
+
+
+@asynccontextmanager
+async def books(count: int) -> AsyncIterator[list[Book]]:
+    found = [Book(f"node {i}", io.StringIO()) for i in range(count)]
+    try:
+        for book in found:
+            await book.start()
+        for book in found[1:]:
+            await book.join(found[0])
+        yield found
+    finally:
+        for book in found:
+            book.directory.stop()
+
+
+@pytest.mark.trio
+async def test_what_one_node_tells_every_other_finds() -> None:
+    async with books(5) as (first, *others):
+        for book in (first, *others):
+            await book.finds("ring", ("127.0.0.1:1", "127.0.0.1:2"), others[0])
+
+
+@pytest.mark.trio
+async def test_a_node_that_was_alone_answers_the_first_newcomer() -> None:
+    async with books(1) as (alone,):
+        alone.directory.put("ring", (alone.address,))
+        await alone.wait_for("ring", (alone.address,))
+        newcomer = Book("newcomer", io.StringIO())
+        await newcomer.start()
+        try:
+            await newcomer.wait_for("ring", (alone.address,), alone)
+        finally:
+            newcomer.directory.stop()
+
+
+@pytest.mark.trio
+async def test_it_answers_after_the_death_of_neighbours() -> None:
+    async with books(4) as (first, second, third, fourth):
+        second.directory.stop()
+        third.directory.stop()
+        await first.finds("ring", ("127.0.0.1:9",), fourth)  # its neighbours are partly dead
+
+
+@pytest.mark.trio
+async def test_a_node_whose_neighbours_are_all_dead_keeps_what_it_tells() -> None:
+    async with books(2) as (first, second):
+        first.directory.stop()
+        second.directory.put("ring", ("127.0.0.1:9",))
+        await second.wait_for("ring", ("127.0.0.1:9",))
+
+
+@pytest.mark.trio
+async def test_two_overlays_do_not_see_each_other() -> None:
+    async with books(2) as (first, second):
+        stranger = Book("stranger", io.StringIO())
+        stranger.directory = Directory("another", "stranger", Log("debug", stranger.log))
+        await stranger.start()
+        try:
+            await stranger.join(first)
+            await first.finds("ring", ("127.0.0.1:9",), second)
+            assert await stranger.get("ring") == ()
+        finally:
+            stranger.directory.stop()
+
+
+def datagrams() -> list[bytes]:
+    """Garbage of every kind, from a fixed seed."""
+    rng = random.Random(7)
+    pack = msgspec.msgpack.encode
+    head = b"\x00" + bytes(20)
+    found = [rng.randbytes(rng.randrange(0, 200)) for _ in range(200)]
+    found += [head + rng.randbytes(rng.randrange(0, 60)) for _ in range(200)]
+    found += [b"\x01" + rng.randbytes(20) + pack(value) for value in (None, [], {}, 1, b"x" * 20)]
+    found += [head + pack(value) for value in (None, 1, [], ["ping"], ["ping", []], {"a": 1})]
+    found += [head + pack([name, [b"short"]]) for name in ("ping", "stun", "store", "nothing")]
+    found += [head + pack(["store", [bytes(20), bytes(20), "x" * 5000]])]
+    found += [head + pack(["store", [bytes(20), bytes(20), 5]])]
+    found += [head + pack(["_accept_response", [bytes(20)]]), head + b"\x91" * 7000]
+    return found
+
+
+@pytest.mark.trio
+async def test_garbage_changes_nothing() -> None:
+    async with books(2) as (first, second):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for datagram in datagrams():
+                sock.sendto(datagram, ("127.0.0.1", first.port))
+        await first.finds("ring", ("127.0.0.1:9",), second)
+        assert "Traceback" not in first.log.getvalue()
+        assert "directory_off" not in first.log.getvalue()
+
+
+@pytest.mark.trio
+async def test_a_forged_entry_is_no_entry() -> None:
+    async with books(1) as (first,):
+        key = sha1(b"canopy/test/ring").digest()
+        entry = msgspec.json.encode(["10.0.0.1:80", "nonsense", "127.0.0.1:0", "127.0.0.1:7"])
+        question = ["store", [bytes(20), key, entry.decode()]]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"\x00" + bytes(20) + msgspec.msgpack.encode(question),
+                        ("127.0.0.1", first.port))  # fmt: skip
+        await first.wait_for("ring", ("127.0.0.1:7",))
+
+
+@pytest.mark.trio
+async def test_a_newcomer_draws_few_datagrams() -> None:
+    async with books(1) as (first,):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(0.5)
+            for number in range(500):
+                first.directory.put(f"name {number}", ("127.0.0.1:9",))
+            await first.wait_for("name 499", ("127.0.0.1:9",))
+            ping = b"\x00" + bytes(20) + msgspec.msgpack.encode(["ping", [b"\x01" * 20]])
+            sock.sendto(ping, ("127.0.0.1", first.port))
+            drawn = 0
+            while True:
+                try:
+                    await trio.to_thread.run_sync(sock.recv, 9000)
+                except TimeoutError:
+                    break
+                drawn += 1
+        assert 1 < drawn <= 1 + 8  # the answer, and the welcome
+
+
+@pytest.mark.trio
+async def test_a_port_in_use_turns_it_off_and_says_so() -> None:
+    async with books(1) as (first,):
+        second = Book("second", io.StringIO())
+        second.directory.start("127.0.0.1", first.port, lambda: None)
+        with trio.fail_after(DEADLINE):
+            while "directory_off" not in second.log.getvalue():
+                await trio.sleep(0.01)
+        assert not second.directory.running
+        second.directory.put("ring", ("127.0.0.1:9",))  # does nothing, raises nothing
+        second.directory.stop()
+
+
+def test_storage_is_bounded_and_forgets() -> None:
+    now = 0.0
+    storage = BoundedStorage(lambda: now)
+    for number in range(1_500):
+        storage[number.to_bytes(20, "big")] = "x"
+    assert len(list(storage)) == 1_000
+    assert storage.get((0).to_bytes(20, "big")) is None
+    storage[bytes(20)] = "y" * 2_000
+    assert storage.get(bytes(20)) is None
+    now = 301.0
+    assert list(storage) == []
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "{}", "[1]", '["10.0.0.1:1"]', '["127.0.0.1"]'])
+def test_what_is_no_entry_gives_no_address(text: str | None) -> None:
+    assert sound_addresses(text) == ()
+
+
+def test_contacts_beyond_loopback_are_dropped() -> None:
+    good = (bytes(20), "127.0.0.1", 5)
+    bad = [(bytes(19), "127.0.0.1", 5), (bytes(20), "10.0.0.1", 5), (bytes(20), "127.0.0.1", 0)]
+    assert sound_contacts([good, *bad]) == [good]
+    assert sound_contacts([good] * 50) == [good] * 8
+    assert sound_contacts({"a": 1}) == []

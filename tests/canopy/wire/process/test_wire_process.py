@@ -1,0 +1,213 @@
+"""A node as a process: its life in the log, its signals, and starts that cannot be."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canopy.wire.control.client import CommandFailed, ControlClient, UnreachableError
+from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
+
+pytestmark = pytest.mark.process
+ROOT = Path(__file__).parents[4]
+PATIENCE = 30.0
+
+
+class Processes:
+    """Starts echo processes and ends what a test left running."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.data = tmp_path / "node"
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *more: str, **config: Any) -> subprocess.Popen[str]:
+        config = {"listen": "127.0.0.1:0", "data": str(self.data), "directory": False, **config}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.echo_process", json.dumps(config), *more],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def client(self, data: Path | None = None) -> ControlClient:
+        """A client of a process that may still be starting."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ControlClient.connect(data or self.data)
+            except UnreachableError:
+                if time.monotonic() > until or self.started[-1].poll() is not None:
+                    raise
+                time.sleep(0.02)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    found = Processes(tmp_path)
+    yield found
+    for process in found.started:
+        process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    """Wait for the end; exit code and log lines."""
+    _, log = process.communicate(timeout=PATIENCE)
+    return process.returncode, log.splitlines()
+
+
+def events(log: list[str]) -> list[str]:
+    """The third word of each line."""
+    return [line.split()[2] for line in log]
+
+
+def records(data: Path) -> list[dict[str, Any]]:
+    """All trace records of a process, in the order of their files."""
+    files = sorted((data / "traces").rglob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines() if line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_the_log_tells_the_life(
+    processes: Processes, number: signal.Signals
+) -> None:
+    process = processes.start(name="it")
+    with processes.client() as client:
+        status = client.ask(GetStatus(0), Status)
+        assert status.pid == process.pid
+        assert status.uptime > 0
+        assert status.address == (processes.data / "address").read_text().strip()
+        process.send_signal(number)
+        code, log = end(process)
+    assert code == 0
+    assert [word for word in events(log) if word != "feed"] == [
+        "listening", "ready", "draining", "left",
+    ]  # fmt: skip
+    assert f"reason={number.name}" in log[2]
+    (stop,) = [record for record in records(processes.data) if record["kind"] == "stop"]
+    assert (stop["data_messages"], stop["reason"]) == (7, "drained")
+    assert not (processes.data / "address").exists()
+    assert not (processes.data / "control.sock").exists()
+
+
+def test_the_command_drain_is_answered_before_the_process_ends(processes: Processes) -> None:
+    process = processes.start()
+    with processes.client() as client:
+        assert isinstance(client.request(Drain(0)), Done)
+    assert end(process)[0] == 0
+
+
+def test_a_drain_that_does_not_end_has_a_time_out(processes: Processes) -> None:
+    process = processes.start("stubborn", drain_timeout=0.1)
+    processes.client().close()
+    process.terminate()
+    code, log = end(process)
+    assert code == 0
+    assert events(log)[-2:] == ["drain_timeout", "left"]
+    assert "drained=False" in log[-1]
+    assert records(processes.data)[-1]["reason"] == "time-out"
+
+
+def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
+    process = processes.start("stubborn", drain_timeout=3_600.0)
+    with processes.client() as client:
+        client.request(Drain(0))
+        process.terminate()
+        code, log = end(process)
+    assert code == 130
+    assert "interrupted" in events(log)
+
+
+def test_a_port_in_use_is_told_with_what_to_do(processes: Processes) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        code, log = end(processes.start(listen=f"127.0.0.1:{port}"))
+    assert code == 1
+    assert len(log) == 1
+    assert "start_failed" in log[0]
+    assert f"127.0.0.1:{port}" in log[0]
+    assert "--listen" in log[0]
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on(processes: Processes) -> None:
+    code, log = end(processes.start(listen="192.0.2.1:0", insecure=True))
+    assert (code, len(log)) == (1, 1)
+    assert "does not have that address" in log[0]
+
+
+def test_a_folder_in_use_is_told_with_what_to_do(processes: Processes) -> None:
+    first = processes.start()
+    processes.client().close()
+    code, log = end(processes.start())
+    assert (code, len(log)) == (1, 1)
+    assert f"process {first.pid}" in log[0]
+    processes.client().close()  # the first one still serves
+
+
+def test_a_killed_process_leaves_nothing_that_stops_the_next(processes: Processes) -> None:
+    first = processes.start()
+    with processes.client() as client:
+        before = client.ask(GetStatus(0), Status)
+    first.kill()
+    end(first)
+    processes.start()
+    with processes.client() as client:
+        after = client.ask(GetStatus(0), Status)
+    assert after.node == before.node
+    assert json.loads((processes.data / "node.json").read_text())["incarnation"] == 2
+
+
+def test_a_long_data_folder_works(processes: Processes) -> None:
+    processes.data = processes.data / ("x" * 100) / ("y" * 100)
+    process = processes.start()
+    with processes.client() as client:
+        assert client.ask(GetStatus(0), Status).pid == process.pid
+    process.terminate()
+    assert end(process)[0] == 0
+    assert not (processes.data / "control").exists()
+
+
+def test_an_own_fault_ends_the_process_visibly(processes: Processes) -> None:
+    process = processes.start("buggy")
+    with processes.client() as client, pytest.raises(UnreachableError):
+        client.request(GetStatus(0))
+    code, log = end(process)
+    assert code == 1
+    assert "error crashed" in log[-1]
+    assert "a bug of ours" in log[-1]
+
+
+def test_the_feed_publishes_until_it_is_stopped(processes: Processes) -> None:
+    processes.start(name="it")
+    with processes.client() as client:
+        client.request(Subscribe(0, "TRUE"))
+        client.request(Feed(0, "telemetry", 0.1))
+        found = []
+        while len({one.event.attributes.get("sample") for one in found}) < 3:
+            found += client.deliveries(PATIENCE)
+        client.request(Feed(0, "telemetry", 0.0))
+        client.request(GetStatus(0))
+        client.deliveries(0)
+        kinds = {one.event.attributes["type"] for one in found}
+        assert {"cpu", "memory", "load"} <= kinds
+        ids = [one.event.attributes["id"] for one in found]
+        assert len(ids) == len(set(ids))
+        assert {one.event.attributes["node_name"] for one in found} == {"it"}
+        assert client.deliveries(0.3) == []  # it has stopped
+        for wrong in (Feed(0, "weather", 1.0), Feed(0, "telemetry", 0.001)):
+            with pytest.raises(CommandFailed) as failed:
+                client.request(wrong)
+            assert failed.value.code == "usage"

@@ -1,0 +1,218 @@
+"""The data folder: one process, one identity, and records that survive a torn write."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from canopy.wire import folder as module
+from canopy.wire.folder import DataFolder, FolderError, control_path
+
+
+def test_the_id_stays_and_the_incarnation_grows(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path / "node")
+    first.close()
+    second = DataFolder(tmp_path / "node")
+    second.close()
+    assert second.node == first.node
+    assert len(first.node) == 16
+    assert (first.incarnation, second.incarnation) == (1, 2)
+
+
+def test_two_folders_have_two_ids(tmp_path: Path) -> None:
+    one, two = DataFolder(tmp_path / "1"), DataFolder(tmp_path / "2")
+    assert one.node != two.node
+    one.close()
+    two.close()
+
+
+def test_the_folder_is_private(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "a" / "node")
+    assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o700
+    folder.close()
+
+
+def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path)
+    with pytest.raises(FolderError, match=rf"process {os.getpid()}.*--data"):
+        DataFolder(tmp_path)
+    first.close()
+    DataFolder(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"node": "x", "incarnation": 1}', '{"node": 5, "incarnation": 1}',
+             '{"node": "0123456789abcdef", "incarnation": true}', "\xff"],
+)  # fmt: skip
+def test_a_broken_identity_is_told_and_not_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / "node.json").write_text(text, encoding="latin-1")
+    with pytest.raises(FolderError, match=r"node\.json"):
+        DataFolder(tmp_path)
+    assert (tmp_path / "node.json").read_text(encoding="latin-1") == text
+    (tmp_path / "node.json").unlink()
+    DataFolder(tmp_path).close()  # the lock was given back
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="cannot use the data folder"):
+        DataFolder(tmp_path / "file")
+
+
+TURNS = st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=6)
+
+
+@given(TURNS, st.data())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_cut_off_the_whole_turns_before_it_are_there(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[list[bytes]], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("folder")
+    folder = DataFolder(path)
+    ends = [(path / "state").stat().st_size]
+    for turn in turns:
+        folder.store(*turn)
+        folder.sync()
+        ends.append((path / "state").stat().st_size)
+    folder.close()
+    cut = data.draw(st.integers(min_value=ends[0], max_value=ends[-1]))
+    os.truncate(path / "state", cut)
+    folder = DataFolder(path)
+    whole = sum(end <= cut for end in ends) - 1
+    before = [record for turn in turns[:whole] for record in turn]
+    assert folder.restored == before
+    assert folder.cut == cut - ends[whole]
+    assert not folder.lost
+    folder.store(b"after")
+    folder.sync()
+    folder.close()
+    again = DataFolder(path)
+    assert again.restored == [*before, b"after"]
+    again.close()
+
+
+def stored(path: Path, *turns: bytes) -> str:
+    """A folder with one record per turn; the node's id."""
+    folder = DataFolder(path)
+    for record in turns:
+        folder.store(record)
+        folder.sync()
+    folder.close()
+    return folder.node
+
+
+def turn_a_bit(path: Path, of: bytes) -> None:
+    state = bytearray((path / "state").read_bytes())
+    state[state.index(of)] ^= 1
+    (path / "state").write_bytes(state)
+
+
+def test_a_bit_that_turned_in_the_last_turn_is_taken_for_a_torn_tail(tmp_path: Path) -> None:
+    node = stored(tmp_path, b"one", b"two", b"three")
+    turn_a_bit(tmp_path, b"three")
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.node, again.lost) == ([b"one", b"two"], node, "")
+    again.close()
+
+
+def test_who_lost_what_was_durable_begins_as_another_node(tmp_path: Path) -> None:
+    node = stored(tmp_path, b"one", b"two", b"three")
+    turn_a_bit(tmp_path, b"two")
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.lost, again.incarnation) == ([], node, 1)
+    assert again.node != node
+    assert b"three" in (tmp_path / "state.damaged").read_bytes()
+    again.store(b"new")
+    again.sync()
+    again.close()
+    third = DataFolder(tmp_path)
+    assert (third.restored, third.node, third.incarnation) == ([b"new"], again.node, 2)
+    third.close()
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "garbage"])
+def test_who_lost_the_whole_state_begins_as_another_node(tmp_path: Path, how: str) -> None:
+    node = stored(tmp_path, b"one")
+    (tmp_path / "state").unlink()
+    if how != "gone":
+        (tmp_path / "state").write_bytes(b"" if how == "empty" else bytes(range(256)))
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.lost) == ([], node)
+    again.close()
+
+
+def test_what_is_stored_anew_takes_the_place_of_all_that_was_there(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    for number in range(5):
+        folder.store(b"old %d" % number)
+        folder.sync()
+    folder.store(b"never written")
+    folder.store(b"all", b"of it", anew=True)
+    folder.store(b"and this")
+    size = (tmp_path / "state").stat().st_size
+    folder.sync()
+    assert (tmp_path / "state").stat().st_size < size
+    folder.store(b"later")
+    folder.sync()
+    folder.close()
+    again = DataFolder(tmp_path)
+    assert again.restored == [b"all", b"of it", b"and this", b"later"]
+    again.close()
+
+
+def test_zeros_of_a_file_that_grew_before_its_bytes_came_are_no_records(tmp_path: Path) -> None:
+    stored(tmp_path, b"one")
+    with (tmp_path / "state").open("ab") as out:
+        out.write(bytes(4_096))
+    again = DataFolder(tmp_path)
+    assert (again.restored, again.cut, again.lost) == ([b"one"], 4_096, "")
+    again.close()
+
+
+def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.store(b"record")
+    assert b"record" not in (tmp_path / "state").read_bytes()
+    folder.sync()
+    assert b"record" in (tmp_path / "state").read_bytes()
+    folder.close()
+
+
+def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STATE_LIMIT", 100)
+    folder = DataFolder(tmp_path)
+    folder.store(b"x" * 80)
+    with pytest.raises(FolderError, match="would exceed 100 bytes"):
+        folder.store(b"x" * 20)
+    folder.close()
+
+
+def test_the_control_socket_lies_in_the_folder(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    assert folder.place_socket() == control_path(tmp_path) == tmp_path / "control.sock"
+    folder.close()
+
+
+def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    folder = DataFolder(deep)
+    path = folder.place_socket()
+    assert len(os.fsencode(path)) < 108
+    assert control_path(deep) == path
+    assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
+    path.touch()
+    again = folder.place_socket()  # as after a kill
+    assert again != path
+    assert not path.parent.exists()
+    again.touch()
+    folder.close()
+    assert not again.parent.exists()
+    assert json.loads((deep / "node.json").read_text())["incarnation"] == 1

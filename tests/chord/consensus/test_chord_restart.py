@@ -1,0 +1,230 @@
+"""The log on disk (P1): a voter remembers, a cluster survives that all of it is started again."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from overlay.chord.consensus import journal as module
+from overlay.chord.consensus.journal import Journal
+from overlay.chord.consensus.messages import Nominate
+from overlay.chord.events import Elected
+from overlay.chord.keys import key_of
+from overlay.machine import Peer
+from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+
+KEY = key_of("attr:x")
+
+
+def entry(text: str) -> bytes:
+    return f"{KEY}:{text}".encode()
+
+
+def written(world: MiniWorld, *texts: str) -> list[bytes]:
+    """Write these; they are committed."""
+    for text in texts:
+        assert world.write(KEY, text)
+        world.run(0.3)
+    return [entry(text) for text in texts]
+
+
+def stop_all(world: MiniWorld) -> list[MiniNode]:
+    nodes = list(world.nodes.values())
+    for node in nodes:
+        world.crash(node)
+    world.run(2)
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("nodes", [1, 2, 3, 6])
+def test_all_stopped_at_once_and_started_again_serve_with_what_they_had(
+    seed: int, nodes: int
+) -> None:
+    world = grown(seed, nodes=nodes, clusters=1, size=5)
+    kept = written(world, "a", "b", "c")
+    (old,) = world.primaries()
+    assert old.clusters.cluster is not None
+    ring, epoch = old.clusters.cluster.ring, old.clusters.cluster.version[0]
+    stopped = stop_all(world)
+    world.rng.shuffle(stopped)
+    for node in stopped:
+        world.restart(node)
+        world.run(0.2)
+    world.run(8)
+    (leader,) = world.owners(KEY)
+    assert leader.registry.entries == kept
+    assert leader.clusters.cluster is not None
+    assert leader.clusters.cluster.ring == ring
+    assert leader.clusters.cluster.version[0] > epoch
+    assert [type(e) for e in leader.events if isinstance(e, Elected)] == [Elected]
+    assert all(node.port.counters.get("founded", 0) == 0 for node in world.nodes.values())
+    written(world, "d")
+    world.run(5)
+    world.members_agree()
+    world.copies_agree()
+
+
+def test_a_primary_that_was_started_again_does_not_ask_itself_who_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = grown(1, nodes=3, clusters=1, size=3)
+    (old,) = world.primaries()
+    stop_all(world)
+    again = world.restart(old)
+    world.run(0.1)
+    own = again.clusters.cluster
+    assert own is not None
+    assert own.primary.id == again.port.me.id
+    assert not again.clusters.is_primary
+    newer = msgspec.structs.replace(
+        own, version=(own.version[0] + 1_000, 0), primary=Peer("z", "z")
+    )
+    sent: list[str] = []
+    monkeypatch.setattr(again.port, "send", lambda peer, message: sent.append(peer.id))
+    monkeypatch.setattr(again.clusters.pulse, "silent", lambda: False)
+    again.clusters.succession.fence(newer)
+    assert again.port.me.id not in sent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_old_primary_alone_leads_nothing_and_a_majority_without_it_does(seed: int) -> None:
+    world = grown(seed, nodes=3, clusters=1, size=3)
+    kept = written(world, "a", "b")
+    (old,) = world.primaries()
+    one, two = [node for node in stop_all(world) if node.number != old.number]
+    again = world.restart(old)
+    world.run(10)
+    assert not again.clusters.is_primary
+    assert world.owners(KEY) == []
+    world.crash(again)
+    world.run(2)
+    world.restart(one)
+    world.restart(two)
+    world.run(10)
+    (leader,) = world.owners(KEY)
+    assert leader.number != old.number
+    assert leader.registry.entries == kept
+
+
+def test_a_voter_that_was_started_again_has_what_it_had_and_its_vote_counts() -> None:
+    world = grown(1, nodes=5, clusters=1, size=5)
+    written(world, "a")
+    (leader,) = world.primaries()
+    voters = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    world.crash(voters[0])
+    world.run(1.1)  # until its silence is noticed
+    written(world, "b")
+    again = world.restart(voters[0])
+    assert again.registry.entries == [entry("a")]
+    world.run(3)
+    assert again.registry.entries == [entry("a"), entry("b")]
+    world.crash(leader)
+    world.crash(voters[1])
+    world.run(5)
+    (leader,) = world.owners(KEY)  # three of five, one of which was started again
+    assert leader.registry.entries == [entry("a"), entry("b")]
+
+
+def test_a_node_that_lost_its_disk_grants_nothing_until_it_has_a_copy() -> None:
+    world = grown(2, nodes=3, clusters=1, size=3)
+    written(world, "a")
+    (leader,) = world.primaries()
+    cluster = leader.clusters.cluster
+    assert cluster is not None
+    one, two = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    stop_all(world)
+    empty = world.restart(one, wiped=True)
+    asking = world.restart(two)
+    world.run(10)
+    assert world.primaries() == []
+    ask = Nominate(cluster.key, 50, asking.clusters.log.position, False, False)
+    world.sent.clear()
+    empty.clusters.election.on_nominate(asking.peer, ask)
+    assert world.sent == []
+    world.restart(leader)
+    world.run(10)
+    (again,) = world.owners(KEY)
+    assert again.registry.entries == [entry("a")]
+
+
+def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> None:
+    world = grown(3, nodes=3, clusters=1, size=3)
+    (leader,) = world.primaries()
+    voters = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    for voter in voters:
+        voter.clusters.journal.be_patient(3.0)
+    asks = [world.restart(voter) for voter in voters if world.crash(voter) is None]
+    world.cut_link(leader, asks[0])
+    world.cut_link(leader, asks[1])
+    world.run(2.9)
+    assert not any(node.clusters.is_primary for node in asks)
+    world.run(9)
+    assert any(node.clusters.is_primary for node in asks)
+
+
+def test_the_file_grows_to_a_few_times_the_state_and_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "GROW_LEAST", 2_000)
+    world = grown(4, nodes=3, clusters=1, size=3)
+    (leader,) = world.primaries()
+    sizes = []
+    for number in range(200):
+        leader.registry.entries.clear()  # a state that stays small while its log grows
+        for other in world.nodes.values():
+            other.registry.entries.clear()
+        world.write(KEY, f"{number}" * 20)
+        world.run(0.2)
+        sizes += [sum(map(len, disk)) for disk in world.disks.values()]
+    assert max(sizes) < 10_000
+    position = leader.clusters.log.position
+    promised = dict(leader.clusters.journal.promises)
+    assert promised
+    for node in [world.restart(node) for node in stop_all(world)]:
+        assert node.clusters.log.position == position
+        assert node.clusters.journal.promises.keys() == promised.keys()
+
+
+def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
+    world = grown(5, nodes=8, clusters=1, size=3)
+    written(world, "a")
+    (old,) = world.primaries()
+    assert old.clusters.cluster is not None
+    old.clusters.request_split(middle_of(old.clusters.cluster))
+    world.run(12)
+    before = [(c.start, c.key) for c in world.arcs()]
+    assert len(before) == 2
+    held = [list(node.registry.entries) for node in world.primaries()]
+    assert sorted(held) == [[], [entry("a")]]
+    for node in stop_all(world):
+        world.restart(node)
+    world.run(10)
+    assert [(c.start, c.key) for c in world.arcs()] == before
+    assert [node.registry.entries for node in world.primaries()] == held
+
+
+def test_a_member_that_was_released_comes_back_as_nobody() -> None:
+    world = grown(6, nodes=4, clusters=1, size=3)
+    (leader,) = world.primaries()
+    member = world.node(leader.clusters.members()[-1].id)
+    member.clusters.leave()
+    world.run(8)
+    assert member.clusters.left
+    world.crash(member)
+    again = world.restart(member)
+    assert again.clusters.cluster is None
+    assert Journal(again.port, world.disks[again.peer.id]).take_up() is None
+
+
+def test_the_last_member_takes_its_arc_with_it_and_brings_it_back() -> None:
+    world = grown(7, nodes=1, clusters=1)
+    kept = written(world, "a")
+    (alone,) = world.primaries()
+    alone.clusters.leave()
+    assert alone.clusters.left
+    world.crash(alone)
+    again = world.restart(alone)
+    world.run(1)
+    assert world.owners(KEY) == [again]
+    assert again.registry.entries == kept

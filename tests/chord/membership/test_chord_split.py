@@ -1,0 +1,392 @@
+"""Splits (P1): no key is ever served twice, and no entry is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
+from overlay.chord.keys import in_arc, key_of
+from overlay.chord.membership.handover import EXHAUSTED, FEWEST, GIVE_UP
+from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
+from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+
+KEYS = [key_of(f"attr:{n}") for n in range(24)]
+
+
+def cluster_of(node: MiniNode) -> Cluster:
+    assert node.clusters.cluster is not None
+    return node.clusters.cluster
+
+
+def watch_ownership(world: MiniWorld) -> None:
+    """After every step: nobody serves a key beside somebody else."""
+
+    def served_once() -> None:
+        for key in KEYS:
+            assert len(world.owners(key)) <= 1
+
+    world.watchers.append(served_once)
+
+
+def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, MiniNode]:
+    world = grown(seed, nodes=nodes, clusters=1, size=size)
+    (node,) = world.primaries()
+    watch_ownership(world)
+    for at, key in enumerate(KEYS):
+        assert world.write(key, str(at))
+    world.run(1)
+    return world, node
+
+
+def split(node: MiniNode) -> str:
+    middle = middle_of(cluster_of(node))
+    node.clusters.request_split(middle)
+    return middle
+
+
+def everything_is_there(world: MiniWorld) -> None:
+    """Each entry is where its key is served, once."""
+    for at, key in enumerate(KEYS):
+        (owner,) = world.owners(key)
+        assert owner.registry.entries.count(f"{key}:{at}".encode()) == 1
+    entries = [e for n in world.primaries() for e in n.registry.entries]
+    assert len(entries) == len(KEYS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_split_makes_two_clusters_that_share_the_arc_the_members_and_the_state(
+    seed: int,
+) -> None:
+    world, node = one_cluster(seed)
+    old = cluster_of(node)
+    middle = split(node)
+    world.run(10)
+    first, second = sorted(world.arcs(), key=lambda c: c.key != middle)
+    assert (first.start, first.key) == (old.start, middle)
+    assert (second.start, second.key) == (middle, old.key)
+    assert first.version[0] == old.version[0] + 1  # a new primary is a higher epoch
+    assert second.version[0] == old.version[0]
+    assert (len(first.members()), len(second.members())) == (5, 5)
+    world.ring_is_whole()
+    world.members_agree()
+    world.copies_agree()
+    everything_is_there(world)
+
+
+def test_the_old_part_keeps_its_primary_and_standby() -> None:
+    world, node = one_cluster(1)
+    old = cluster_of(node)
+    split(node)
+    world.run(10)
+    assert cluster_of(node).primary == old.primary
+    assert cluster_of(node).standby == old.standby
+
+
+def test_a_split_waits_for_members_enough() -> None:
+    world, node = one_cluster(1, nodes=5)
+    split(node)
+    world.run(30)
+    assert len(world.arcs()) == 1
+    for _ in range(5):
+        world.add()
+    world.run(15)
+    assert len(world.arcs()) == 2
+
+
+def test_with_nobody_left_to_recruit_six_members_are_enough() -> None:
+    world, node = one_cluster(1, nodes=FEWEST)
+    split(node)
+    world.run(EXHAUSTED / 2)
+    assert len(world.arcs()) == 1
+    world.run(EXHAUSTED * 2)
+    assert [len(c.members()) for c in world.arcs()] == [3, 3]
+
+
+def test_even_clusters_of_one_can_split() -> None:
+    world, node = one_cluster(1, nodes=6, size=1)
+    split(node)
+    world.run(10)
+    assert len(world.arcs()) == 2
+    everything_is_there(world)
+
+
+def test_a_split_is_asked_for_in_vain_where_it_cannot_be() -> None:
+    world, node = one_cluster(1)
+    split(node)
+    world.run(10)
+    one, other = world.primaries()
+    broker = next(n for n in world.nodes.values() if n.clusters.role == "broker")
+    one.clusters.request_split(middle_of(cluster_of(other)))  # not our arc
+    one.clusters.request_split(cluster_of(one).key)  # nothing would be left
+    broker.clusters.request_split(middle_of(cluster_of(one)))  # not our business
+    world.run(20)
+    assert len(world.arcs()) == 2
+
+
+def test_one_split_at_a_time() -> None:
+    world, node = one_cluster(1, nodes=30)
+    split(node)
+    node.clusters.request_split(KEYS[0])
+    world.run(12)
+    assert len(world.arcs()) == 2
+    assert len([e for e in node.events if isinstance(e, ArcLeaving)]) == 1
+
+
+def test_while_an_arc_leaves_it_is_served_by_nobody_and_the_rest_goes_on() -> None:
+    world, node = one_cluster(2)
+    node.registry.slow = True
+    middle, old = split(node), cluster_of(node)
+    world.run(6)
+    leaving = [k for k in KEYS if in_arc(k, old.start, middle)]
+    staying = [k for k in KEYS if not in_arc(k, old.start, middle)]
+    assert leaving
+    assert staying
+    assert not any(node.clusters.owns(k) for k in leaving)
+    assert all(node.clusters.owns(k) for k in staying)
+    assert node.clusters.is_primary
+    assert world.write(staying[0], "meanwhile")
+    node.registry.go_on()
+    world.run(3)
+    assert all(len(world.owners(k)) == 1 for k in KEYS)
+    world.copies_agree()
+
+
+def test_the_new_primary_has_the_whole_state_before_it_serves() -> None:
+    world, node = one_cluster(3)
+    middle, old = split(node), cluster_of(node)
+    expected = [e for e in node.registry.entries if in_arc(e[:40].decode(), old.start, middle)]
+
+    def complete_when_served() -> None:
+        for other in world.primaries():
+            if other is not node:
+                assert other.registry.entries == expected
+
+    world.watchers.append(complete_when_served)
+    world.run(10)
+    assert len(world.arcs()) == 2
+
+
+def test_a_new_primary_that_refuses_changes_nothing() -> None:
+    world, node = one_cluster(1)
+    old = cluster_of(node)
+    node.registry.slow = True
+    split(node)
+    world.run(6)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    coming = world.node(leaving.primary.id)
+    coming.clusters.seat.leaving = True
+    node.registry.go_on()
+    world.run(2)
+    assert [e.arc.key for e in node.events if isinstance(e, ArcKept)] == [leaving.key]
+    assert cluster_of(node).start == old.start
+    assert cluster_of(node).version[0] == old.version[0]
+    assert not coming.clusters.is_primary
+    everything_is_there(world)
+
+
+def test_a_new_primary_that_dies_before_it_is_asked_changes_nothing() -> None:
+    world, node = one_cluster(1)
+    old = cluster_of(node)
+    node.registry.slow = True
+    split(node)
+    world.run(6)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    world.crash(world.node(leaving.primary.id))
+    world.run(3)
+    assert [e.arc.key for e in node.events if isinstance(e, ArcKept)] == [leaving.key]
+    assert cluster_of(node).version[0] == old.version[0]
+    node.clusters.transfer([b"too late"])  # the registry did not know yet
+    world.run(10)
+    assert len(world.arcs()) == 1
+    world.copies_agree()
+    everything_is_there(world)
+
+
+def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
+    world, node = one_cluster(1)
+    node.registry.slow = True
+    split(node)
+    world.run(6)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    assert leaving.standby is not None
+    world.crash(world.node(leaving.standby.id))
+    world.run(3)
+    node.registry.go_on()
+    world.run(1)
+    new = next(c for c in world.arcs() if c.key == leaving.key)
+    assert leaving.standby not in new.members()
+    world.run(10)
+    world.copies_agree()
+    world.ring_is_whole()
+    everything_is_there(world)
+
+
+def asked(world: MiniWorld, node: MiniNode) -> MiniNode:
+    """Split; the coming primary, which has stored what it was given and has not answered yet."""
+    split(node)
+    while not any(isinstance(m, TakeOver) for _, _, m in world.sent):
+        world.run(0.01)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    coming = world.node(leaving.primary.id)
+    while coming.clusters.journal.offered.arc is None:
+        world.run(0.001)
+    return coming
+
+
+def test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes() -> None:
+    world, node = one_cluster(1)
+    old = cluster_of(node)
+    coming = asked(world, node)
+    world.cut_link(node, coming)  # its answer is lost
+    world.run(8)
+    assert cluster_of(node).start == old.start
+    assert cluster_of(node).version[0] == old.version[0]
+    assert not coming.clusters.is_primary
+    assert all(node.clusters.owns(key) for key in KEYS)
+    world.heal_link(node, coming)
+    world.run(15)
+    assert world.primaries() == [node]
+    assert coming.clusters.journal.offered.arc is None
+    world.members_agree()
+    world.copies_agree()
+    everything_is_there(world)
+
+
+def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
+    """The old primary dies before it can tell, the coming one is started again: it asks whoever
+    leads the old cluster by then."""
+    world, node = one_cluster(1)
+    coming = asked(world, node)
+    arc = coming.clusters.journal.offered.arc
+    assert arc is not None
+    others = [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
+    while not all(o.clusters.log.held.config.start == arc.key for o in others):  # type: ignore[union-attr]
+        world.run(0.001)
+    assert coming.clusters.journal.offered.arc is not None  # it was not told yet
+    world.crash(node)
+    world.crash(coming)
+    world.run(6)
+    assert len(world.primaries()) == 1
+    assert not world.owners(arc.key)
+    again = world.restart(coming)
+    world.run(12)
+    assert again.clusters.owns(arc.key)
+    assert len(world.primaries()) == 2
+    world.run(10)
+    world.ring_is_whole()
+    world.copies_agree()
+    everything_is_there(world)
+
+
+def test_a_hand_over_is_given_up_when_it_takes_too_long() -> None:
+    world, node = one_cluster(1)
+    node.registry.slow = True
+    split(node)
+    world.run(GIVE_UP + 10)
+    assert [e for e in node.events if isinstance(e, ArcKept)]
+    assert not [e for e in node.events if isinstance(e, ArcGone)]
+    assert all(node.clusters.owns(key) for key in KEYS)
+
+
+def test_an_answer_to_an_old_question_is_ignored() -> None:
+    _, node = one_cluster(1)
+    arc = Cluster("ring", KEYS[0], KEYS[1], (9, 0), node.peer)
+    node.clusters.handovers.on_taken_over(node.peer, TakenOver(arc, True))
+    node.settle()
+    assert node.clusters.is_primary
+    assert not [e for e in node.events if isinstance(e, ArcGone)]
+
+
+def test_only_the_own_primary_can_make_one_a_primary() -> None:
+    world, node = one_cluster(1)
+    broker = next(n for n in world.nodes.values() if n.clusters.role == "broker")
+    stranger = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    arc = Cluster(cluster_of(node).ring, KEYS[0], KEYS[1], (9, 0), broker.peer)
+    for sender in (stranger, node):  # …and not without the state
+        broker.clusters.taking_over.on_take_over(sender.peer, TakeOver(arc, 0, (), None))
+    broker.settle()
+    assert broker.clusters.role == "broker"
+    refusals = [m for _, _, m in world.sent if isinstance(m, TakenOver)]
+    assert [m.accepted for m in refusals] == [False, False]
+
+
+def test_nobody_takes_over_with_a_part_of_the_state() -> None:
+    world, node = one_cluster(1)
+    node.registry.slow = True
+    split(node)
+    world.run(6)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    coming = world.node(leaving.primary.id)
+    index = node.clusters.log.transfer(leaving, [b"one", b"two"])
+    world.run(1)
+    coming.clusters.taking_over.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
+    coming.settle()
+    assert coming.clusters.role == "broker"
+
+
+def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> None:
+    world, node = one_cluster(1, nodes=FEWEST)
+    node.registry.slow = True
+    split(node)
+    world.run(EXHAUSTED * 2)
+    (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
+    for member in cluster_of(node).members()[1:]:
+        if member not in leaving.members():
+            world.crash(world.node(member.id))
+            world.run(3)  # the rest vote it out
+    assert cluster_of(node).standby is None
+    node.registry.go_on()
+    world.run(2)
+    assert len(world.arcs()) == 2
+    everything_is_there(world)
+
+
+# --- an heir that cannot serve what it is given ---
+
+
+def promised(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
+    """A world, its primary, and the heir of an arc, which has said that it has the state."""
+    world, node = one_cluster(seed)
+    split(node)
+    while not any(isinstance(m, TakenOver) for _, _, m in world.sent):
+        world.run(0.02)
+    (heir_id,) = {sender for sender, _, m in world.sent if isinstance(m, TakenOver)}
+    return world, node, world.node(heir_id)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
+    world, _, heir = promised(seed)
+    heir.clusters.leave()
+    heir.settle()
+    world.run(9)
+    assert heir.clusters.left
+    world.crash(heir, left=True)
+    world.run(3)
+    assert len(world.primaries()) == 2
+    everything_is_there(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
+    world, node, heir = promised(seed)
+    other = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    assert heir.clusters.journal.offered.arc is not None
+    heir.clusters.seat.cluster = None  # it was forgotten by its cluster meanwhile
+    cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
+    heir.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
+    (reply,) = [m for _, to, m in world.sent if isinstance(m, RecruitReply) and to == other.peer.id]
+    assert not reply.accepted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
+    world, node, heir = promised(seed)
+    heir.clusters.seat.left = True
+    while not any(isinstance(m, ArcGiven) for _, _, m in world.sent):
+        world.run(0.02)
+    world.run(1.0)
+    assert all(world.owners(key) == [node] for key in KEYS)
+    assert [e for e in node.events if isinstance(e, Replanted)]
+    assert not heir.clusters.is_primary
+    assert node.port.counters["arcs_taken_back"] == 1

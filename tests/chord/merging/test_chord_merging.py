@@ -1,0 +1,175 @@
+"""Two rings with clusters become one: the smaller id wins, and all go over together."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.events import RingLeft
+from overlay.chord.merging.merging import HEARD_WITHIN, NOBODY_FOR
+from overlay.chord.merging.messages import Merge, RingEnded, RingMet
+from overlay.chord.messages import Cluster
+from overlay.settings import ClusterSettings
+from tests.support.mini_world import MiniNode, MiniWorld, middle_of
+
+
+def two_rings(
+    clusters: int = 1, size: int = 3, nodes: int = 6
+) -> tuple[MiniWorld, list[MiniNode], list[MiniNode]]:
+    """Two overlays that do not know each other: the losing one, with so many clusters, and the
+    winning one."""
+    world = MiniWorld(seed=5, cluster=ClusterSettings(size=size))
+    made = []
+    for _ in range(2):
+        side: list[MiniNode] = []
+        for _ in range(nodes):
+            node = world.add(founder=not side, degree=0)
+            for other in side:
+                link(node, other)
+            side.append(node)
+        world.run(6)
+        made.append(side)
+    winner, loser = made
+    assert winner[0].ring.id < loser[0].ring.id  # which begins with its founder's id
+    for _ in range(3):
+        if len(leaders(loser)) >= clusters:
+            break
+        for node in leaders(loser):
+            assert node.clusters.cluster is not None
+            node.clusters.request_split(middle_of(node.clusters.cluster))
+        world.run(8)
+    return world, loser, winner
+
+
+def leaders(nodes: list[MiniNode]) -> list[MiniNode]:
+    """In the order of their keys: the first one leads a merging."""
+    found = [n for n in nodes if n.clusters.is_primary]
+    return sorted(found, key=lambda n: n.clusters.cluster.key)  # type: ignore[union-attr]
+
+
+def link(one: MiniNode, other: MiniNode) -> None:
+    """They are neighbours from now on."""
+    one.view.neighbours.append(other.peer)
+    other.view.neighbours.append(one.peer)
+
+
+def rings(world: MiniWorld) -> list[str]:
+    return list(dict.fromkeys(n.ring.id for n in world.nodes.values()))
+
+
+@pytest.mark.parametrize(("clusters", "size"), [(1, 3), (1, 1), (3, 3)])
+def test_the_smaller_ring_id_wins_and_everybody_goes_over(clusters: int, size: int) -> None:
+    world, loser, winner = two_rings(clusters, size, nodes=12)
+    won, arcs = winner[0].ring.id, len(leaders(winner))
+    link(loser[0], winner[-1])
+    world.run(8)
+    assert rings(world) == [won]
+    assert won < "1"
+    assert len(world.arcs()) == arcs
+    for node in loser:
+        (left,) = [e for e in node.events if isinstance(e, RingLeft)]
+        assert left.into == won
+    world.ring_is_whole()
+    world.members_agree()
+
+
+def test_no_cluster_stops_before_all_are_united_and_none_ends_before_all_have_stopped() -> None:
+    world, loser, winner = two_rings(clusters=3, nodes=12)
+    slow, clusters = leaders(loser)[-1], len(leaders(loser))
+    slow.registry.unites = False
+    link(loser[-1], winner[-1])
+    world.run(5)
+    assert len(rings(world)) == 2
+    assert all(max(n.registry.stages) == 1 for n in leaders(loser))
+    slow.clusters.united(1)
+    slow.settle()
+    world.run(2)
+    assert all(max(n.registry.stages) == 2 for n in leaders(loser))
+    assert len(leaders(loser)) == clusters, "none has ended"
+    slow.clusters.united(2)
+    slow.settle()
+    world.run(6)
+    assert len(rings(world)) == 1
+
+
+def test_a_cluster_that_hears_no_more_of_who_leads_goes_on_as_before() -> None:
+    world, loser, winner = two_rings()
+    (leader,) = leaders(loser)
+    leader.registry.unites = False
+    link(leader, winner[0])
+    world.run(2)
+    assert leader.registry.stages[-1] == 1
+    leader.clusters.merging.into = None  # the other ring was a mistake
+    world.nodes = {n.peer.id: n for n in loser}
+    world.run(HEARD_WITHIN + 2)
+    assert leader.registry.stages[-1] == 0
+    assert leader.clusters.role == "primary"
+
+
+def test_a_merging_that_takes_too_long_is_given_up_and_tried_again() -> None:
+    world, loser, winner = two_rings()
+    (leader,) = leaders(loser)
+    leader.registry.unites = False
+    link(leader, winner[0])
+    world.run(28)
+    assert leader.port.counters["mergings_given_up"] == 1
+    assert 0 in leader.registry.stages
+    leader.registry.unites = True
+    world.run(8)
+    assert len(rings(world)) == 1
+
+
+def test_another_primary_begins_the_merging_anew() -> None:
+    world, loser, winner = two_rings()
+    (leader,) = leaders(loser)
+    leader.registry.unites = False
+    link(loser[-1], winner[0])
+    world.run(3)
+    world.crash(leader)
+    world.run(12)
+    assert len(rings(world)) == 1
+    world.ring_is_whole()
+    world.members_agree()
+
+
+def test_a_node_whose_ring_nobody_leads_goes_over_by_itself() -> None:
+    world, loser, winner = two_rings()
+    outsider = next(n for n in loser if n.clusters.role == "none")
+    for node in loser:
+        if node is not outsider:
+            world.crash(node)
+    link(outsider, winner[0])
+    world.run(NOBODY_FOR + 4)
+    assert rings(world) == [winner[0].ring.id]
+
+
+def test_who_missed_the_end_hears_of_it_when_it_asks() -> None:
+    world, loser, winner = two_rings()
+    outsider = next(n for n in loser if n.clusters.role == "none")
+    ring = outsider.ring.id
+    for node in world.nodes.values():
+        if node is not outsider:
+            world.cut_link(node, outsider)
+    link(next(n for n in loser if n is not outsider), winner[-1])
+    world.run(6)
+    assert outsider.ring.id == ring
+    for node in world.nodes.values():
+        if node is not outsider:
+            world.heal_link(node, outsider)
+    world.run(6)
+    assert outsider.ring.id == winner[0].ring.id
+
+
+def test_the_end_of_a_ring_for_a_worse_one_is_not_believed() -> None:
+    world, loser, winner = two_rings()
+    (leader,) = leaders(winner)
+    (worse,) = leaders(loser)
+    own, other = leader.clusters.cluster, worse.clusters.cluster
+    assert isinstance(own, Cluster)
+    assert isinstance(other, Cluster)
+    for message in (RingEnded(own.ring, other), Merge(other, 1)):
+        world.send(worse.peer, leader.peer, message)
+    world.send(worse.peer, leader.peer, RingMet(own.ring, other.ring, worse.peer))
+    world.run(5)
+    assert leader.ring.id == own.ring
+    assert leader.clusters.role == "primary"
+    assert leader.registry.stages == []

@@ -1,0 +1,200 @@
+"""P5: who would lead if a cluster were lost whole keeps a copy of its log."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.keys import key_of
+from overlay.chord.recovery.observer import COPIES_MOST, KEPT
+from overlay.chord.recovery.observer_messages import Observe, Observed, ObserverEntries
+from overlay.chord.recovery.observers import LAG_MOST, OBSERVERS, PATIENCE
+from overlay.machine import Key, Peer
+from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+
+KEY = key_of("attr:x")
+
+
+def leader(world: MiniWorld, key: Key = KEY) -> MiniNode:
+    (node,) = world.owners(key)
+    return node
+
+
+def name_of(node: MiniNode) -> Key:
+    cluster = node.clusters.cluster
+    assert cluster is not None
+    return cluster.key
+
+
+def holders(world: MiniWorld, key: Key) -> list[MiniNode]:
+    return [n for n in world.nodes.values() if n.clusters.observing.position(key) != NOTHING]
+
+
+def written(world: MiniWorld, count: int, pause: float = 0.3) -> None:
+    for number in range(count):
+        assert world.write(KEY, f"{number}")
+        world.run(pause)
+
+
+def agree(world: MiniWorld) -> None:
+    """Every cluster's observers have what its primary has."""
+    for node in world.primaries():
+        key, observers = name_of(node), node.clusters.observers.observers
+        assert [h.peer.id for h in holders(world, key)] == sorted(observers)
+        for holder in holders(world, key):
+            assert holder.registry.observed.get(key, []) == node.registry.entries
+            assert holder.clusters.observing.position(key) == node.clusters.log.position
+            assert holder.clusters.observing.copies[key].awaited
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_ring_successors_primary_and_standby_have_a_copy(seed: int) -> None:
+    world = grown(seed, nodes=12, clusters=3, size=3)
+    written(world, 20, 0.05)
+    world.run(3)
+    leading = world.primaries()
+    assert len(leading) == 3
+    for node, after in zip(leading, [*leading[1:], leading[0]], strict=True):
+        cluster = after.clusters.cluster
+        assert cluster is not None
+        found = {holder.peer.id for holder in holders(world, name_of(node))}
+        assert found == {peer.id for peer in cluster.members()[:2]}
+    agree(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_a_ring_of_one_cluster_idle_nodes_have_a_copy(seed: int) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=3)
+    written(world, 5)
+    world.run(3)
+    found = holders(world, name_of(leader(world)))
+    assert len(found) == OBSERVERS
+    assert all(node.clusters.role == "none" for node in found)
+    agree(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_follow_another_primary_and_another_observer(seed: int) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=3)
+    written(world, 5)
+    old = leader(world)
+    world.crash(old)
+    world.run(8)
+    written(world, 5)
+    assert leader(world) is not old
+    world.crash(holders(world, name_of(leader(world)))[0])
+    world.run(5)
+    written(world, 2)
+    world.run(KEPT + 20)  # what the first primary chose and the second did not is forgotten
+    assert len(holders(world, name_of(leader(world)))) == OBSERVERS
+    agree(world)
+
+
+def test_of_an_arc_that_leaves_a_copy_has_nothing_any_more() -> None:
+    world = grown(2, nodes=12, clusters=1, size=3)
+    node = leader(world)
+    cluster = node.clusters.cluster
+    assert cluster is not None
+    for number in range(20):
+        world.write(key_of(f"{number}"), "entry")
+    world.run(2)
+    node.clusters.request_split(middle_of(cluster))
+    world.run(12)
+    assert len(world.primaries()) == 2
+    left = {name_of(n): len(n.registry.entries) for n in world.primaries()}
+    assert all(0 < count < 20 for count in left.values())
+    agree(world)
+
+
+def test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more() -> None:
+    world = grown(1, nodes=9, clusters=1, size=3)
+    written(world, 1)
+    world.run(2)
+    node = leader(world)
+    clusters = node.clusters
+    assert [o.awaited for o in clusters.observers.observers.values()] == [True, True]
+    deaf = holders(world, name_of(node))[0]
+    deaf.table[ObserverEntries] = []  # it hears, and does not answer
+    assert world.write(KEY, "last")
+    index = clusters.log.next - 1
+    world.run(0.5)
+    assert clusters.log.committed > index
+    assert not clusters.is_copied(index)
+    world.run(PATIENCE)
+    assert clusters.is_copied(index)
+    assert not clusters.observers.observers.get(deaf.peer.id)
+
+
+def test_a_copy_is_whole_if_its_primary_was_heard_to_the_last() -> None:
+    world = grown(1, nodes=9, clusters=1, size=3)
+    written(world, 1)
+    world.run(2)
+    node = leader(world)
+    key, (one, other) = name_of(node), holders(world, name_of(node))
+    assert not one.clusters.is_whole(key)  # it is not lost
+    world.cut[(node.peer.id, one.peer.id)] = None  # said nothing more, and goes on
+    world.run(1.0)
+    for peer in node.clusters.members():
+        world.crash(world.node(peer.id))
+    world.run(1.2)
+    assert not one.clusters.is_whole(key)
+    assert other.clusters.is_whole(key)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_outsiders_one_that_has_a_copy_goes_on(seed: int) -> None:
+    world = grown(seed, nodes=10, clusters=1, size=3)
+    written(world, 3)
+    world.run(1)
+    node = leader(world)
+    holding = holders(world, name_of(node))
+    for peer in node.clusters.members():
+        world.crash(world.node(peer.id))
+    world.run(8)
+    assert leader(world) in holding
+
+
+def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
+    world = grown(1, nodes=6, clusters=1, size=3)
+    outsider = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    observing = outsider.clusters.observing
+    cluster = leader(world).clusters.cluster
+    assert cluster is not None
+    many = [
+        msgspec.structs.replace(
+            cluster, key=key_of(f"{n}"), version=(9, 0), primary=Peer(f"{n}", "host:1")
+        )
+        for n in range(COPIES_MOST + 3)
+    ]
+    for each in many:
+        observing.on_observe(each.primary, Observe(each))
+    assert len(observing.copies) == COPIES_MOST
+    kept = next(c for c in many if c.key in observing.copies)
+    stranger = Peer("stranger", "host:2")
+    observing.on_entries(stranger, ObserverEntries(kept.key, 9, (1, 1), (), True))
+    assert not observing.copies[kept.key].awaited
+    older = msgspec.structs.replace(kept, version=(8, 0), primary=stranger)
+    observing.on_observe(stranger, Observe(older))
+    assert observing.copies[kept.key].cluster == kept
+
+
+def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
+    world = grown(1, nodes=9, clusters=1, size=3)
+    written(world, 1)
+    world.run(2)
+    node = leader(world)
+    slow = node.clusters.observers.observers[holders(world, name_of(node))[0].peer.id]
+    world.node(slow.peer.id).table[ObserverEntries] = []
+    for number in range(LAG_MOST + 2):
+        node.registry.write(KEY, f"more {number}")
+        node.settle()
+    world.sent.clear()
+    node.registry.write(KEY, "too much")
+    node.settle()
+    told = [m for _, to, m in world.sent if to == slow.peer.id]
+    assert not any(isinstance(m, ObserverEntries) for m in told)
+    assert not slow.live
+    node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, NOTHING))
+    node.settle()
+    assert slow.live  # it has been sent everything anew

@@ -1,0 +1,348 @@
+"""P5: a cluster that lost its majority for good goes on, under an epoch that forks off."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from overlay.chord.epochs import beyond, branch, fork_of, lineage
+from overlay.chord.events import Elected, Replanted
+from overlay.chord.keys import key_of
+from overlay.machine import Peer
+from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
+
+KEY = key_of("attr:x")
+
+
+def entry(text: str) -> bytes:
+    return f"{KEY}:{text}".encode()
+
+
+def written(world: MiniWorld, *texts: str) -> None:
+    for text in texts:
+        assert world.write(KEY, text)
+        world.run(0.3)
+
+
+def leader(world: MiniWorld, key: str = KEY) -> MiniNode:
+    (node,) = world.owners(key)
+    return node
+
+
+def epoch(node: MiniNode) -> int:
+    assert node.clusters.cluster is not None
+    return node.clusters.cluster.version[0]
+
+
+def look_up(world: MiniWorld) -> None:
+    """Outsiders who never had to do with the cluster would not miss it."""
+    for node in world.nodes.values():
+        node.ring.find(KEY)
+        node.settle()
+    world.run(1)
+
+
+def members(world: MiniWorld, node: MiniNode) -> list[MiniNode]:
+    return [world.node(peer.id) for peer in node.clusters.members()]
+
+
+def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
+    rng = Random(1)
+    first = [fork_of(7, 5, rng) for _ in range(50)]
+    assert len(set(first)) > 45
+    for epoch in first:
+        assert (branch(7), branch(epoch), branch(epoch + 30_000)) == (0, 1, 1)
+        again = fork_of(epoch + 30_000, 0, rng)
+        assert branch(again) == 2
+        assert again > epoch + 30_000
+    assert branch(fork_of(7, 1_000, rng)) == 1
+    assert fork_of(1_000_000 << 32, 1_000, rng) < 1 << 53
+
+
+def test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage() -> None:
+    epoch = fork_of(7, 5, Random(3))
+    rng = Random(4)
+    above = [beyond(epoch + 9, rng) + 1 for _ in range(50)]
+    for each in above:
+        assert each > epoch + 9
+        assert branch(each) == branch(epoch)
+        assert lineage(each) != lineage(epoch + 9) == lineage(epoch)
+    assert len(set(above)) > 40, "two that outlive the same fork are two"
+
+
+def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:
+    rng = Random(2)
+    assert max(fork_of(3, 4, rng) for _ in range(99)) < min(fork_of(3, 5, rng) for _ in range(99))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("size", "deaths"), [(2, 1), (3, 2), (5, 3), (5, 4)])
+def test_who_is_left_of_a_cluster_goes_on_with_the_log(seed: int, size: int, deaths: int) -> None:
+    world = grown(seed, nodes=size + 2 if size > 2 else 2, clusters=1, size=size)
+    written(world, "a", "b", "c")
+    old = leader(world)
+    others = [node for node in members(world, old) if node is not old]
+    for node in [old, *others[: deaths - 1]]:
+        world.crash(node)
+    world.run(6)
+    if size == 2:
+        world.run(12)  # it reaches nobody whom it could ask
+    new = leader(world)
+    assert new in others
+    assert new.registry.entries == [entry("a"), entry("b"), entry("c")]
+    assert branch(epoch(new)) == 1
+    assert [type(e) for e in new.events if isinstance(e, Elected | Replanted)] == [Elected]
+    written(world, "d")
+    world.run(6)
+    world.members_agree()
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_primary_that_lost_all_its_voters_goes_on(seed: int) -> None:
+    world = grown(seed, nodes=7, clusters=1, size=5)
+    written(world, "a")
+    old = leader(world)
+    for node in members(world, old):
+        if node is not old:
+            world.crash(node)
+    world.run(2)
+    assert world.owners(KEY) == []
+    world.run(4)
+    assert leader(world) is old
+    written(world, "b")
+    world.run(6)
+    assert len(old.clusters.members()) == 3
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=5)
+    written(world, "a")
+    old = leader(world)
+    for node in [node for node in members(world, old) if node is not old][:3]:
+        world.crash(node)
+    world.run(8)
+    assert leader(world) is old
+    assert branch(epoch(old)) == 1
+    written(world, "b")
+    world.run(6)
+    world.members_agree()
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_outsiders_begin_anew_where_the_whole_cluster_is_lost(seed: int) -> None:
+    world = grown(seed, nodes=10, clusters=1, size=5)
+    written(world, "a")
+    old = leader(world)
+    ring = old.ring.id
+    look_up(world)
+    for node in members(world, old):
+        world.crash(node)
+    world.run(8)
+    new = leader(world)
+    assert new.registry.entries == []
+    assert new.ring.id == ring
+    assert isinstance(next(e for e in new.events if isinstance(e, Replanted)), Replanted)
+    world.run(8)
+    assert leader(world).clusters.cluster is not None
+    assert len(world.primaries()) == 1
+    assert len(new.clusters.members()) == 5
+    written(world, "b")
+    world.run(2)
+    world.members_agree()
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_ring_successor_takes_the_arc_of_a_cluster_that_is_lost_whole(seed: int) -> None:
+    world = grown(seed, nodes=12, clusters=3, size=3)
+    assert len(world.arcs()) == 3
+    leading = world.primaries()
+    lost = leading[1].clusters.cluster
+    assert lost is not None
+    for node in members(world, leading[1]):
+        world.crash(node)
+    world.run(10)
+    new = leader(world, lost.key)
+    assert new.clusters.cluster is not None
+    assert new.clusters.cluster.owns(leading[2].clusters.cluster.key)  # type: ignore[union-attr]
+    assert branch(epoch(new)) == 1
+    assert [e.lost.key for e in new.events if isinstance(e, Replanted)] == [lost.key]
+    world.run(8)
+    assert len(world.arcs()) == 2
+    world.ring_is_whole()
+    world.members_agree()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clusters_that_took_each_others_arcs_while_cut_off_give_them_back(seed: int) -> None:
+    world = grown(seed, nodes=12, clusters=3, size=3)
+    world.run(10)
+    leading = world.primaries()
+    here = members(world, leading[1])
+    there = [node for node in world.nodes.values() if node not in here]
+    for one in here:
+        for other in there:
+            world.cut_link(one, other)
+    world.run(12)
+    assert leading[1].clusters.is_primary  # of the whole ring, as it sees it
+    for one in here:
+        for other in there:
+            world.heal_link(one, other)
+    world.run(30)
+    assert world.primaries() == leading  # each has kept its own
+    world.ring_is_whole()
+    world.members_agree()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lost_cluster_that_comes_back_is_fenced(seed: int) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=5)
+    written(world, "a")
+    gone = members(world, leader(world))
+    look_up(world)
+    for node in gone:
+        world.crash(node)
+    world.run(10)
+    new = leader(world)
+    written(world, "b")
+    for node in gone:
+        world.restart(node)
+    world.run(25)
+    assert len(world.primaries()) == 1
+    assert entry("b") in leader(world).registry.entries
+    assert branch(epoch(leader(world))) == 1
+    assert new.peer.id in world.nodes
+    world.members_agree()
+    world.copies_agree()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cluster_that_was_only_out_of_sight_outlives_its_fork(seed: int) -> None:
+    world = grown(seed, nodes=10, clusters=1, size=5)
+    written(world, "a")
+    old = leader(world)
+    world.run(10)
+    look_up(world)
+    here = members(world, old)
+    there = [node for node in world.nodes.values() if node not in here]
+    for one in here:
+        for other in there:
+            world.cut_link(one, other)
+    world.run(12)
+    leading = world.primaries()
+    assert old in leading
+    assert len(leading) == 2  # each side serves itself
+    for one in here:
+        for other in there:
+            world.heal_link(one, other)
+    world.run(15)
+    assert world.primaries() == [old]
+    assert old.registry.entries == [entry("a")]
+    assert branch(epoch(old)) == 1  # above the fork
+    world.members_agree()
+
+
+@pytest.mark.parametrize("cut", [3.4, 4.5, 8.0])
+@pytest.mark.parametrize("deposed", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_majority_that_was_led_outlives_the_fork_of_the_others(
+    seed: int, deposed: bool, cut: float
+) -> None:
+    world = grown(seed, nodes=9, clusters=1, size=5)
+    old = leader(world)
+    world.run(12)
+    look_up(world)
+    rest = [node for node in members(world, old) if node is not old]
+    idle = [n for n in world.nodes.values() if n.clusters.role == "none"]
+    one, three = [*rest[:1], *idle[:2]], rest[1:]
+    few, many = ([*one, old], three) if deposed else (one, [*three, old])
+    for here in few:
+        for there in (*many, *idle[2:]):
+            world.cut_link(here, there)
+    world.run(3.3)
+    (chosen,) = [n for n in world.primaries() if n in many]
+    assert chosen.registry.write(KEY, "kept")
+    world.run(cut - 3.3)
+    forked = [n for n in world.primaries() if branch(epoch(n))]
+    for here in few:
+        for there in (*many, *idle[2:]):
+            world.heal_link(here, there)
+    world.run(15)
+    assert world.primaries() == [chosen]
+    assert entry("kept") in chosen.registry.entries
+    assert branch(epoch(chosen)) == 1 or not forked
+    assert forked or cut < 4
+    world.members_agree()
+    world.copies_agree()
+
+
+def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
+    world = grown(3, nodes=5, clusters=1, size=5)
+    node = leader(world)
+    world.run(12)
+    assert node.clusters.cluster is not None
+    fork = fork_of(1, 3, Random(1))
+    node.clusters.succession._inherit(fork)
+    node.clusters.pulse.on_behind(fork + 5)
+    assert epoch(node) == fork + 6, "granted by the only voter, itself"
+    node.clusters.pulse.on_behind(beyond(fork, Random(2)) + 1)
+    assert epoch(node) == fork + 6
+
+
+def test_one_broken_link_makes_no_fork() -> None:
+    world = grown(3, nodes=8, clusters=1, size=3)
+    old = leader(world)
+    outsider = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    world.cut_link(old, outsider)
+    world.run(20)
+    assert leader(world) is old
+    assert branch(epoch(old)) == 0
+    assert all(not n.port.counters.get("clusters_recovered") for n in world.nodes.values())
+
+
+def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_older_things() -> (
+    None
+):
+    """A word of it from before it gave part of its arc to us reaches back over our own key."""
+    world = grown(3, nodes=10, clusters=2, election=UNRECOVERED)
+    one, two = world.primaries()
+    lost, own = one.clusters.cluster, two.clusters.cluster
+    assert lost is not None
+    assert own is not None
+    older = msgspec.structs.replace(lost, start=middle_of(own))
+    for member in lost.members():
+        world.crash(world.node(member.id))
+    two.clusters.succession._absorb(older, own.version[0])
+    two.settle()
+    world.run(1)
+    grown_to = two.clusters.cluster
+    assert grown_to is not None
+    assert (grown_to.start, grown_to.key) == (own.key, own.key), "the whole ring"
+
+
+def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebody_else() -> None:
+    world = grown(4, nodes=12, clusters=1)
+    (node,) = world.primaries()
+    own = node.clusters.cluster
+    assert own is not None
+    node.registry.slow = True
+    node.clusters.request_split(middle_of(own))
+    world.run(12)
+    handover = node.clusters.handovers.current
+    assert handover is not None
+    stranger = Peer("f" * 16, "stranger")
+    epoch = fork_of(own.version[0], 5, Random(1))
+    other = msgspec.structs.replace(
+        handover.arc, version=(epoch, 0), primary=stranger, standby=None, brokers=()
+    )
+    node.clusters.succession.fence(other)
+    node.settle()
+    assert node.clusters.handovers.current is None
+    assert node.clusters.cluster is not None
+    assert node.clusters.cluster.start == other.key

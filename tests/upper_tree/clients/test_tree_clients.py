@@ -1,0 +1,378 @@
+"""What programs ask of a node (DESIGN.md, Subscribe and Publish), on a node that is all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overlay.client import (
+    Attributes,
+    Delivered,
+    Done,
+    Draft,
+    Failed,
+    Gather,
+    Gathered,
+    GetAttributes,
+    GetSubscriptions,
+    Publish,
+    Published,
+    Subscribe,
+    Subscribed,
+    Subscriptions,
+    Unsubscribe,
+)
+from overlay.lower_random.events import WalkFailed
+from overlay.settings import Settings
+from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.event_history import History
+from overlay.upper_tree.messages import RenewRefused, Visit
+from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.subscriber.receiver import Receiver
+from overlay.upper_tree.subscriber.registrar import Registrar
+from tests.support.overlays import settings
+from tests.support.tree_net import HostNode, OwnerNode, TreeNet, TreePort, cluster_of, one_replica
+
+
+class Walks:
+    """Nobody to walk to."""
+
+    def __init__(self, port: TreePort) -> None:
+        self.port = port
+
+    def walk(self, attributes: Any, hops: int | None = None) -> None:
+        self.port.emit(WalkFailed(tuple(attributes), 0))
+
+
+class Rig:
+    """A whole node; the trees are hosted by the broker h, which answers when `settle` is called."""
+
+    def __init__(self, chosen: Settings | None = None) -> None:
+        chosen = one_replica(chosen or Settings())
+        self.net = TreeNet()
+        self.port = self.net.node("me")
+        self.host = HostNode(self.net.node("h"), chosen)
+        cluster = cluster_of("me", "h")
+        self.owner = OwnerNode(self.port, chosen, cluster)
+        ring = self.owner.ring
+        ring.learn(cluster)
+        locations, self.history = LocationCache(100, Replicas("me", 3.0)), History(100)
+        finder = Finder(self.port, chosen, Walks(self.port), ring, locations)
+        access_points = self.host.access_points
+        self.publisher = Publisher(
+            self.port,
+            chosen,
+            1,
+            finder,
+            locations,
+            access_points,
+            self.history,
+            self.host.hosting.copies,
+        )
+        self.registrar = Registrar(self.port, chosen, 1, ring)
+        self.receiver = Receiver(self.port, chosen, self.history)
+        self.clients = Clients(
+            self.port, 1, self.registrar, self.receiver, self.publisher, self.history
+        )
+        self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients)
+        self._request = 0
+
+    def settle(self) -> None:
+        self.owner.clusters.commit()
+        self.net.flush()
+
+    def command(self, client: int, kind: Any, *arguments: Any, **named: Any) -> int:
+        self._request += 1
+        command = kind(self._request, *arguments, **named)
+        self.clients.commands()[kind](client, command)
+        self.port.turn()
+        return self._request
+
+    def subscribe(self, selector: str, client: int = 1, name: str = "") -> str:
+        self.command(client, Subscribe, selector, name)
+        self.settle()
+        return self.port.answers(Subscribed)[-1].subscription
+
+    def publish(self, *events: dict[str, Any], client: int = 1, receipt: bool = False) -> int:
+        drafts = tuple(Draft(attributes) for attributes in events)
+        return self.command(client, Publish, drafts, receipt=receipt)
+
+    def shown(self) -> list[tuple[int, list[tuple[str, int]]]]:
+        """(client, [(subscription, sequence)]) per reply."""
+        found = [
+            (client, [(d.subscription, d.event.sequence) for d in reply.deliveries])
+            for client, reply in self.port.replies
+            if isinstance(reply, Delivered)
+        ]
+        self.port.answers(Delivered)
+        return found
+
+
+# --- subscriptions ---
+
+
+def test_a_subscription_is_answered_when_it_is_registered_and_not_before() -> None:
+    rig = Rig()
+    request = rig.command(1, Subscribe, "x > 1", "big", 2)
+    assert rig.port.replies == []
+    rig.settle()
+    ((client, answer),) = rig.port.replies
+    assert (client, answer.request) == (1, request)
+    assert isinstance(answer, Subscribed)
+    assert [t["subscription"] for t in rig.port.traced("suback")] == [answer.subscription]
+    (trace,) = rig.port.traced("subscribe")
+    assert (trace["name"], trace["selector"], trace["level"]) == ("big", "x > 1", 2)
+    assert trace["tree"] == ["cmp", ">", ["attr", "x"], ["lit", 1]]
+
+
+def test_a_selector_that_does_not_parse_is_refused_with_a_caret() -> None:
+    rig = Rig()
+    rig.command(1, Subscribe, "x > > 1")
+    (answer,) = rig.port.answers(Failed)
+    assert answer.code == "selector"
+    assert "\nx > > 1\n    ^\n" in answer.reason
+    assert rig.clients.subscriptions == {}
+    assert rig.registrar.placed == {}
+
+
+def test_what_can_never_match_is_a_subscription_too() -> None:
+    rig = Rig()
+    assert rig.subscribe("x > 3 AND x < 1")
+
+
+def test_every_event_after_the_answer_is_shown_to_those_it_matches() -> None:
+    rig = Rig()
+    big, small = rig.subscribe("x > 5"), rig.subscribe("x < 5", client=2)
+    rig.publish({"x": 9}, {"x": 1}, {"x": 5}, {"y": 9})
+    rig.settle()
+    assert rig.shown() == [(1, [(big, 1)]), (2, [(small, 2)])]
+
+
+def test_one_reply_per_client_for_all_that_arrives_together() -> None:
+    rig = Rig()
+    one, two = rig.subscribe("x > 1"), rig.subscribe("x > 2")
+    rig.publish({"x": 9}, {"x": 2})
+    rig.settle()
+    assert rig.shown() == [(1, [(one, 1), (two, 1), (one, 2)])]
+
+
+def test_only_the_client_itself_ends_its_subscription() -> None:
+    rig = Rig()
+    mine = rig.subscribe("x > 1")
+    rig.command(2, Unsubscribe, mine)
+    (refused,) = rig.port.answers(Failed)
+    assert refused.code == "unknown"
+    rig.command(1, Unsubscribe, mine)
+    assert len(rig.port.answers(Done)) == 1
+    rig.publish({"x": 9})
+    rig.settle()
+    assert rig.shown() == []
+    rig.command(1, Unsubscribe, mine)
+    assert len(rig.port.answers(Failed)) == 1
+    assert rig.owner.owner.trees["x"].tree.registrations == {}
+
+
+def test_a_client_that_goes_ends_its_own_subscriptions_only() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    rig.command(1, Subscribe, "y > 1")  # not answered yet
+    stays = rig.subscribe("x > 1", client=2)
+    rig.clients.gone(1)
+    rig.port.turn()
+    rig.settle()
+    assert list(rig.clients.subscriptions) == [stays]
+    rig.publish({"x": 9})
+    rig.settle()
+    assert rig.shown() == [(2, [(stays, 1)])]
+    assert len(rig.owner.owner.trees["x"].tree.registrations) == 1
+    assert rig.owner.owner.trees["y"].tree.registrations == {}
+
+
+def test_a_registration_that_was_renewed_anew_is_not_answered_twice() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    rig.port.hear(RenewRefused(("x",)), rig.port.me)
+    rig.settle()
+    assert rig.registrar.settled
+    assert rig.port.answers(Subscribed) == []
+
+
+def test_a_node_that_leaves_ends_everybodys_subscriptions() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    rig.subscribe("y > 1", client=2)
+    rig.clients.end_all()
+    rig.port.turn()
+    rig.settle()
+    assert rig.clients.subscriptions == {}
+    assert rig.registrar.settled
+
+
+def test_subscriptions_and_attributes_are_told() -> None:
+    rig = Rig()
+    mine = rig.subscribe("x > 1 AND y = 2", name="both")
+    rig.publish({"x": 9, "y": 2}, {"a": 1})
+    rig.settle()
+    rig.command(2, GetSubscriptions)
+    (answer,) = rig.port.answers(Subscriptions)
+    (info,) = answer.subscriptions
+    assert (info.subscription, info.name, info.selector) == (mine, "both", "x > 1 AND y = 2")
+    assert (info.acknowledged, info.delivered, info.pivots) == (True, 1, ("y",))
+    rig.command(2, GetAttributes)
+    (names,) = rig.port.answers(Attributes)
+    assert names.names == ("a", "y", "x")
+
+
+# --- gathering ---
+
+
+def test_a_client_that_gathers_gets_an_event_once_and_others_as_before() -> None:
+    rig = Rig()
+    each = rig.subscribe("x > 0", client=2)
+    rig.command(1, Gather)
+    for selector in ("x > 1", "x > 2", "x > 3"):
+        rig.subscribe(selector, client=1)
+    rig.publish({"x": 1}, {"x": 2}, {"x": 9})
+    rig.settle()
+    gathered = [
+        (client, [event.sequence for event in reply.events])
+        for client, reply in rig.port.replies
+        if isinstance(reply, Gathered)
+    ]
+    assert gathered == [(1, [2, 3])]
+    assert rig.shown() == [(2, [(each, 1), (each, 2), (each, 3)])]
+    rig.command(1, GetSubscriptions)
+    (answer,) = rig.port.answers(Subscriptions)
+    assert sum(info.delivered for info in answer.subscriptions[1:]) == 2, "one for each event"
+    traced = [(t["event"][-1], t["subscription"]) for t in rig.port.traced("deliver")]
+    assert len(traced) == 3 + 4, "a record for each subscription that matches"
+
+
+def test_what_a_client_that_gathers_unsubscribed_is_shown_no_more() -> None:
+    rig = Rig()
+    rig.command(1, Gather)
+    ended, stays = rig.subscribe("x > 1"), rig.subscribe("x > 5")
+    rig.command(1, Unsubscribe, ended)
+    rig.publish({"x": 3}, {"x": 7})
+    rig.settle()
+    assert [[e.sequence for e in r.events] for r in rig.port.answers(Gathered)] == [[2]]
+    assert list(rig.clients.subscriptions) == [stays]
+    rig.clients.gone(1)
+    assert len(rig.receiver.gathering) == 0
+    assert rig.clients.gatherers == {}
+
+
+# --- publications ---
+
+
+def test_bad_events_are_refused_with_their_place_and_reason_and_the_rest_goes() -> None:
+    rig = Rig()
+    mine = rig.subscribe("x > 1")
+    rig.publish({"x": 9}, {"x": float("nan")}, {"$x": 1}, {"x": 8})
+    (answer,) = rig.port.answers(Published)
+    assert answer.identities == ("me.1.1", "", "", "me.1.2")
+    assert [place for place, _ in answer.refused] == [1, 2]
+    assert "NaN" in answer.refused[0][1]
+    assert "'$x'" in answer.refused[1][1]
+    assert rig.port.counts["refused"] == 2
+    rig.settle()
+    assert rig.shown() == [(1, [(mine, 1), (mine, 2)])]
+
+
+@pytest.mark.parametrize(
+    "second", [({"x": 2}, {"x": 3}), ({"x": 2}, {"y": 3}), ({"x": "\ud800"}, {"x": 3}), ()]
+)
+def test_publications_of_one_turn_are_answered_each_by_itself(second: Any) -> None:
+    rig = Rig()
+    rig.subscribe("x > 0 OR y > 0")
+    for number, events in enumerate([({"x": 1},), second, ({"x": 4}, {"x": 5})], 11):
+        drafts = tuple(Draft(attributes) for attributes in events)
+        rig.clients.publish(number, Publish(number, drafts, receipt=number == 13))
+    rig.port.turn()
+    rig.settle()
+    answers = {c: a for c, a in rig.port.replies if isinstance(a, Published)}
+    assert [answer.request for answer in answers.values()] == [11, 12, 13]
+    given = [identity for answer in answers.values() for identity in answer.identities]
+    sizes = [answers[number].count for number in (11, 12, 13)]
+    assert sizes == [1, len(second), 2]
+    assert [i for i in given if i] == [f"me.1.{n}" for n in range(1, 1 + sum(map(bool, given)))]
+    assert [bool(i) for i in answers[12].identities] == ["\ud800" not in e.values() for e in second]
+    shown = [f"me.1.{sequence}" for _, told in rig.shown() for _, sequence in told]
+    assert sorted(shown) == [i for i in given if i]
+
+
+def test_publications_of_one_turn_set_out_as_one_batch() -> None:
+    rig = Rig()
+    rig.subscribe("x > 0")
+    rig.publish({"x": 1})
+    rig.settle()
+    rig.port.sent.clear()
+    for client in (1, 2, 1):
+        draft = Draft({"x": client})
+        rig.clients.publish(client, Publish(1, (draft, draft)))
+    assert rig.port.answers(Published) != [], "of the first one"
+    rig.port.turn()
+    assert len(rig.port.answers(Published)) == 3
+    visits = [m for _, m in rig.port.sent_to(Visit)]
+    assert [[e.attributes["x"] for e in visit.events] for visit in visits] == [[1, 1, 2, 2, 1, 1]]
+
+
+def test_without_a_receipt_the_answer_does_not_wait() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    rig.publish({"x": 9})
+    assert [a.identities for a in rig.port.answers(Published)] == [("me.1.1",)]
+
+
+def test_a_receipt_waits_until_every_tree_has_every_event() -> None:
+    rig = Rig()
+    rig.subscribe("x > 1")
+    request = rig.publish({"x": 9}, {"x": 8, "y": 1}, {"bad": float("nan")}, receipt=True)
+    assert rig.port.answers(Published) == []
+    rig.settle()
+    (answer,) = rig.port.answers(Published)
+    assert answer.request == request
+    assert answer.identities == ("me.1.1", "me.1.2", "")
+    assert len(answer.refused) == 1
+    assert rig.clients.receipts == {}
+
+
+def test_a_receipt_for_what_nobody_wants_is_given_at_once() -> None:
+    rig = Rig()
+    rig.publish({"x": 9})
+    rig.publish({"x": 8}, receipt=True)
+    assert len(rig.port.answers(Published)) == 2
+
+
+def test_publications_wait_in_order_while_too_much_is_pending() -> None:
+    rig = Rig(settings(tree={"pending": 2}))
+    rig.subscribe("x > 1")
+    rig.publish({"x": 9})
+    rig.settle()
+    assert len(rig.port.answers(Published)) == 1
+    first = rig.publish({"x": 9}, {"x": 9})  # fills the room
+    second = rig.publish({"x": 8}, {"x": 8}, client=2)
+    third = rig.publish({"x": 7}, client=3)
+    assert [a.request for a in rig.port.answers(Published)] == [first]
+    assert rig.clients.waiting == 3
+    rig.shown()
+    rig.settle()
+    assert [a.request for a in rig.port.answers(Published)] == [second, third]
+    assert rig.clients.waiting == 0
+    values = [d for _, deliveries in rig.shown() for _, d in deliveries]
+    assert values == [2, 3, 4, 5, 6]
+
+
+def test_what_a_client_published_goes_on_when_it_is_gone() -> None:
+    rig = Rig(settings(tree={"pending": 2}))
+    mine = rig.subscribe("x > 1", client=9)
+    rig.publish({"x": 9}, {"x": 9})
+    rig.publish({"x": 8})
+    rig.clients.gone(1)
+    rig.settle()
+    assert [s for _, shown in rig.shown() for _, s in shown] == [1, 2, 3]
+    assert mine in rig.clients.subscriptions

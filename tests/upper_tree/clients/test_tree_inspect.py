@@ -1,0 +1,348 @@
+"""The overlay tells of itself: `canopy ring`, `where` and `why`, also when nobody answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from matching import EVERYTHING, compile_selector
+from overlay.chord.events import RingCollected
+from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
+from overlay.client import Event, Explained, Failed, GetRing, Located, Ring, Where, Why
+from overlay.machine import Peer
+from overlay.settings import Settings
+from overlay.upper_tree.clients.clients import Clients, Subscription
+from overlay.upper_tree.clients.explaining import Explaining
+from overlay.upper_tree.clients.inspection import Inspection
+from overlay.upper_tree.event_history import NOTES, Arrival, History, Shown
+from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, Trees
+from tests.support.tree_net import (
+    KEY,
+    OwnerNode,
+    TreePort,
+    cluster_of,
+    event,
+    peer,
+    registration,
+)
+
+OTHER = Cluster("ring", "f" * 40, KEY, (3, 4), peer("q"), peer("r"), (peer("b"),))
+
+
+class Rig:
+    """A node that leads a cluster and answers clients' questions."""
+
+    def __init__(self) -> None:
+        self.port = TreePort("p")
+        self.node = OwnerNode(self.port, Settings(), cluster_of("p"))
+        self.inspection = Inspection(self.port, self.node.owner, self.node.ring)
+        self.port.add(self.inspection)
+
+    def ask(self, client: int, command: GetRing | Where) -> None:
+        self.inspection.commands()[type(command)](client, command)
+        self.port.turn()
+
+    def collected(self, *clusters: Cluster, complete: bool = True) -> None:
+        self.port.hear(RingCollected(clusters, complete))
+
+    def trees(self, number: int, cluster: Cluster, *attributes: str) -> None:
+        reply = Trees(number, cluster.key, attributes, (1, 1), ())
+        self.port.hear(reply, cluster.primary)
+
+
+def test_the_ring_is_collected_and_every_primary_tells_its_trees() -> None:
+    rig = Rig()
+    rig.node.port.hear(Register(1, (registration("s/0", "x", "x > 1", peer("s")),)), peer("s"))
+    rig.ask(5, GetRing(7))
+    assert rig.node.ring.collected == 1
+    mine = rig.node.clusters.cluster
+    assert mine is not None
+    rig.collected(mine, OTHER)
+    assert [to for to, _ in rig.port.sent_to(AskTrees)] == ["p", "q"]
+    assert rig.port.answers(Ring) == []
+    rig.trees(1, OTHER, "y", "z")
+    ((client, answer),) = rig.port.replies
+    assert (client, answer.request, answer.complete) == (5, 7, True)
+    first, second = answer.clusters
+    assert (first.primary, first.attributes) == ("p", ("x",))
+    assert (second.key, second.start, second.epoch) == (OTHER.key, OTHER.start, 3)
+    assert (second.primary, second.standby, second.brokers) == ("q", "r", ("b",))
+    assert second.attributes == ("y", "z")
+    assert second.addresses == {"q": "q:1", "r": "r:1", "b": "b:1"}
+
+
+def test_a_cluster_that_does_not_tell_in_time_is_shown_without_its_trees() -> None:
+    rig = Rig()
+    rig.ask(5, GetRing(7))
+    rig.collected(OTHER)
+    rig.port.advance(3.1)
+    (answer,) = rig.port.answers(Ring)
+    assert not answer.complete
+    assert [c.attributes for c in answer.clusters] == [()]
+    rig.trees(1, OTHER, "y")
+    assert rig.port.replies == [], "too late"
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_way_around_that_is_not_closed_is_said_so(complete: bool) -> None:
+    rig = Rig()
+    rig.ask(5, GetRing(7))
+    rig.collected(OTHER, complete=complete)
+    rig.trees(1, OTHER)
+    (answer,) = rig.port.answers(Ring)
+    assert answer.complete is complete
+
+
+def test_a_ring_that_nobody_knows_is_empty_and_one_that_is_silent_times_out() -> None:
+    rig = Rig()
+    rig.ask(5, GetRing(7))
+    rig.collected(complete=False)
+    assert rig.port.answers(Ring) == [Ring(7, (), False)]
+    rig.ask(5, GetRing(8))
+    rig.port.advance(3.1)
+    (failed,) = rig.port.answers(Failed)
+    assert (failed.request, failed.code) == (8, "time-out")
+
+
+def test_where_names_the_owner_and_the_virtual_nodes() -> None:
+    rig = Rig()
+    for number in range(3):
+        made = registration(f"s/{number}", "x", f"x > {number}", peer("s"))
+        rig.port.hear(Register(1, (made,)), peer("s"))
+    rig.ask(5, Where(7, "x"))
+    rig.node.ring.answer("x", rig.node.clusters.cluster)
+    (answer,) = rig.port.answers(Located)
+    assert (answer.request, answer.attribute, answer.cluster.primary) == (7, "x", "p")
+    (virtual,) = answer.virtual_nodes
+    assert (virtual.lo, virtual.hi, virtual.host, virtual.registrations) == ("-∞", "+∞", "p", 3)
+
+
+def test_where_nobody_subscribes_there_is_an_owner_without_a_tree() -> None:
+    rig = Rig()
+    rig.ask(5, Where(7, "x"))
+    rig.node.ring.answer("x", rig.node.clusters.cluster)
+    (answer,) = rig.port.answers(Located)
+    assert answer.virtual_nodes == ()
+
+
+def test_where_on_a_ring_that_does_not_answer() -> None:
+    rig = Rig()
+    rig.ask(5, Where(7, "x"))
+    rig.node.ring.answer("x", None)
+    assert [(f.request, f.code) for f in rig.port.answers(Failed)] == [(7, "time-out")]
+    rig.ask(5, Where(8, "x"))
+    rig.port.advance(3.1)
+    assert [(f.request, f.code) for f in rig.port.answers(Failed)] == [(8, "time-out")]
+    assert rig.inspection.questions == {}
+
+
+def test_where_is_not_answered_by_somebody_elses_ring() -> None:
+    rig = Rig()
+    rig.ask(5, Where(7, ""))
+    rig.ask(6, GetRing(8))
+    rig.collected(complete=False)
+    assert rig.port.answers(Ring) == [Ring(8, (), False)]
+    assert attribute_key("") in rig.node.ring.asked
+    rig.node.ring.answer("", rig.node.clusters.cluster)
+    assert [a.request for a in rig.port.answers(Located)] == [7]
+
+
+def test_a_cluster_that_was_not_asked_is_not_believed() -> None:
+    rig = Rig()
+    rig.ask(5, GetRing(7))
+    rig.collected(OTHER)
+    stranger = Trees(1, KEY, ("x",), (1, 1), ((Entry(EVERYTHING, (peer("m"),)), 1),))
+    rig.port.hear(stranger, peer("m"))
+    rig.port.hear(Trees(99, OTHER.key, ("x",), (1, 1), ()), peer("m"))
+    assert rig.port.replies == []
+
+
+def test_only_a_primary_tells_of_trees() -> None:
+    rig = Rig()
+    rig.node.clusters.cluster = OTHER
+    rig.port.hear(AskTrees(1), peer("s"))
+    assert rig.port.sent_to(Trees) == []
+
+
+# --- why ---
+
+
+class WhyRig:
+    """A node with two subscriptions that remembers and asks."""
+
+    def __init__(self, *known: str) -> None:
+        self.port = TreePort("me")
+        self.history = History(100)
+        self.clients = Clients.__new__(Clients)  # only what explanations read
+        self.clients.history = self.history
+        self.clients.subscriptions = {}
+        self.peers = [peer(name) for name in known]
+        self.explaining = Explaining(self.port, self.clients, self.whom)
+        self.port.add(self.explaining)
+        self.subscribe("me.1.1", "big", "x > 5")
+        self.subscribe("me.1.2", "small", "x < 5")
+
+    def whom(self, node: str) -> list[Peer]:
+        return [p for p in self.peers if p.id == node] or self.peers
+
+    def subscribe(self, id_: str, name: str, selector: str) -> None:
+        mine = Subscription(id_, 1, 1, name, compile_selector(selector), False)
+        self.clients.subscriptions[id_] = mine
+
+    def gathered(self, made: Event, client: int, latest: int) -> None:
+        arrival = Arrival("x", EVERYTHING, 2, "h")
+        self.history.shown([made], Shown([arrival].__getitem__, lambda event: (client,), latest))
+
+    def arrived(self, made: Event, *subscriptions: str) -> None:
+        arrival = Arrival("x", EVERYTHING, 2, "h")
+        self.history.shown([made], Shown([arrival].__getitem__, lambda event: subscriptions, 0))
+
+    def why(self, name: str, subscription: str = "") -> None:
+        self.explaining.why(4, Why(9, name, subscription))
+        self.port.turn()
+
+    def explained(self) -> Explained:
+        ((client, answer),) = self.port.replies
+        assert (client, answer.request) == (4, 9)
+        assert isinstance(answer, Explained), answer
+        return answer
+
+
+def test_why_an_event_came_and_why_it_did_not() -> None:
+    rig = WhyRig()
+    rig.arrived(event(1, x=9, id="quake"), "me.1.1")
+    rig.why("quake")
+    answer = rig.explained()
+    assert (answer.event, answer.id, answer.attributes["x"]) == ("pub.1.1", "quake", 9)
+    shown, not_shown = answer.reasons
+    assert (shown.name, shown.delivered, shown.attribute, shown.hops) == ("big", True, "x", 2)
+    assert "2 messages" in shown.summary
+    assert (not_shown.name, not_shown.delivered) == ("small", False)
+    assert "false" in not_shown.summary
+    assert [(v.text, v.verdict, v.seen) for v in not_shown.verdicts] == [
+        ("x < 5", "false", "x = 9")
+    ]
+    assert any("arrived after 2 messages from h" in step for step in answer.path)
+
+
+def test_why_tells_a_client_that_gathers_which_of_its_subscriptions_match() -> None:
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    for order, selector in enumerate(["x > 1", "x > 100", "x > 2"], 1):
+        mine = Subscription(f"me.1.{order}", 7, 1, "", compile_selector(selector), True)
+        mine.order = order
+        rig.clients.subscriptions[mine.id] = mine
+    rig.gathered(event(1, x=9), client=7, latest=2)
+    rig.why("pub.1.1")
+    assert [r.delivered for r in rig.explained().reasons] == [True, False, False], (
+        "the third came after the event"
+    )
+
+
+def test_why_is_answered_for_one_subscription_by_id_or_name() -> None:
+    rig = WhyRig()
+    rig.arrived(event(1, x=9), "me.1.1")
+    rig.why("pub.1.1", "small")
+    assert [reason.subscription for reason in rig.explained().reasons] == ["me.1.2"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"y": 1}, "absent or of another type"),
+        ({"x": "a"}, "another type"),
+        ({"x": 9}, "not shown"),
+    ],
+)
+def test_why_not_has_a_reason_for_each_case(attributes: dict[str, Any], words: str) -> None:
+    rig = WhyRig()
+    rig.arrived(event(1, **attributes))
+    rig.why("pub.1.1", "big")
+    (reason,) = rig.explained().reasons
+    assert not reason.delivered
+    assert words in reason.summary
+
+
+def test_values_are_shown_as_a_selector_writes_them() -> None:
+    rig = WhyRig()
+    rig.clients.subscriptions.clear()
+    rig.subscribe("me.1.3", "all", "s = 'it''s' AND b = TRUE AND n IS NULL")
+    rig.arrived(event(1, s="it's", b=True))
+    rig.why("pub.1.1")
+    (reason,) = rig.explained().reasons
+    seen = [v.seen for v in reason.verdicts]
+    assert [s for s in seen if s] == ["s = 'it''s'", "b = TRUE", "n = NULL"]
+
+
+def test_an_event_that_never_came_here_is_asked_for_at_its_publisher() -> None:
+    rig = WhyRig("other", "pub")
+    rig.why("pub.1.1")
+    assert rig.port.sent_to(AskEvent) == [("pub", AskEvent(1, "pub.1.1"))]
+    rig.port.hear(EventFacts(1, event(1, x=9), ("published here",), "pub"), peer("pub"))
+    answer = rig.explained()
+    assert answer.path == ("pub: published here",)
+    assert [reason.delivered for reason in answer.reasons] == [False, False]
+
+
+def test_an_event_by_the_users_id_is_asked_for_at_the_neighbours() -> None:
+    rig = WhyRig("a", "b")
+    rig.why("quake")
+    assert [to for to, _ in rig.port.sent_to(AskEvent)] == ["a", "b"]
+    rig.port.hear(EventFacts(1, None, (), "a"), peer("a"))
+    assert rig.port.replies == []
+    rig.port.hear(EventFacts(1, event(1, x=1, id="quake"), ("arrived",), "b"), peer("b"))
+    assert rig.explained().id == "quake"
+    rig.port.hear(EventFacts(1, event(2, x=1, id="quake"), (), "b"), peer("b"))
+    assert len(rig.port.replies) == 1, "whoever knows it first is believed"
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_event_that_nobody_remembers_is_said_so(silent: bool) -> None:
+    rig = WhyRig("a")
+    rig.why("nowhere")
+    if silent:
+        rig.port.advance(2.1)
+    else:
+        rig.port.hear(EventFacts(1, None, (), "a"), peer("a"))
+    (failed,) = rig.port.answers(Failed)
+    assert failed.code == "unknown"
+    assert "'nowhere'" in failed.reason
+    assert rig.explaining.questions == {}
+
+
+def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:
+    rig = WhyRig("pub")
+    rig.arrived(event(1, x=9), "me.1.1")
+    rig.why("pub.1.1")
+    rig.port.advance(2.1)
+    assert rig.explained().reasons[0].delivered
+
+
+def test_others_are_told_what_is_remembered_here() -> None:
+    rig = WhyRig()
+    made = event(1, "me", x=9)
+    rig.history.published([made])
+    rig.port.hear(AskEvent(3, "me.1.1"), peer("s"))
+    rig.port.hear(AskEvent(4, "me.1.2"), peer("s"))
+    (_, known), (_, unknown) = rig.port.sent_to(EventFacts)
+    assert (known.number, known.event, known.node) == (3, made, "me")
+    assert (unknown.number, unknown.event) == (4, None)
+
+
+# --- memory ---
+
+
+def test_the_history_is_bounded_and_keeps_the_newest() -> None:
+    history = History(3)
+    for number in range(3 * NOTES + 1):
+        history.published([event(number, id="same")])
+        history.saw((f"a{number}", "id"))
+    assert len(history) == 3 * NOTES
+    assert history.find("pub.1.0") is None
+    assert history.find("pub.1.1") is not None
+    newest = history.find("same")
+    assert newest is not None
+    assert newest.event.sequence == 3 * NOTES
+    assert len(history.attributes) == 3

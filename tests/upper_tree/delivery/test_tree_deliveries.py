@@ -1,0 +1,125 @@
+"""C11: a batch leaves in one message for each interested node, whatever trees found its events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matching import EVERYTHING, compile_selector
+from overlay.client import Event
+from overlay.links.events import LinkDown, SessionEnd
+from overlay.machine import Peer, ProtocolError
+from overlay.settings import Settings
+from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.deliveries import Deliveries, Wanted, split
+from overlay.upper_tree.event_history import History
+from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
+from tests.support.tree_net import TreePort, event, peer
+
+TREES = "xyz"
+
+found_in = st.lists(st.lists(st.sampled_from(["", *TREES]), min_size=4, max_size=4), max_size=6)
+
+
+def ways(message: Deliver) -> dict[int, str]:
+    """By event: the tree that it came through."""
+    return {e.sequence: part.attribute for part in split(message) for e in part.events}
+
+
+def send(found: list[list[str]], copies: Copies) -> list[tuple[str, Deliver]]:
+    """A host sends events to the nodes n0, n1, … in whose lists they are found in some tree."""
+    port = TreePort("h")
+    batch = []
+    for number, trees in enumerate(found):
+        places = [place for place, tree in enumerate(trees) if tree]
+        mine = Wanted(peer(f"n{number}"), places, [tree for tree in trees if tree])
+        if mine.places:
+            batch.append((EVERYTHING, mine))
+    deliveries = Deliveries(port, copies, 1)
+    deliveries.spread_all([event(number) for number in range(4)], batch)
+    deliveries.send()
+    return port.sent_to(Deliver)
+
+
+@given(found_in)
+def test_each_node_gets_one_message_that_says_how_each_event_came(found: list[list[str]]) -> None:
+    due = {
+        f"n{number}": {place: tree for place, tree in enumerate(trees) if tree}
+        for number, trees in enumerate(found)
+    }
+    sent = send(found, Copies(16))
+    assert {to: ways(message) for to, message in sent} == {to: w for to, w in due.items() if w}
+    assert len(sent) == len(dict(sent))
+
+
+def test_copies_are_counted_and_where_they_are_too_many_delegates_help() -> None:
+    copies = Copies(4)  # three in the first handling
+    sent = send([["x", "", "", ""], ["x", "y", "", ""], ["", "y", "", ""]], copies)
+    assert not any(message.onward for _, message in sent)
+    assert [copies.room(event(number)) for number in range(3)] == [1, 1, 3]
+    sent = send([["x", "x", "x", ""]] * 4, copies)
+    assert sum(len(message.events) for _, message in sent) == 1 + 1 + 3
+    shares = [share for _, m in sent for some in m.onward for share in some]
+    assert sum(len(share.peers) for share in shares) == 3 + 3 + 1
+
+
+def test_parts_have_all_events_once() -> None:
+    events = tuple(event(number) for number in range(5))
+    message = Deliver("x", EVERYTHING, 2, events, apart=(("y", (0, 3)), ("z", (1,))))
+    assert ways(message) == {0: "y", 1: "z", 2: "x", 3: "y", 4: "x"}
+    assert split(Deliver("x", EVERYTHING, 2, events)) == [Deliver("x", EVERYTHING, 2, events)]
+    all_apart = Deliver("x", EVERYTHING, 2, events[:1], apart=(("y", (0,)),))
+    assert [(part.attribute, part.apart) for part in split(all_apart)] == [("y", ())]
+
+
+def receiver(port: TreePort) -> Receiver:
+    made = Receiver(port, Settings(), History(100))
+    port.add(made)
+    made.add("s", compile_selector("v > 0"), {"s/0": 1}, ("x",))
+    return made
+
+
+def test_the_receiver_says_how_each_event_came() -> None:
+    port = TreePort("n")
+    receiver(port)
+    events = (event(1, v=1), event(2, v=1), event(3, v=1))
+    port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", (1,)),)), peer("h"))
+    (arrived,) = port.of(Arrived)
+    assert [(d.event.sequence, d.attribute) for d in arrived.deliveries] == [
+        (1, "x"), (2, "y"), (3, "x"),
+    ]  # fmt: skip
+    assert [t["attribute"] for t in port.traced("arrive")] == ["x", "y", "x"]
+
+
+@pytest.mark.parametrize("place", [3, -1])
+def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
+    port = TreePort("n")
+    receiver(port)
+    events = (event(1, v=1), event(2, v=1), event(3, v=1))
+    with pytest.raises(ProtocolError):
+        port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", (place,)),)), peer("h"))
+
+
+def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
+    """What a host sends whose link to n0 is lost with this on it."""
+    port = TreePort("h")
+    port.add(Delegation(port, Copies(16), lambda: others))
+    port.hear(LinkDown(peer("n0"), "silent", False, (lost,), SessionEnd.UNREACHABLE))
+    return port.sent_to(Deliver)
+
+
+def test_what_is_lost_goes_another_way_tree_by_tree() -> None:
+    events: tuple[Event, ...] = (event(1), event(2), event(3))
+    lost = Deliver("x", EVERYTHING, 2, events, apart=(("y", (1,)),))
+    again = [("x", [1, 3]), ("y", [2])]
+    for others, to in (((), "n0"), ((peer("n1"),), "n1")):
+        sent = lose(lost, others)
+        assert [t for t, _ in sent] == [to, to]
+        assert [(m.attribute, [e.sequence for e in m.events]) for _, m in sent] == again
+        assert not any(message.apart for _, message in sent)
+        shares = [(share.attribute, share.peers) for _, m in sent for (share,) in m.onward]
+        due = [] if not others else [("x", (peer("n0"),))] * 2 + [("y", (peer("n0"),))]
+        assert shares == due

@@ -1,0 +1,182 @@
+"""Around links that are broken or silent, and an end to it where a node is gone (P3)."""
+
+from __future__ import annotations
+
+from matching import EVERYTHING
+from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, SessionEnd
+from overlay.upper_tree.delivery import relays as detours
+from overlay.upper_tree.messages import Deliver, Share, Undelivered
+from tests.support.overlays import settings
+from tests.support.tree_net import event, peer
+from tests.upper_tree.delivery.test_tree_delegation import Rig
+
+
+def silence(rig: Rig, name: str = "s0", holder: str = "h") -> None:
+    """The link from `holder` to this node carries nothing; what waits there is told."""
+    waiting = tuple(rig.net.links.get((holder, name), ()))
+    rig.net.nodes[holder].hear(LinkSuspected(peer(name), waiting))
+
+
+def test_what_waits_on_a_silent_link_goes_by_a_helper_as_well() -> None:
+    rig = Rig(2)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.publish(event(1, x=5))
+    rig.net.held["s0"] = None
+    silence(rig)
+    helped = rig.net.links.pop(("h", "s0"))  # held back
+    rig.net.held.clear()
+    rig.net.flush()
+    assert rig.reached() == [[1], [1]]
+    rig.net.links["h", "s0"] = helped
+    rig.net.cut("h", "s0")
+    rig.net.flush()
+    assert rig.host.port.counts["deliveries_relayed"] == 1, "the helper has it"
+    assert rig.nodes[0].port.counts.get("duplicates") is None
+
+
+def test_what_comes_back_while_the_link_is_silent_is_still_there() -> None:
+    rig = Rig(3)
+    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
+    rig.publish(event(1, x=5))
+    rig.net.held["s0"] = None
+    rig.net.flush()
+    silence(rig)
+    rig.net.flush()
+    (helper,) = (name for name, node in rig.net.nodes.items() if name[0] == "s" and node.sent)
+    silence(rig, holder=helper)
+    rig.net.flush()
+    assert rig.host.port.counts["deliveries_given_back"] == 1
+    assert len(rig.net.links["h", "s0"]) == 1, "not sent again"
+    rig.publish(event(2, x=5))
+    silence(rig)
+    assert rig.host.port.counts["deliveries_relayed"] == 1, "it is the node that stands still"
+    rig.net.cut("h", "s0")
+    assert rig.host.port.counts["deliveries_relayed"] == 3, "both, since nobody else has them"
+
+
+def test_two_that_help_each_other_for_one_event_do_not_leave_it_to_each_other() -> None:
+    rig = Rig(2)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
+    other = next(node for node in rig.nodes if node.port.me.id == "s1")
+    other.delegation.detours.others = lambda: (peer("h"),)
+    rig.publish(event(1, x=5))
+    rig.net.held["s0"] = None
+    rig.net.flush()
+    mine = Deliver("y", EVERYTHING, 1, (event(1, x=5),))  # s1 is a host of another tree
+    other.port.send(peer("s0"), mine)
+    silence(rig)
+    silence(rig, holder="s1")
+    rig.net.flush()
+    for one in ("h", "s1"):
+        rig.net.cut(one, "s0")
+    rig.net.held.clear()
+    rig.net.flush()
+    assert rig.reached()[0] == [1]
+
+
+def test_what_a_delegate_gives_back_survives_the_loss_of_that_link_too() -> None:
+    for lost_for_good in (False, True):
+        rig = Rig(3)
+        rig.publish(event(1, x=5))
+        ((delegate, (other,)),) = rig.delegates().items()
+        rig.net.deliver(("h", delegate))
+        rig.net.cut(delegate, other)
+        assert [type(m) for m in rig.net.links[delegate, "h"]] == [Undelivered]
+        if lost_for_good:
+            lost = tuple(rig.net.links.pop((delegate, "h")))
+            gone = LinkDown(peer("h"), "connection refused", False, lost, SessionEnd.GONE)
+            rig.net.nodes[delegate].hear(gone)
+        else:
+            rig.net.cut(delegate, "h")
+        rig.net.flush()
+        assert rig.reached() == [[1]] * 3
+
+
+def test_what_came_back_and_came_again_is_not_taken_for_the_first() -> None:
+    rig = Rig(2)
+    relayed = Deliver(
+        "x", EVERYTHING, 2, (event(1, x=5),), (), ((Share("x", EVERYTHING, (peer("s0"),)),),)
+    )
+    helper = rig.net.nodes["s1"]
+    rig.net.held["s0"] = None
+    helper.hear(relayed, peer("h"))
+    silence(rig, holder="s1")
+    helper.hear(relayed, peer("h"))
+    assert len(rig.net.links["s1", "s0"]) == 2
+    rig.net.cut("s1", "s0")
+    assert len(helper.take(Undelivered)) == 2
+
+
+def test_a_link_that_is_heard_again_is_used() -> None:
+    rig = Rig(2)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.publish(event(1, x=5))
+    silence(rig)
+    rig.host.port.hear(LinkRecovered(peer("s0")))
+    rig.publish(event(2, x=5))
+    rig.net.cut("h", "s0")
+    rig.net.flush()
+    assert rig.reached() == [[1, 2], [1, 2]]
+    assert rig.host.port.counts["deliveries_relayed"] == 3
+
+
+def test_the_share_of_a_silent_delegate_is_spread_anew() -> None:
+    rig = Rig(3)
+    rig.publish(event(1, x=5))
+    ((delegate, (other,)),) = rig.delegates().items()
+    rig.delegation.detours.others = lambda: (peer(other),)
+    rig.net.held[delegate] = None
+    silence(rig, delegate)
+    rig.net.flush()
+    assert [node.events for node in rig.nodes if node.port.me.id != delegate] == [[1], [1]]
+
+
+def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
+    rig = Rig(2)
+    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.publish(event(1, x=5))
+    lost = tuple(rig.net.links.pop(("h", "s0")))
+    rig.host.port.hear(LinkDown(peer("s0"), "it restarted", False, lost, SessionEnd.RESET))
+    rig.net.flush()
+    assert rig.reached() == [[1], [1]]
+    assert rig.host.port.counts["deliveries_sent_again"] == 1
+
+
+def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
+    rig = Rig(20, settings(tree={"fan_out": 30}))
+    rig.delegation.detours.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
+    rig.publish(event(1, x=5))
+    rig.net.flush()
+    del rig.net.nodes["s0"]
+    rig.publish(event(2, x=5))
+    began = rig.host.port.now
+    for _ in range(100):
+        for name in rig.net.nodes:
+            if rig.net.links.get((name, "s0")):
+                rig.net.cut(name, "s0")
+        if not rig.net.busy():
+            break
+        for link in [link for link in rig.net.busy() if link[1] != "s0"]:
+            rig.net.deliver(link)
+        rig.net.advance(1.0)
+    else:
+        raise AssertionError("it goes round for ever")
+    assert rig.host.port.now - began > detours.AGAIN / 2, "it was tried for some time"
+    assert rig.host.port.counts["deliveries_given_up"] == 1
+
+
+def test_while_one_helper_reaches_a_node_it_is_not_given_up() -> None:
+    rig = Rig(3)
+    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
+    for number in range(1, 41):
+        rig.publish(event(number, x=5))
+        while rig.net.busy():
+            for name in ("h", "s1"):
+                if rig.net.links.get((name, "s0")):
+                    rig.net.cut(name, "s0")
+            if rig.net.busy():
+                rig.net.deliver(rig.net.busy()[0])
+        rig.net.advance(5.0)
+        rig.host.lease()
+    assert sorted(rig.nodes[0].events) == list(range(1, 41))
+    assert "deliveries_given_up" not in rig.host.port.counts

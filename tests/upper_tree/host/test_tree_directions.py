@@ -1,0 +1,54 @@
+"""A publisher is told where trees are once, again when that changes, and at times."""
+
+from __future__ import annotations
+
+import pytest
+
+from matching import BOTTOM, TOP, Interval, place
+from overlay.upper_tree.host import directions
+from overlay.upper_tree.host.directions import AGAIN, Directions
+from overlay.upper_tree.host.intake import MatchDue
+from overlay.upper_tree.messages import Accepted, Visit
+from tests.support.tree_net import HostNode, event, peer
+from tests.upper_tree.host.test_tree_visiting import HIGH, LOW, MIDDLE, assign, host
+
+WHOLE = Interval(BOTTOM, TOP)
+
+
+def told(node: HostNode, publisher: str, **attributes: int) -> list[tuple[str, Interval]]:
+    """What the acceptance of an event says of trees."""
+    visit = Visit(peer(publisher), 1, tuple(attributes), (event(1, publisher, **attributes),))
+    node.port.hear(visit, peer(publisher))
+    node.port.hear(MatchDue())
+    (accepted,) = node.port.take(Accepted)
+    return [(location.attribute, location.interval) for location in accepted.locations]
+
+
+def test_a_publisher_is_told_what_is_new_to_it() -> None:
+    node = host()
+    assign(node, "x", LOW, MIDDLE, HIGH)
+    assign(node, "y", LOW)
+    assert told(node, "p", x=1) == [("x", WHOLE)]
+    assert told(node, "p", x=2) == []
+    assert told(node, "p", x=2, y=1) == [("y", LOW)]
+    assert told(node, "q", x=1, y=1) == [("x", WHOLE), ("y", LOW)]
+
+
+def test_it_is_told_again_when_the_map_changes_and_after_a_while() -> None:
+    node = host()
+    assign(node, "x", LOW, MIDDLE, HIGH)
+    assert told(node, "p", x=1) == [("x", WHOLE)]
+    assign(node, "x", LOW, version=2)
+    assert told(node, "p", x=1) == [("x", LOW)]
+    assert told(node, "p", x=1) == []
+    node.port.now += AGAIN + 0.1
+    assert told(node, "p", x=1) == [("x", LOW)]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directions, "PUBLISHERS_MOST", 2)
+    made = Directions()
+    key = ("x", Interval(BOTTOM, place(1)))
+    for name in "abc":
+        made.known_to(name, 1.0)[key] = (1, 1)
+    assert [key in made.known_to(name, 1.0) for name in "cba"] == [True, True, False]

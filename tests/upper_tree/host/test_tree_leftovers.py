@@ -1,0 +1,63 @@
+"""A host asks about trees that nobody lets it serve, and drops what their owner does not know."""
+
+from __future__ import annotations
+
+from matching import EVERYTHING
+from overlay.upper_tree.host.orphaned_trees import LOOK, OrphanedTrees
+from overlay.upper_tree.messages import Assign, StillHosting, TreesHosted
+from tests.support.overlays import settings
+from tests.support.tree_net import FakeRing, HostNode, TreePort, cluster_of, peer
+from tests.support.tree_rig import Rig
+
+OWNER = cluster_of("p")
+
+
+def host() -> tuple[TreePort, HostNode, FakeRing]:
+    """It has a tree, and no lease."""
+    port = TreePort("h")
+    node, ring = HostNode(port, settings()), FakeRing(port)
+    left = OrphanedTrees(port, ring, node.hosting)
+    port.add(left)
+    left.start()
+    port.hear(Assign("x", (1, 1), (EVERYTHING,), 1, ()), peer("q"))
+    return port, node, ring
+
+
+def test_a_tree_without_a_lease_at_two_looks_is_asked_about_and_dropped() -> None:
+    port, node, ring = host()
+    ring.learn(OWNER)
+    port.advance(LOOK + 0.1)
+    assert port.sent_to(StillHosting) == []
+    port.advance(LOOK)
+    assert port.sent_to(StillHosting) == [("p", StillHosting(OWNER.key, 1))]
+    port.hear(TreesHosted(OWNER.start, OWNER.key, 1, ()), peer("p"))
+    assert not node.hosting.trees
+
+
+def test_a_tree_with_a_lease_is_left_alone() -> None:
+    port, node, ring = host()
+    ring.learn(OWNER)
+    for _ in range(8):
+        port.advance(LOOK - 1.0)
+        node.lease()  # for some three seconds
+        port.advance(1.0)
+    assert port.sent_to(StillHosting) == []
+    assert list(node.hosting.trees) == ["x"]
+
+
+def test_an_owner_to_whom_a_host_would_not_listen_has_a_higher_epoch_granted() -> None:
+    rig = Rig("h1")
+    rig.register("x > 1")
+    owner = rig.owner
+    key = OWNER.key
+    owner.port.hear(StillHosting(key, owner.owner.epoch), peer("h1"))
+    assert owner.clusters.outranked == []
+    owner.port.hear(StillHosting(key, 77), peer("h1"))
+    assert owner.clusters.outranked == [77]
+
+
+def test_an_unknown_owner_is_looked_up() -> None:
+    port, _, ring = host()
+    port.advance(2 * LOOK + 0.1)
+    assert port.sent_to(StillHosting) == []
+    assert ring.asked

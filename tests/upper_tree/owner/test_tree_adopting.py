@@ -1,0 +1,236 @@
+"""P5: the trees of a lost cluster are planted from a copy of its log."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from overlay.chord.events import (
+    EntryObserved,
+    LogCopied,
+    ObservedEnded,
+    ObservedReset,
+    Replanted,
+    RoleChanged,
+)
+from overlay.upper_tree.messages import (
+    AskBeliefs,
+    AskTree,
+    Believed,
+    Install,
+    NotOwner,
+    Register,
+    Registration,
+    Renew,
+    RenewRefused,
+    TreeAnswer,
+    Uninstall,
+)
+from overlay.upper_tree.owner.tree_log import Added, Ended, MapChanged, Operation, Told, encode
+from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.registration_digest import ids_digest
+from tests.support.overlays import settings
+from tests.support.tree_net import cluster_of, peer, registration
+from tests.support.tree_rig import Rig
+
+S, T, PUBLISHER = peer("s"), peer("t"), peer("pub")
+LOST = replace(cluster_of("dead"), key="7" * 40, start="7" * 40)
+LEASE = 20.0
+
+
+def made(number: int, subscriber: str = "s") -> Registration:
+    who = peer(subscriber)
+    return registration(f"{subscriber}/{number}", "x", f"x = {number}", who)
+
+
+def rig() -> Rig:
+    """An owner, two hosts, and a copy of a cluster that had a tree of x."""
+    found = Rig("h1", "h2", chosen=settings(tree={"lease": LEASE}), replicas=2)
+    map_ = PartitionMap.single((3, 7), (peer("dead"),))
+    operations: list[Operation] = [MapChanged("x", map_.version, map_.entries)]
+    operations += [Added("x", made(n), 1) for n in range(4)]
+    operations += [Added("x", made(9, "t"), 2)]
+    told(found, *operations)
+    return found
+
+
+def told(found: Rig, *operations: Operation, reset: bool = True) -> None:
+    if reset:
+        found.owner.port.hear(ObservedReset(LOST.key))
+    for operation in operations:
+        found.owner.port.hear(EntryObserved(LOST.key, encode(operation)))
+
+
+def lose(found: Rig, whole: bool = True) -> None:
+    """The lost cluster's arc is ours, under an epoch above its own."""
+    found.owner.clusters.whole = (LOST.key,) if whole else ()
+    cluster = found.owner.clusters.cluster = cluster_of("p", "h1", "h2", version=(9, 0))
+    found.owner.port.hear(RoleChanged(cluster, "primary"))
+    found.owner.port.hear(Replanted(LOST))
+
+
+def held(found: Rig, host: str = "h1") -> set[str]:
+    tree = found.hosts[host].hosting.trees.get("x")
+    return set() if tree is None else {f"s/{n}" for n in range(9) if tree.finds(f"s/{n}")}
+
+
+def ids(found: Rig) -> list[str]:
+    return sorted(found.owner.owner.trees["x"].tree.registrations)
+
+
+ALL = ["s/0", "s/1", "s/2", "s/3", "t/9"]
+
+
+def test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers() -> None:
+    found = rig()
+    lose(found)
+    found.settle(3)
+    assert ids(found) == ALL
+    for host in ("h1", "h2"):
+        assert held(found, host) == {"s/0", "s/1", "s/2", "s/3"}
+        assert found.serving(2, host) == [host]
+    assert found.owner.owner.trees["x"].tree.map.version[0] == 9, "above the lost cluster's"
+    assert found.owner.clusters.forgotten == [LOST.key]
+    assert found.owner.clusters.log, "it is in the own log"
+
+
+def test_a_copy_follows_the_log() -> None:
+    found = rig()
+    told(found, Ended("x", ("s/1",)), Added("x", made(5), 1), reset=False)
+    lose(found)
+    assert ids(found) == ["s/0", "s/2", "s/3", "s/5", "t/9"]
+
+
+def test_a_copy_that_is_needed_no_more_is_forgotten() -> None:
+    found = rig()
+    found.owner.port.hear(ObservedEnded(LOST.key))
+    lose(found)
+    assert not found.owner.owner.trees
+
+
+def test_a_tree_that_is_known_already_and_one_of_another_arc_are_left_alone() -> None:
+    found = rig()
+    found.register("x = 77")
+    lose(found)
+    assert ids(found) == ["s/0"], "what was registered here is newer"
+    other = rig()
+    other.owner.clusters.giving_away = cluster_of("q")  # owns nothing
+    lose(other)
+    assert not other.owner.owner.trees
+
+
+def ask(found: Rig) -> list[type]:
+    """What a publisher is told of x; nothing, while nobody may be told."""
+    found.owner.port.hear(AskTree(("x",), 1, ()), PUBLISHER)
+    found.owner.clusters.commit()
+    return [
+        kind for kind in (NotOwner, TreeAnswer)
+        for to, _ in found.owner.port.sent_to(kind) if to == "pub"
+    ]  # fmt: skip
+
+
+def test_publishers_are_told_nothing_before_the_hosts_serve() -> None:
+    found = rig()
+    lose(found)
+    assert ask(found) == [NotOwner]
+    found.owner.port.take(NotOwner)
+    found.settle(1)
+    assert found.serving(2) == ["h1", "h2"]
+    assert ask(found) == [TreeAnswer]
+
+
+def test_what_an_older_copy_may_lack_is_waited_for() -> None:
+    found = rig()
+    lose(found, whole=False)
+    found.settle(1)
+    assert ask(found) == [NotOwner]
+    found.owner.port.take(NotOwner)
+    found.settle(1)
+    assert ask(found) == [TreeAnswer]
+
+
+def renew(found: Rig, *claimed: str, subscriber: str = "s", incarnation: int = 1) -> None:
+    claim = ("x", len(claimed), ids_digest(claimed))
+    found.owner.port.hear(Renew(incarnation, (claim,)), peer(subscriber))
+
+
+def test_a_registration_that_its_subscriber_does_not_claim_ends() -> None:
+    found = rig()
+    lose(found)
+    found.settle(1)
+    for _ in range(6):
+        renew(found, "s/0", "s/1", "s/2", "s/3")
+        found.owner.port.hear(Renew(2, ()), T)  # it has none
+        found.settle(LEASE / 3)
+    assert not found.owner.port.sent_to(RenewRefused)
+    assert ids(found) == ["s/0", "s/1", "s/2", "s/3"]
+
+
+def test_what_was_adopted_is_acknowledged_when_the_log_has_it() -> None:
+    found = rig()
+    lose(found)
+    for _ in range(60):  # 12 s: nobody believes any more what the lost cluster told
+        found.net.advance(0.2)
+        found.net.flush()
+    found.owner.port.hear(Register(1, (made(2),)), S)
+    found.net.flush()
+    waiting = found.owner.owner.trees["x"].waiting
+    assert list(waiting) == ["s/2"]
+    found.owner.clusters.commit()
+    assert not waiting
+
+
+def test_a_suback_waits_for_the_logs_observers() -> None:
+    found = rig()
+    node = found.owner
+    node.clusters.uncopied = 0
+    found.register("x = 1")
+    found.settle(1)
+    assert "s/0" in node.owner.trees["x"].waiting
+    node.clusters.uncopied = 1 << 60
+    node.port.hear(LogCopied())
+    assert "s/0" not in node.owner.trees["x"].waiting
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_hosts_get_everything_in_few_messages(count: int) -> None:
+    found = Rig("h1", chosen=settings(tree={"split_at": 1000}))
+    map_ = PartitionMap.single((3, 7), (peer("dead"),))
+    told(found, MapChanged("x", map_.version, map_.entries),
+         *[Added("x", made(n), 1) for n in range(count)])  # fmt: skip
+    lose(found)
+    installs = [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
+    found.net.advance(0.1)
+    installs += [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
+    assert len(installs) <= 2
+    found.settle(1)
+    assert found.serving(2) == ["h1"]
+    assert not found.owner.port.sent_to(Uninstall)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whole: bool) -> None:
+    found = rig()
+    told(found, Told((PUBLISHER,)), reset=False)
+    lose(found, whole)
+    node = found.owner
+    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == (["pub"] if whole else [])
+    assert node.owner.state.others != whole
+    found.settle(2)
+    new = registration("s/50", "new", "new > 1", S)
+    node.port.hear(Register(1, (new,), final=True), S)
+    found.settle(1)
+    waiting = node.owner.trees["new"].waiting
+    assert waiting, "somebody may believe that nobody wants it"
+    if whole:
+        node.port.hear(Believed(node.clusters.cluster.key, 9, (), True), PUBLISHER)
+        found.settle(1)
+        assert not waiting
+
+
+def test_a_copy_whose_believers_are_not_all_known_says_so() -> None:
+    found = rig()
+    told(found, Told((PUBLISHER,), (), others=True), reset=False)
+    lose(found)
+    assert found.owner.owner.state.others
+    assert not found.owner.port.sent_to(AskBeliefs)

@@ -1,0 +1,341 @@
+"""C5, C6: when a registration is acknowledged, and which ones an owner takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from matching import EVERYTHING
+from overlay.chord.events import RoleChanged
+from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
+from overlay.machine import Peer, ProtocolError
+from overlay.settings import Settings
+from overlay.upper_tree.batches import MAX_BATCH
+from overlay.upper_tree.messages import (
+    AskTree,
+    Assign,
+    Install,
+    Installed,
+    NotOwner,
+    Recall,
+    Recalled,
+    Register,
+    Registered,
+    Registration,
+    Renew,
+    RenewRefused,
+    TreeAnswer,
+    Uninstall,
+    Unregister,
+    Unregistered,
+)
+from overlay.upper_tree.owner.tree_log import Added, Ended, decode
+from overlay.upper_tree.registration_digest import ids_digest
+from tests.support.overlays import settings
+from tests.support.tree_net import OwnerNode, TreePort, cluster_of, one_replica, peer, registration
+
+S, P, H = peer("s"), peer("pub"), peer("h")
+
+
+def owner(chosen: Settings | None = None) -> OwnerNode:
+    """A primary whose trees are hosted by the match broker h."""
+    return OwnerNode(TreePort("p"), one_replica(chosen or Settings()), cluster_of("p", "h"))
+
+
+def ask_for(node: OwnerNode, *ids: str, attribute: str = "x") -> tuple[Registration, ...]:
+    made = tuple(registration(id_, attribute, f"{attribute} > 1", S) for id_ in ids)
+    node.port.hear(Register(1, made), S)
+    return made
+
+
+def install(node: OwnerNode, *ids: str, attribute: str = "x") -> None:
+    node.port.hear(Installed(attribute, ids), H)
+
+
+def acknowledged(node: OwnerNode) -> list[str]:
+    return [id_ for message in node.port.take(Registered) for id_ in message.ids]
+
+
+# --- SUBACK ---
+
+
+def tell(node: OwnerNode, attribute: str, publisher: Peer) -> None:
+    """`publisher` asks, and the log has it that it may believe the answer."""
+    node.port.hear(AskTree((attribute,)), publisher)
+    node.clusters.commit()
+
+
+def test_the_first_registration_plants_the_tree_at_a_host() -> None:
+    node = owner()
+    (made,) = ask_for(node, "s/0")
+    assert [to for to, _ in node.port.sent_to(Assign)] == ["h"]
+    assert node.port.sent_to(Install) == [("h", Install("x", 1, (made,)))]
+    assert [p.id for p in node.port.watched["hosts"]] == ["h"], "its silence must be noticed"
+
+
+@pytest.mark.parametrize("installed_first", [True, False])
+def test_a_suback_needs_the_log_and_the_host(installed_first: bool) -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    steps = [lambda: install(node, "s/0"), node.clusters.commit]
+    for step in steps if installed_first else reversed(steps):
+        assert acknowledged(node) == []
+        step()
+    assert acknowledged(node) == ["s/0"]
+
+
+def test_a_suback_needs_its_own_log_entry() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    ask_for(node, "s/1")
+    install(node, "s/0", "s/1")
+    assert acknowledged(node) == ["s/0"]
+    node.clusters.commit()
+    assert acknowledged(node) == ["s/1"]
+
+
+def test_another_hosts_word_is_no_word_of_the_host() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    node.port.hear(Installed("x", ("s/0",)), peer("other"))
+    assert acknowledged(node) == []
+
+
+def test_a_suback_names_the_maps_version_and_goes_to_the_subscriber() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    install(node, "s/0")
+    version = node.owner.trees["x"].tree.map.version
+    assert node.port.sent_to(Registered) == [("s", Registered("x", version, ("s/0",)))]
+
+
+def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
+    node = owner()
+    tell(node, "x", P)
+    tell(node, "x", peer("pub2"))
+    assert [m.nobody for m in node.port.take(TreeAnswer)] == [("x",), ("x",)]
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    install(node, "s/0")
+    assert [to for to, _ in node.port.sent_to(Recall)] == ["pub", "pub2"]
+    node.port.hear(Recalled("x", 9), P)
+    assert acknowledged(node) == []
+    node.port.hear(Recalled("x", 9), peer("pub2"))
+    assert acknowledged(node) == ["s/0"]
+
+
+def test_a_believer_that_does_not_answer_is_waited_out() -> None:
+    node = owner()
+    tell(node, "x", P)
+    node.port.advance(4)
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    install(node, "s/0")
+    node.port.advance(5.9)
+    assert acknowledged(node) == []
+    node.port.advance(0.2)
+    assert acknowledged(node) == ["s/0"]
+
+
+def test_a_belief_that_has_run_out_delays_nothing() -> None:
+    node = owner()
+    tell(node, "x", P)
+    node.port.advance(10.1)
+    ask_for(node, "s/0")
+    assert node.port.take(Recall) == []
+    node.clusters.commit()
+    install(node, "s/0")
+    assert acknowledged(node) == ["s/0"]
+
+
+def test_believers_that_could_not_be_remembered_are_waited_out() -> None:
+    node = owner()
+    node.owner.told.capacity = 1
+    tell(node, "x", P)
+    tell(node, "y", P)  # pushes x out
+    ask_for(node, "s/0")
+    node.clusters.commit()
+    install(node, "s/0")
+    assert node.port.take(Recall) == []
+    assert acknowledged(node) == []
+    node.port.advance(10.1)
+    assert acknowledged(node) == ["s/0"]
+
+
+# --- repeated, foreign and forged registrations ---
+
+
+def test_a_repeated_registration_is_acknowledged_again_and_written_once() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    ask_for(node, "s/0")
+    assert acknowledged(node) == [], "repeating does not shorten the wait"
+    node.clusters.commit()
+    install(node, "s/0")
+    assert acknowledged(node) == ["s/0"]
+    ask_for(node, "s/0")
+    assert acknowledged(node) == ["s/0"]
+    written = [decode(entry) for entry in node.clusters.log]
+    assert sum(isinstance(operation, Added) for operation in written) == 1
+
+
+def test_a_registration_for_somebody_else_is_an_error() -> None:
+    node = owner()
+    forged = registration("s/0", "x", "x > 1", S)
+    with pytest.raises(ProtocolError, match="somebody else"):
+        node.port.hear(Register(1, (forged,)), peer("mallory"))
+    assert node.owner.trees == {}
+
+
+def test_a_registration_that_does_not_compile_never_reaches_log_or_host() -> None:
+    node = owner()
+    with pytest.raises(ProtocolError, match="compile"):
+        node.port.hear(Register(1, (Registration("s/0", "x", S, "x >", EVERYTHING),)), S)
+    assert node.clusters.log == []
+    assert node.port.sent == []
+
+
+def test_too_long_messages_are_an_error() -> None:
+    node = owner()
+    made = registration("s/0", "x", "x > 1", S)
+    with pytest.raises(ProtocolError, match="too many"):
+        node.port.hear(Register(1, (made,) * (MAX_BATCH + 1)), S)
+    with pytest.raises(ProtocolError, match="too many"):
+        node.port.hear(AskTree(("x",) * (MAX_BATCH + 1)), P)
+
+
+def test_foreign_attributes_are_refused_with_the_owner_that_is_known() -> None:
+    node = owner()
+    key = attribute_key("x")
+    arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 1), peer("heir"))
+    node.clusters.cluster = Cluster("ring", arc.start, key, (1, 2), peer("p"), None, (H,))
+    node.ring.learn(arc)
+    made = [registration(f"s/{a}", a, f"{a} > 1", S) for a in ("x", "y")]
+    node.port.hear(Register(1, tuple(made)), S)
+    assert node.port.sent_to(NotOwner) == [("s", NotOwner(("x",), arc))]
+    assert list(node.owner.trees) == ["y"]
+
+
+def test_an_arc_that_is_being_given_away_is_refused_without_another_owner() -> None:
+    node = owner()
+    node.clusters.giving_away = node.clusters.cluster
+    ask_for(node, "s/0")
+    node.port.hear(Unregister("x", ("s/0",)), S)
+    node.port.hear(AskTree(("x",)), P)
+    assert node.port.sent_to(NotOwner) == [
+        ("s", NotOwner(("x",), None)),
+        ("s", NotOwner(("x",), None)),
+        ("pub", NotOwner(("x",), None)),
+    ]
+    assert node.clusters.log == []
+    assert node.port.take(TreeAnswer) == []
+
+
+# --- ending ---
+
+
+def test_unregistering_ends_the_senders_registrations_only() -> None:
+    node = owner()
+    ask_for(node, "s/0", "s/1")
+    node.port.hear(Unregister("x", ("s/0",)), peer("mallory"))
+    assert len(node.owner.trees["x"].tree.registrations) == 2
+    node.port.hear(Unregister("x", ("s/0", "unknown")), S)
+    assert list(node.owner.trees["x"].tree.registrations) == ["s/1"]
+    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", 1, ("s/0",)))]
+    assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0",)], "mallory's only"
+    node.clusters.commit()
+    assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0", "unknown")]
+    assert decode(node.clusters.log[-1]) == Ended("x", ("s/0",))
+
+
+def test_a_registration_that_ended_is_not_acknowledged_any_more() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    node.port.hear(Unregister("x", ("s/0",)), S)
+    node.clusters.commit()
+    install(node, "s/0")
+    assert acknowledged(node) == []
+
+
+# --- leases ---
+
+
+def test_what_is_not_renewed_ends_and_what_is_renewed_stays() -> None:
+    node = owner(settings(tree={"lease": 8.0}))
+    ask_for(node, "s/0")
+    other = peer("t")
+    node.port.hear(Register(1, (registration("t/0", "x", "x > 1", other),)), other)
+    for _ in range(4):
+        node.port.advance(4)
+        node.port.hear(Renew(1, (("x", 1, ids_digest(["s/0"])),)), S)
+    assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+    assert node.port.sent_to(Uninstall) == [("h", Uninstall("x", 1, ("t/0",)))]
+    assert node.port.counts["leases_lapsed"] == 1
+
+
+def test_a_renewal_that_claims_something_else_is_refused() -> None:
+    node = owner()
+    ask_for(node, "s/0", "s/1")
+    right = ("x", 2, ids_digest(["s/1", "s/0"]))
+    node.port.hear(Renew(1, (right,)), S)
+    assert node.port.take(RenewRefused) == []
+    lost_one = ("x", 2, ids_digest(["s/0", "s/2"]))
+    no_tree = ("y", 1, ids_digest(["s/0"]))
+    node.port.hear(Renew(1, (lost_one, no_tree)), S)
+    assert node.port.take(RenewRefused) == [RenewRefused(("x", "y"))]
+
+
+def test_what_its_subscriber_has_not_ends_though_the_log_has_it() -> None:
+    node = owner(settings(tree={"lease": 8.0}))
+    made = ask_for(node, "s/0", "s/1")
+    mine = ("x", 1, ids_digest(["s/0"]))
+    node.port.hear(Renew(1, (mine,)), S)
+    assert node.port.take(RenewRefused) == [RenewRefused(("x",))]
+    node.port.hear(Register(1, (made[0],)), S)
+    node.port.hear(Renew(1, (mine,)), S)
+    assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+    for unsure in (("x",), ("x",), ("x",), (), (), (), ()):
+        node.port.advance(3)
+        assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+        node.port.hear(Renew(1, (), unsure), S)
+    node.port.advance(3)
+    assert list(node.owner.trees["x"].tree.registrations) == []
+
+
+def test_a_renewal_for_an_arc_that_moved_is_no_loss() -> None:
+    node = owner()
+    made = ask_for(node, "s/0")
+    node.clusters.giving_away = node.clusters.cluster
+    node.port.hear(Renew(1, (("x", 1, ids_digest([made[0].id])),)), S)
+    assert node.port.take(RenewRefused) == []
+    assert node.port.sent_to(NotOwner) == [("s", NotOwner(("x",), None))]
+
+
+def test_a_new_primary_grants_a_full_term() -> None:
+    node = owner(settings(tree={"lease": 8.0}))
+    ask_for(node, "s/0")
+    node.port.advance(7)
+    cluster = node.clusters.cluster
+    node.port.hear(RoleChanged(cluster, "standby"))
+    node.port.hear(RoleChanged(cluster, "primary"))
+    node.port.advance(7)
+    assert list(node.owner.trees["x"].tree.registrations) == ["s/0"]
+    node.port.advance(5)
+    assert list(node.owner.trees["x"].tree.registrations) == []
+
+
+# --- where trees are ---
+
+
+def test_trees_that_exist_are_named_by_their_root() -> None:
+    node = owner()
+    ask_for(node, "s/0")
+    node.port.hear(AskTree(("x", "y")), P)
+    node.clusters.commit()
+    (answer,) = node.port.take(TreeAnswer)
+    assert [(e.attribute, e.hosts[0].id) for e in answer.entries] == [("x", "h")]
+    assert answer.nobody == ("y",)
+    assert answer.term == Settings().tree.nobody_term

@@ -1,0 +1,199 @@
+"""P7: the predicted time, its guards, and the choice of a host by it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.publisher.host_choice import (
+    HOSTS_MOST,
+    WORD_FOR,
+    Choice,
+    predicted_queue,
+    predicted_time,
+)
+from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.replica_order import ranked
+from tests.support.tree_net import peer
+
+A, B, C = HOSTS = (peer("a"), peer("b"), peer("c"))
+RATES = st.floats(0, 1e9)
+PACES = st.builds(HostLoad, RATES, RATES, st.integers(0, 1_000_000))
+NOW = 100.0
+
+
+def choice(**words: HostLoad | None) -> Choice:
+    """What hosts said, all at NOW."""
+    found = Choice()
+    for node, pace in words.items():
+        found.heard(node, pace, NOW)
+    return found
+
+
+# --- the formula ---
+
+
+def test_the_formula_is_the_papers() -> None:
+    """q(t) = q(t') + (a - b)(t - t') and T = (q + 1) / 2b, by hand."""
+    pace = HostLoad(300.0, 200.0, 50)
+    assert predicted_queue(pace, 0.0) == 50
+    assert predicted_queue(pace, 0.5) == 100
+    assert predicted_time(100, 200.0) == pytest.approx(101 / 400)
+
+
+def test_a_queue_that_shrinks_ends_at_nothing() -> None:
+    assert predicted_queue(HostLoad(0.0, 100.0, 10), 1.0) == 0
+
+
+def test_of_a_host_whose_rate_is_not_known_its_word_alone_counts() -> None:
+    assert predicted_queue(HostLoad(500.0, 0.0, 7), 3.0) == 7
+
+
+@given(PACES, st.floats(0, 1e6))
+def test_nothing_that_can_be_said_gives_no_number(pace: HostLoad, passed: float) -> None:
+    queue = predicted_queue(pace, passed)
+    assert queue >= 0
+    assert math.isfinite(queue)
+    if pace.service > 1e-3:
+        assert 0 < predicted_time(queue, pace.service) < math.inf
+
+
+# --- the choice ---
+
+
+def test_where_nothing_is_known_the_first_is_taken() -> None:
+    assert choice().best(HOSTS, NOW) == A
+    assert choice(b=None, c=None).best(HOSTS, NOW) == A
+
+
+def test_a_host_that_is_behind_is_passed_over() -> None:
+    found = choice(a=HostLoad(100.0, 100.0, 20))
+    assert found.best(HOSTS, NOW) == B
+    assert found.best((A,), NOW) == A
+
+
+def test_where_all_are_behind_the_smallest_time_wins_not_the_smallest_queue() -> None:
+    found = choice(
+        a=HostLoad(0.0, 10.0, 5), b=HostLoad(0.0, 1_000.0, 50), c=HostLoad(0.0, 100.0, 9)
+    )
+    assert found.best(HOSTS, NOW) == B  # 0.3 s, 0.026 s, 0.05 s
+
+
+def test_the_first_at_which_nothing_waits_is_taken_even_if_another_is_faster() -> None:
+    found = choice(a=HostLoad(0.0, 100.0, 2), b=HostLoad(0.0, 1e6, 2), c=HostLoad(0.0, 1e6, 10**6))
+    assert found.best((A, B, C), NOW) == B
+    assert found.best((A, B, C), NOW + 0.1) == A
+
+
+def test_a_host_without_a_rate_is_taken_for_as_fast_as_the_others() -> None:
+    found = choice(a=HostLoad(0.0, 0.0, 5), b=HostLoad(0.0, 100.0, 9), c=HostLoad(0.0, 100.0, 20))
+    assert found.best(HOSTS, NOW) == A
+    found = choice(a=HostLoad(0.0, 0.0, 5), b=HostLoad(0.0, 0.0, 4), c=HostLoad(0.0, 0.0, 6))
+    assert found.best(HOSTS, NOW) == B
+
+
+def test_what_was_sent_since_counts() -> None:
+    """Else a burst would all go to the host that said last that it has little to do."""
+    found = choice(a=HostLoad(0.0, 100.0, 5), b=HostLoad(0.0, 100.0, 8), c=HostLoad(0.0, 100.0, 11))
+    taken = []
+    for _ in range(6):
+        host = found.best(HOSTS, NOW)
+        found.sent(host.id, 3, NOW)
+        taken.append(host.id)
+    assert taken == ["a", "a", "b", "a", "b", "c"]
+
+
+def test_what_was_sent_is_done_after_its_time() -> None:
+    found = choice(a=HostLoad(0.0, 100.0, 5))
+    found.heard("a", None, NOW)  # nothing waits any more, but its rate is known
+    assert found.best(HOSTS, NOW) == A
+    found.sent("a", 10, NOW)
+    assert found.best(HOSTS, NOW) == B
+    assert found.best(HOSTS, NOW + 0.11) == A
+
+
+def test_a_host_that_seemed_to_fall_behind_for_ever_is_tried_again() -> None:
+    found = choice(a=HostLoad(1e6, 100.0, 50))
+    assert found.best(HOSTS, NOW + 0.9 * WORD_FOR) == B
+    assert found.best(HOSTS, NOW + 1.1 * WORD_FOR) == A
+
+
+def test_nothing_changes_any_more_once_nothing_waits() -> None:
+    found = choice(a=HostLoad(0.0, 100.0, 5))
+    assert found.look(NOW)
+    assert found.look(NOW + 0.1)  # it was behind until now
+    assert not found.look(NOW + 0.2)
+
+
+def test_it_is_bounded() -> None:
+    found = Choice()
+    for number in range(HOSTS_MOST + 10):
+        found.heard(f"h{number}", HostLoad(1.0, 1.0, 3), NOW)
+    assert len(found) == HOSTS_MOST
+    found.look(NOW)  # nobody who is forgotten is looked for
+    for number in range(HOSTS_MOST):
+        found.heard(f"idle{number}", None, NOW)
+    assert len(found) == HOSTS_MOST
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["word", "idle", "sent", "time"]), st.sampled_from("abc"), PACES),
+        max_size=30,
+    )
+)
+def test_there_is_always_one_of_those_asked_for(steps: list[tuple[str, str, HostLoad]]) -> None:
+    found, now = Choice(), NOW
+    for what, node, pace in steps:
+        if what == "word":
+            found.heard(node, pace, now)
+        elif what == "idle":
+            found.heard(node, None, now)
+        elif what == "sent":
+            found.sent(node, pace.queue, now)
+        else:
+            now += 0.3
+        found.look(now)
+        assert found.best(HOSTS, now) in HOSTS
+
+
+# --- among replicas ---
+
+
+def replicas(by_time: bool = True) -> Replicas:
+    return Replicas("me", 3.0, by_time)
+
+
+def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up() -> None:
+    found = replicas()
+    first, second, _ = ranked("me", HOSTS)
+    assert found.choose("x", HOSTS) == first
+    found.heard(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    before = found.changes
+    found.expire(NOW)
+    assert found.changes > before  # whoever keeps a choice asks anew
+    assert found.choose("x", HOSTS) == second
+    found.expire(NOW + 1.0)
+    assert found.choose("x", HOSTS) == first
+
+
+def test_a_silent_replica_is_not_chosen_however_little_waits_there() -> None:
+    found = replicas()
+    first, second, third = ranked("me", HOSTS)
+    found.heard(second.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.heard(third.id, 0.1, NOW, HostLoad(0.0, 100.0, 20))
+    found.silent(first.id, NOW)
+    found.expire(NOW)
+    assert found.choose("x", HOSTS) == third
+
+
+def test_by_hash_it_is_always_the_same() -> None:
+    found = replicas(by_time=False)
+    first, *_ = ranked("me", HOSTS)
+    found.heard(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.expire(NOW)
+    assert found.choose("x", HOSTS) == first

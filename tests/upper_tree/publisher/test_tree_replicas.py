@@ -1,0 +1,163 @@
+"""C6: which of a virtual node's hosts a publisher visits, and what it does about silent ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from matching import EVERYTHING
+from overlay.links.events import LinkDown
+from overlay.upper_tree.messages import Location, Visit
+from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.replicas import (
+    DOUBTS_MOST,
+    PATIENCE_FIRST,
+    PATIENCE_LEAST,
+    SILENT_FOR,
+    Replicas,
+)
+from overlay.upper_tree.replica_order import ranked
+from tests.support.tree_net import peer
+from tests.upper_tree.publisher.test_tree_publisher import Rig
+
+ABC = tuple(map(peer, "abc"))
+RETRY = 3.0
+
+
+def order(rig: Rig) -> list[str]:
+    return [host.id for host in ranked(rig.locations.replicas.me, ABC)]
+
+
+def knowing(*attributes: str) -> Rig:
+    rig = Rig()
+    for attribute in attributes:
+        rig.locations.learn(Location(attribute, (1, 1), EVERYTHING, ABC))
+    return rig
+
+
+def to(rig: Rig) -> list[str]:
+    return [host for host, _ in rig.port.sent_to(Visit)]
+
+
+# --- choosing ---
+
+
+def test_publishers_spread_over_the_hosts_and_each_has_its_own() -> None:
+    first = Counter(ranked(f"node{n}", ABC)[0].id for n in range(300))
+    assert sorted(first) == ["a", "b", "c"]
+    assert min(first.values()) > 60
+    assert ranked("node1", ABC) == ranked("node1", ABC[::-1])
+
+
+def test_a_host_comes_first_for_itself() -> None:
+    assert {ranked(name, ABC)[0].id for name in "abc"} == set("abc")
+    assert all(ranked(name, ABC)[0].id == name for name in "abc")
+
+
+def test_one_visit_for_all_trees_that_share_their_hosts() -> None:
+    rig = knowing("x", "y")
+    rig.publish({"x": 1, "y": 2})
+    assert rig.visits() == [(order(rig)[0], ("x", "y"), [1])]
+
+
+# --- silence ---
+
+
+def test_a_silent_host_is_passed_over_at_once_for_the_next() -> None:
+    rig = knowing("x")
+    first, second, third = order(rig)
+    rig.publish({"x": 1})
+    rig.port.advance(PATIENCE_FIRST * 0.9)
+    assert to(rig) == [first]
+    rig.port.advance(PATIENCE_FIRST * 0.2)
+    assert to(rig) == [second]
+    rig.publish({"x": 2})
+    assert to(rig) == [second], "nobody waits twice for the same silence"
+    rig.port.advance(PATIENCE_FIRST * 1.1)
+    assert rig.visits() == [(third, ("x",), [1, 2])]
+    rig.accept(third, "x", 1, 2)
+    assert rig.done() == [1, 2]
+
+
+def test_a_host_that_accepts_something_is_only_slow() -> None:
+    rig = knowing("x")
+    first = order(rig)[0]
+    rig.publish(*({"x": n} for n in range(9)))
+    to(rig)
+    for number in range(1, 9):
+        rig.port.advance(PATIENCE_FIRST * 0.8)
+        rig.accept(first, "x", number)
+    assert to(rig) == []
+
+
+def test_the_owner_is_asked_when_no_replica_answers() -> None:
+    rig = knowing("x")
+    rig.publish({"x": 1})
+    rig.port.advance(3 * PATIENCE_FIRST + RETRY + 0.5)
+    assert sorted(to(rig)[:3]) == ["a", "b", "c"]
+    assert rig.finder.asked[:1] == ["x"]
+
+
+def test_a_silent_host_is_tried_again_after_a_while_or_when_it_is_heard() -> None:
+    rig = knowing("x")
+    first, second, _ = order(rig)
+    rig.publish({"x": 1})
+    rig.port.advance(PATIENCE_FIRST * 1.1)
+    rig.accept(second, "x", 1)
+    rig.accept(first, "x", 1)
+    rig.port.sent.clear()
+    rig.publish({"x": 2})
+    assert to(rig) == [first]
+    rig.port.advance(PATIENCE_LEAST * 1.1)
+    assert to(rig) == [second]
+    rig.accept(second, "x", 2)
+    rig.port.advance(SILENT_FOR)
+    rig.publish({"x": 3})
+    assert to(rig) == [first]
+
+
+def test_a_lost_link_or_moved_leads_to_the_next_at_once() -> None:
+    rig = knowing("x")
+    first, second, third = order(rig)
+    rig.publish({"x": 1})
+    rig.port.hear(LinkDown(peer(first), "silent", False))
+    rig.moved(second, "x", 1)
+    assert to(rig) == [first, second, third]
+    again = Location("x", (1, 1), EVERYTHING, ABC)
+    rig.locations.learn(again)
+    rig.publish({"x": 2})
+    assert to(rig) == [third], "it is not forgotten when somebody names them once more"
+
+
+def test_patience_follows_what_hosts_take() -> None:
+    found = Replicas("me", RETRY)
+    assert found.patience == PATIENCE_FIRST
+    for _ in range(100):
+        found.heard("a", 0.01, 0.0)
+    assert found.patience == PATIENCE_LEAST
+    for _ in range(100):
+        found.heard("a", 0.4, 0.0)
+    assert 1.5 < found.patience < 1.7
+    for _ in range(100):
+        found.heard("a", 9.0, 0.0)
+    assert found.patience == RETRY
+
+
+def test_doubts_are_bounded() -> None:
+    found = Replicas("me", RETRY)
+    for number in range(DOUBTS_MOST + 10):
+        found.silent(f"n{number}", 0.0)
+        found.heard(f"m{number}", None, 0.0)
+    assert found.size == DOUBTS_MOST
+    assert len(found._heard) == DOUBTS_MOST
+
+
+def test_what_is_known_of_a_tree_names_the_other_hosts_when_one_is_gone() -> None:
+    known = LocationCache(10, Replicas("me", RETRY))
+    known.learn(Location("x", (1, 1), EVERYTHING, ABC))
+    known.forget_node("a")
+    known.forget("x", "b")
+    tree = known.tree("x")
+    assert tree is not None
+    assert tree.only_host == peer("c")
+    known.forget_node("c")
+    assert not tree.is_known

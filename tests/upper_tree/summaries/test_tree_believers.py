@@ -1,0 +1,283 @@
+"""C5, P4: a new primary knows whom to ask what they believe, and waits for nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from overlay.chord.events import Elected, EntryCopied, Replanted, RoleChanged
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Peer, ProtocolError
+from overlay.settings import Settings
+from overlay.upper_tree.batches import MAX_BATCH
+from overlay.upper_tree.messages import (
+    AskBeliefs,
+    AskTree,
+    Believed,
+    Installed,
+    NotOwner,
+    Recall,
+    Recalled,
+    Register,
+    Registered,
+    TreeAnswer,
+)
+from overlay.upper_tree.owner.tree_log import Operation, Told, decode, encode
+from overlay.upper_tree.summaries.cache_holders import BELIEVERS_MOST, KEEP
+from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, registration
+
+S, P, Q, H = peer("s"), peer("pub"), peer("pub2"), peer("h")
+TERM = Settings().tree.nobody_term
+
+
+def owner() -> OwnerNode:
+    return OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
+
+
+def heir(*log: Operation) -> OwnerNode:
+    """A voter with this log that was elected under epoch 2; its first entry is committed."""
+    node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
+    node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
+    for index, operation in enumerate(log):
+        node.port.hear(EntryCopied(KEY, index, encode(operation)))
+        node.clusters.log.append(b"")
+    cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
+    node.port.hear(RoleChanged(cluster, "primary"))
+    node.port.hear(Elected(cluster, peer("old")))
+    node.clusters.log.append(b"")
+    node.clusters.commit()
+    return node
+
+
+def logged(node: OwnerNode) -> list[Told]:
+    """What the node's own entries say of believers; forgets it."""
+    said = [decode(entry) for entry in node.clusters.log if entry]
+    node.clusters.log = [b""] * len(node.clusters.log)
+    return [operation for operation in said if isinstance(operation, Told)]
+
+
+def register(node: OwnerNode, tree: str = "x") -> None:
+    """A registration that only what publishers believe can hold up."""
+    node.port.hear(Register(1, (registration("s/0", tree, f"{tree} > 1", S),), final=True), S)
+    node.clusters.commit()
+    node.port.hear(Installed(tree, ("s/0",)), H)
+
+
+def acknowledged(node: OwnerNode) -> bool:
+    return bool(node.port.take(Registered))
+
+
+def believes(node: OwnerNode, who: Peer, *beliefs: tuple[str, int], last: bool = True) -> None:
+    node.port.hear(Believed(KEY, 2, beliefs, last), who)
+
+
+# --- before somebody is told ---
+
+
+def test_nobody_is_told_before_a_majority_knows_that_it_may_believe() -> None:
+    node = owner()
+    node.port.hear(AskTree(("x",), 3), P)
+    assert node.port.take(TreeAnswer) == []
+    assert logged(node) == [Told((P,))]
+    node.clusters.commit()
+    (answer,) = node.port.take(TreeAnswer)
+    assert (answer.nobody, answer.term, answer.number, answer.epoch) == (("x",), TERM, 3, 1)
+
+
+def test_who_is_in_the_log_is_told_at_once_and_named_once() -> None:
+    node = owner()
+    for _ in range(3):
+        node.port.hear(AskTree(("x",)), P)
+        node.clusters.commit()
+    node.port.hear(AskTree(("y",)), P)
+    assert len(node.port.take(TreeAnswer)) == 4
+    assert logged(node) == [Told((P,))]
+
+
+def test_the_log_names_an_address_that_has_changed() -> None:
+    node = heir(Told((P,)))
+    moved = Peer(P.id, "elsewhere:1")
+    node.port.hear(AskTree(("x",)), moved)
+    assert logged(node) == [Told((moved,))]
+
+
+def test_an_inherited_believer_is_told_when_the_new_primary_has_a_majority() -> None:
+    node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
+    node.port.hear(EntryCopied(KEY, 0, encode(Told((P,)))))
+    cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
+    node.port.hear(RoleChanged(cluster, "primary"))
+    node.port.hear(AskTree(("x",)), P)
+    assert node.port.take(TreeAnswer) == []
+    node.clusters.log = [b"", b""]
+    node.clusters.commit()
+    assert len(node.port.take(TreeAnswer)) == 1
+
+
+def test_what_waited_for_the_log_is_asked_anew_of_another_primary() -> None:
+    node = owner()
+    node.port.hear(AskTree(("x",)), P)
+    node.port.hear(RoleChanged(None, "none"))
+    node.clusters.commit()
+    assert node.port.take(TreeAnswer) == []
+
+
+def test_a_primary_believes_itself_no_longer_than_it_leads_for_certain() -> None:
+    node = owner()
+    node.clusters.lease_left = 0.5
+    node.port.hear(AskTree(("x",)), node.port.me)
+    (answer,) = node.port.take(TreeAnswer)
+    assert (answer.nobody, answer.term) == (("x",), 0.5)
+    assert logged(node) == []
+
+
+def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
+    node = owner()
+    node.port.hear(AskTree(("x",)), P)
+    node.clusters.commit()
+    cluster = node.clusters.cluster = cluster_of("h", "p", version=(2, 0))
+    node.port.hear(RoleChanged(cluster, "broker"))
+    node.port.hear(AskTree(("x",)), P)
+    node.port.advance(10 * TERM)  # it would write into a log that is not its own
+    assert [m.attributes for m in node.port.take(NotOwner)] == [("x",)]
+
+
+def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
+    crowd = tuple(peer(f"c{n}") for n in range(BELIEVERS_MOST))
+    node = heir(Told(crowd))
+    register(node)
+    node.port.hear(AskTree(("x", "y")), P)
+    (answer,) = node.port.take(TreeAnswer)
+    assert [entry.attribute for entry in answer.entries] == ["x"]
+    assert (answer.nobody, answer.summaries, answer.term) == (("y",), (), 0.0)
+    assert node.owner.told.believers("y", node.port.now) == []
+
+
+# --- a new primary ---
+
+
+def test_a_suback_waits_for_those_only_who_may_believe_something() -> None:
+    node = heir(Told((P, Q)))
+    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == ["pub", "pub2"]
+    register(node)
+    believes(node, P)
+    assert not acknowledged(node)
+    believes(node, Q)
+    assert acknowledged(node)
+
+
+def test_where_nobody_was_told_anything_a_suback_waits_for_nobody() -> None:
+    node = heir(Told((P,)), Told((), (P.id,)))
+    register(node)
+    assert acknowledged(node)
+
+
+def test_what_is_believed_is_taken_back_before_the_suback() -> None:
+    node = heir(Told((P,)))
+    register(node)
+    believes(node, P, ("x", 7), ("other", 0))
+    ((to, recall),) = node.port.sent_to(Recall)
+    assert (to, recall.attribute, recall.epoch) == ("pub", "x", 2)
+    assert not acknowledged(node)
+    node.port.hear(Recalled("x", recall.number), P)
+    assert acknowledged(node)
+
+
+def test_what_is_believed_is_taken_back_for_later_registrations_as_well() -> None:
+    node = heir(Told((P,)))
+    believes(node, P, ("x", 0))
+    register(node)
+    assert [to for to, _ in node.port.sent_to(Recall)] == ["pub"]
+    assert not acknowledged(node)
+
+
+def test_an_answer_in_several_messages_counts_with_the_last() -> None:
+    node = heir(Told((P,)))
+    register(node)
+    believes(node, P, ("y", 0), last=False)
+    assert not acknowledged(node)
+    believes(node, P)
+    assert acknowledged(node)
+
+
+def test_an_answer_to_another_primarys_question_counts_for_nothing() -> None:
+    node = heir(Told((P,)))
+    register(node)
+    node.port.hear(Believed(KEY, 1, (), True), P)
+    assert not acknowledged(node)
+
+
+def test_who_does_not_answer_is_waited_out() -> None:
+    node = heir(Told((P, Q)))
+    believes(node, Q)
+    register(node)
+    node.port.advance(TERM - 0.1)
+    assert not acknowledged(node)
+    node.port.advance(0.2)
+    assert acknowledged(node)
+
+
+def test_who_has_left_believes_nothing() -> None:
+    node = heir(Told((P,)))
+    register(node)
+    node.port.hear(LinkDown(P, "bye", left=True))
+    assert acknowledged(node)
+
+
+def test_who_is_back_is_asked_again() -> None:
+    node = heir(Told((P,)))
+    node.port.take(AskBeliefs)
+    node.port.hear(LinkUp(P, True))
+    assert node.port.sent_to(AskBeliefs) == [], "the question is on its way"
+    node.port.hear(LinkDown(P, "silent", left=False))
+    node.port.hear(LinkUp(P, True))
+    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == ["pub"]
+
+
+@pytest.mark.parametrize("how", ["forked", "replanted", "logged"])
+def test_where_others_may_believe_something_everybody_waits_for_the_term(how: str) -> None:
+    """Whom the other branch of a fork told, or who told, nobody knows."""
+    node = heir(*([Told((), (), True)] if how == "logged" else []))
+    cluster = node.clusters.cluster
+    assert cluster is not None
+    if how == "forked":
+        node.port.hear(Elected(cluster, peer("old"), True))
+    elif how == "replanted":
+        node.port.hear(Replanted(cluster_of("gone")))
+    assert [told.others for told in logged(node)] == ([] if how == "logged" else [True])
+    register(node)
+    node.port.advance(TERM - 0.1)
+    assert not acknowledged(node)
+    node.port.advance(0.2)
+    assert acknowledged(node)
+    assert node.owner.state.others is False, "that is over"
+    assert logged(node)[-1].others is False
+
+
+def test_no_flood_of_beliefs_is_taken() -> None:
+    node = heir(Told((P,)))
+    with pytest.raises(ProtocolError):
+        believes(node, P, *[("x", 1)] * (MAX_BATCH + 1))
+
+
+# --- those who believe nothing any more ---
+
+
+def test_who_is_gone_leaves_the_log_when_its_beliefs_are_over() -> None:
+    node = owner()
+    node.port.hear(AskTree(("x",)), P)
+    node.clusters.commit()
+    node.port.hear(LinkDown(P, "silent", left=False))
+    logged(node)
+    node.port.advance(TERM - 0.1)
+    assert logged(node) == []
+    node.port.advance(TERM)
+    assert logged(node) == [Told((), (P.id,))]
+    node.port.hear(AskTree(("x",)), P)
+    assert logged(node) == [Told((P,))]
+
+
+def test_who_may_ask_again_stays_for_a_while() -> None:
+    node = heir(Told((P,)))
+    node.port.advance(KEEP)
+    assert logged(node) == []
+    node.port.advance(2 * TERM)
+    assert logged(node) == [Told((), (P.id,))]
