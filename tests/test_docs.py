@@ -14,6 +14,7 @@ from canopy.wire.config import NodeConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+FOLDERS = ("overlay", "matching", "canopy", "bench")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -43,11 +44,22 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 def test_the_code_cites_pages_that_exist() -> None:
     missing = {
         f"{path.relative_to(ROOT)}: {cited}"
-        for folder in ("overlay", "matching", "canopy", "bench")
+        for folder in FOLDERS
         for path in (ROOT / folder).rglob("*.py")
         for cited in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
         if not (ROOT / cited).exists()
     }
+    assert not missing
+
+
+def test_modules_and_files_that_the_pages_name_exist() -> None:
+    missing = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        modules = re.findall(r"python -m ((?:bench|canopy)[\w.]*\w)", text)
+        named = re.findall(rf"`((?:{'|'.join(FOLDERS)}|tests)/[\w/.-]*)`", text)
+        paths = [f"{module.replace('.', '/')}.py" for module in modules] + named
+        missing += [f"{page.name}: {path}" for path in paths if not (ROOT / path).exists()]
     assert not missing
 
 
