@@ -251,8 +251,8 @@ PLANTED = (
     one(
         "a table of access points without a bound", "C2",
         LOW + "access_points.py",
-        "if len(self._table) > self._settings.access_points:",
-        "if len(self._table) > 10 * self._settings.access_points:",
+        "BoundedDict(settings.access_points)",
+        "BoundedDict(10 * settings.access_points)",
     ),
     one(
         "a primary that ignores its epoch", "P4",

@@ -1,11 +1,19 @@
-"""The forest floor: a random graph that keeps all nodes together, and walks on it (C1 to C4, C10).
+"""The lower layer: a random graph that keeps all nodes connected, and walks on it (C1 to C4, C10;
+CBDLO sections 2 and 3).
 
-Read in this order: ``messages`` and ``events`` (the vocabulary), ``buried`` (why the dead do not
-come back by hearsay), ``view`` (C1: Cyclon's shuffle with ages, the gossip of ways into the ring),
-``access_points`` (C2: who can enter an event into an attribute's tree), ``crawl`` (C3, C4: random
-walks with a trace, blocking and recovery).
+What it promises: the views of all nodes form a random graph that repairs itself under churn; each
+node knows some access points and ways into the ring, all of which are hints; a walk ends within
+`walk.timeout`, by a hit or a miss for each of its attributes. Called by node.py (messages and
+timers), by the publisher's finder (`Crawl.walk`), by hosts (`AccessPoints.set_local`) and by the
+cluster machines (`View.peers`, `View.advertise_ring`). The design is docs/design/lower-random.md.
 
-A node shuffles parts of its view with its neighbours all the time. The same two messages carry
-access points and ring hints, so that all soft knowledge spreads at one rate and nothing else has
-to be sent for it. Whoever looks for an attribute's tree asks its own table first, then walks.
+Read in this order: ``messages`` and ``events`` (the vocabulary), ``tombstones`` (why hearsay does
+not bring the dead back), ``view`` (C1: Cyclon's shuffle), ``ring_hints`` (ways into the ring,
+gossiped with it), ``access_points`` (C2: which node can enter an event into an attribute's tree),
+``crawl`` (C3, C4: random walks with a trace, blocking and recovery). ``constants`` has every number
+that is no setting.
+
+A node shuffles parts of its view with its neighbours periodically. The same two messages carry
+access points and ring hints, so that all soft knowledge spreads at one rate and costs no further
+messages. A publisher that needs an attribute's tree asks its own table first, then walks.
 """

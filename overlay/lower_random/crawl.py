@@ -1,17 +1,17 @@
 """CRAWL: random walks with a trace that look for attributes' trees (C3, C4, C10; CBDLO section 3).
 
-Step 1 of the paper's figure 2: the source puts itself into the trace and sends the walk to a
-random neighbour. Step 2, at every node reached: each attribute that the node's table of access
-points knows ends here, and the origin is told (2.1); else, unless the hop limit is reached (2.2),
-the node puts itself into the trace and sends the rest to a random neighbour that is not in it.
+Step 1 of the paper's figure 2: the source puts itself into the trace and sends the walk to a random
+neighbour. Step 2, at every node reached: an attribute that is in the node's table of access points
+ends here, and the origin is told (2.1); else, unless the hop limit is reached (2.2), the node puts
+itself into the trace and sends the rest to a random neighbour that is not in it.
 
 Blocking (section 3.2): when all neighbours are in the trace, the walk starts again from a random
-node of the trace with half the hop limit; the halving ends at 1, so a walk of limit 10 recovers
-three times at most. The trace is kept over a recovery: it still says where not to go.
+node of the trace with half of the hop limit; the halving ends at 1, so that a walk of limit 10
+recovers three times at most. The trace is kept over a recovery: it still says where not to go.
 
 One walk carries several attributes; each ends on its own and has its own trace records, written by
-the origin at start and end (so that each has exactly one end) and on the way by who takes the
-step. The event itself waits at the origin. A walk that is not heard of in time is a miss: it may
+the origin at start and end (so that each has exactly one end) and by each node that takes a step.
+The event itself waits at the origin. A walk that is not heard of in time counts as a miss: it may
 have gone to a node that died.
 """
 
@@ -22,30 +22,22 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.constants import MAX_HOPS, MAX_OPEN_WALKS, MAX_WALK_ATTRIBUTES
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import WalkSettings
 
-MAX_WALK_ATTRIBUTES = 256
-"""Attributes on one walk; more go on several walks. Wild guess."""
-
-MAX_OPEN_WALKS = 8_192
-"""Walks of this node at the same time; what is beyond is a miss at once. Wild guess."""
-
-MAX_HOPS = 1_024
-"""A longer walk, limit or trace is refused: a hundred times the paper's limits. Wild guess."""
-
 
 class WalkOverdue(Timer, frozen=True):
-    """A walk of ours was not heard of in time."""
+    """A walk of this node was not heard of for ``walk.timeout``."""
 
     number: int
 
 
 class Crawl(Machine):
-    """Walks of this node, and steps of others' walks."""
+    """The walks of this node, and the steps of others' walks."""
 
     def __init__(
         self, port: Port, settings: WalkSettings, view: View, access_points: AccessPoints
@@ -54,7 +46,7 @@ class Crawl(Machine):
         self._settings = settings
         self._view = view
         self._access_points = access_points
-        self._number = 0
+        self._number = 0  # of this node's latest walk
         self._open: dict[int, dict[str, None]] = {}  # walk -> attributes without an end
 
     def handlers(self) -> Handlers:
@@ -66,10 +58,17 @@ class Crawl(Machine):
             WalkOverdue: self.on_walk_overdue,
         }
 
-    def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
-        """Look for the trees of these attributes. For each, WalkFound or WalkFailed is emitted.
+    @property
+    def open_walks(self) -> int:
+        """How many walks of this node have not ended, at most MAX_OPEN_WALKS + 1."""
+        return len(self._open)
 
-        `hops` is the limit instead of the settings' one (C10: half of it, after a stale point).
+    def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
+        """Look for the trees of these attributes. For each, WalkFound or WalkFailed is emitted, now
+        or within ``walk.timeout``.
+
+        `hops` is the limit instead of ``walk.hops`` (half of it after a stale access point: C10,
+        CBDLO section 4).
         """
         limit = max(1, self._settings.hops if hops is None else hops)
         names = list(dict.fromkeys(attributes))
@@ -81,25 +80,26 @@ class Crawl(Machine):
         number, me = self._number, self.port.me
         for attribute in attributes:
             self._record("walk_start", me, number, attribute, hops=limit)
-        open_ = self._open[number] = dict.fromkeys(attributes)
+        missing = self._open[number] = dict.fromkeys(attributes)
         self.port.set_timer(self._settings.timeout, WalkOverdue(number))
-        found, rest = self._look(attributes, me)
+        found, rest = self._look_up(attributes, me)
         self._end_found(number, found, 0, None)
         if rest and len(self._open) > MAX_OPEN_WALKS:
             self.port.count("walks_refused")
-            self._end_lost(number, list(open_), 0)
+            self._end_failed(number, list(missing), 0)
         elif rest:
             ring = self._access_points.ring
-            self._go_on(Walk(me, number, tuple(rest), 0, limit, limit, (), ring))
+            self._forward(Walk(me, number, tuple(rest), 0, limit, limit, (), ring))
 
-    # A step, here or for another node
+    # --- a step, of this node's walk or of another's ---
 
     def on_walk(self, sender: Peer, walk: Walk) -> None:
-        """Step 2 of the paper's figure 2."""
+        """Step 2 of the paper's figure 2. Raises ProtocolError for a walk that no correct node
+        sends."""
         del sender
         _check(walk)
         if walk.ring == self._access_points.ring:
-            found, rest = self._look(walk.attributes, walk.origin)
+            found, rest = self._look_up(walk.attributes, walk.origin)
         else:
             found, rest = [], list(walk.attributes)
         if found:
@@ -107,15 +107,18 @@ class Crawl(Machine):
         if rest and walk.left == 0:
             self.port.send(walk.origin, WalkMiss(walk.number, walk.hop, tuple(rest)))
         elif rest:
-            self._go_on(_with(walk, tuple(rest)))
+            self._forward(msgspec.structs.replace(walk, attributes=tuple(rest)))
 
-    def _look(self, attributes: Iterable[str], origin: Peer) -> tuple[list[AccessPoint], list[str]]:
-        """What this node's table knows, and the rest. The origin knows best what it serves."""
+    def _look_up(
+        self, attributes: Iterable[str], origin: Peer
+    ) -> tuple[list[AccessPoint], list[str]]:
+        """What this node's table has, and the rest. An entry that names the origin does not count:
+        the origin itself knows best what it serves."""
         found: list[AccessPoint] = []
         rest: list[str] = []
         for attribute in attributes:
             point = self._access_points.lookup(
-                attribute, but="" if origin.id == self.port.me.id else origin.id
+                attribute, exclude="" if origin.id == self.port.me.id else origin.id
             )
             if point is None:
                 rest.append(attribute)
@@ -123,8 +126,8 @@ class Crawl(Machine):
                 found.append(point)
         return found, rest
 
-    def _go_on(self, walk: Walk) -> None:
-        """Into the trace and on to a random neighbour that is not in it."""
+    def _forward(self, walk: Walk) -> None:
+        """Put this node into the trace, and send the walk to a random neighbour not in it."""
         me = self.port.me
         trace = tuple(peer for peer in walk.trace if peer.id != me.id)
         trace = (*trace, me)[-self._settings.trace :]
@@ -143,7 +146,8 @@ class Crawl(Machine):
         )
 
     def _recover(self, walk: Walk, trace: tuple[Peer, ...]) -> None:
-        """C4: blocked. From a random node of the trace with half the limit."""
+        """The walk is blocked (C4): start again from a random node of the trace with half of the
+        limit, or end it if that is less than 1."""
         self.port.count("walks_blocked")
         for attribute in walk.attributes:
             self._record("walk_blocked", walk.origin, walk.number, attribute, hop=walk.hop)
@@ -164,49 +168,51 @@ class Crawl(Machine):
             Walk(walk.origin, walk.number, walk.attributes, hop, limit, limit, trace, walk.ring),
         )
 
-    # The ends of this node's walks
+    # --- the ends of this node's walks ---
 
     def on_walk_hit(self, sender: Peer, message: WalkHit) -> None:
-        """Somebody on the way knew."""
+        """A node on the way has access points for some attributes: they are learnt, even if the
+        walk has ended. Raises ProtocolError for a hit beyond all bounds."""
         if len(message.found) > MAX_WALK_ATTRIBUTES or message.hop < 0:
             raise ProtocolError("a walk's hit beyond all bounds")
         self._end_found(message.number, message.found, message.hop, sender)
 
     def on_walk_miss(self, sender: Peer, message: WalkMiss) -> None:
-        """The walk ended."""
+        """The walk ended without finding these attributes."""
         del sender
-        self._end_lost(message.number, message.attributes, message.hop)
+        self._end_failed(message.number, message.attributes, message.hop)
 
     def on_walk_overdue(self, timer: WalkOverdue) -> None:
-        """Nothing was heard of the rest (hop 0: nobody knows how far it came)."""
+        """Nothing was heard of the rest in time: it counts as a miss at hop 0, since how far the
+        walk came is not known."""
         rest = list(self._open.get(timer.number, {}))
         if rest:
             self.port.count("walks_overdue")
-            self._end_lost(timer.number, rest, 0)
+            self._end_failed(timer.number, rest, 0)
 
     def _end_found(
         self, number: int, found: Sequence[AccessPoint], hop: int, sender: Peer | None
     ) -> None:
-        open_ = self._open.get(number, {})
+        missing = self._open.get(number, {})
         for point in found:
             if sender is not None:
                 self._access_points.learn(point, sender)  # of use even if it comes late
-            if point.attribute in open_:
-                del open_[point.attribute]
+            if point.attribute in missing:
+                del missing[point.attribute]
                 self._record(
                     "walk_hit", self.port.me, number, point.attribute, hop=hop, peer=point.peer.id
                 )
                 self.port.emit(WalkFound(point, hop))
         self._end_if_done(number)
 
-    def _end_lost(self, number: int, attributes: Iterable[str], hop: int) -> None:
-        open_ = self._open.get(number, {})
-        lost = tuple(attribute for attribute in dict.fromkeys(attributes) if attribute in open_)
-        for attribute in lost:
-            del open_[attribute]
+    def _end_failed(self, number: int, attributes: Iterable[str], hop: int) -> None:
+        missing = self._open.get(number, {})
+        failed = tuple(attribute for attribute in dict.fromkeys(attributes) if attribute in missing)
+        for attribute in failed:
+            del missing[attribute]
             self._record("walk_miss", self.port.me, number, attribute, hop=hop)
-        if lost:
-            self.port.emit(WalkFailed(lost, hop))
+        if failed:
+            self.port.emit(WalkFailed(failed, hop))
         self._end_if_done(number)
 
     def _end_if_done(self, number: int) -> None:
@@ -220,12 +226,8 @@ class Crawl(Machine):
         self.port.trace(kind, walk=f"{origin.id}.{number}", attribute=attribute, **fields)
 
 
-def _with(walk: Walk, attributes: tuple[str, ...]) -> Walk:
-    return msgspec.structs.replace(walk, attributes=attributes)
-
-
 def _check(walk: Walk) -> None:
-    """Raises ProtocolError for a walk that no honest node sends."""
+    """Raises ProtocolError for a walk that no correct node sends."""
     if not 1 <= len(walk.attributes) <= MAX_WALK_ATTRIBUTES:
         raise ProtocolError(f"a walk for {len(walk.attributes)} attributes")
     if not 0 <= walk.left <= walk.limit <= MAX_HOPS or not 1 <= walk.hop <= 4 * MAX_HOPS:

@@ -1,4 +1,4 @@
-"""What the lower layer tells the machines above."""
+"""What the lower layer emits for the machines above."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ class NeighbourUp(LocalEvent, frozen=True):
 
 
 class NeighbourDown(LocalEvent, frozen=True):
-    """A node left the view because it does not answer or has left."""
+    """A node left the view because contact with it failed or it has left the overlay."""
 
     peer: Peer
 
 
 class RingHintReceived(LocalEvent, frozen=True):
-    """A way into a ring, from gossip."""
+    """An exchange brought a way into a ring. Emitted for old news, too."""
 
     hint: RingHint
 
 
 class WalkFound(LocalEvent, frozen=True):
-    """A walk of ours met somebody who knows the attribute's tree."""
+    """A walk of this node found an access point, `hop` messages away (0: in its own table)."""
 
     point: AccessPoint
     hop: int
 
 
 class WalkFailed(LocalEvent, frozen=True):
-    """A walk of ours ended, or was not heard of in time, without finding these attributes."""
+    """A walk of this node ended at `hop` without finding these attributes, or was not heard of in
+    time (hop 0)."""
 
     attributes: tuple[str, ...]
     hop: int

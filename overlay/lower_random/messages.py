@@ -1,4 +1,4 @@
-"""The wire vocabulary of the lower layer: shuffles (C1, C2) and walks (C3, C4)."""
+"""The messages of the lower layer: shuffles (C1, C2) and walks (C3, C4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from overlay.machine import Key, Message, NodeId, Peer, Version
 
 
 class Neighbour(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of a view. `age` in shuffles since the node itself was heard of (C1)."""
+    """An entry of a view (C1). `age`: shuffles since the node itself was heard of."""
 
     peer: Peer
     age: int
@@ -16,26 +16,27 @@ class Neighbour(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AccessPoint(msgspec.Struct, frozen=True, array_like=True):
-    """A node that can enter an event into an attribute's tree (C2)."""
+    """A node that can enter an event into an attribute's tree: an entry of the APT (C2)."""
 
     attribute: str
     peer: Peer
     version: Version  # of the partition map when this was true
-    age: int  # in shuffles
-    ring: int = 0  # mark of the ring whose tree it is: of two that meet each has its own
+    age: int  # in shuffles since then
+    ring: int = 0  # CRC-32 of the id of the ring whose tree it is
 
 
 class RingHint(msgspec.Struct, frozen=True, array_like=True):
-    """A way into the ring, gossiped with the view: the primary of some cluster."""
+    """A way into the ring: the primary of some cluster, as of a version of its description."""
 
-    ring: str  # id of the ring; where two meet the smaller one wins
-    key: Key
+    ring: str  # id of the ring; of two rings that meet the smaller id wins
+    key: Key  # of the cluster
     version: Version
     primary: Peer
 
 
 class Shuffle(Message, frozen=True):
-    """Cyclon's exchange: some of my entries (and myself, age 0) for some of yours."""
+    """Cyclon's exchange, first half: some of the sender's entries, and itself with age 0, for some
+    of the receiver's. Answered by ShuffleReply."""
 
     neighbours: tuple[Neighbour, ...]
     access_points: tuple[AccessPoint, ...]
@@ -43,7 +44,7 @@ class Shuffle(Message, frozen=True):
 
 
 class ShuffleReply(Message, frozen=True):
-    """The other half of the exchange."""
+    """Cyclon's exchange, second half: the same three parts from the node that was asked."""
 
     neighbours: tuple[Neighbour, ...]
     access_points: tuple[AccessPoint, ...]
@@ -51,7 +52,8 @@ class ShuffleReply(Message, frozen=True):
 
 
 class Walk(Message, frozen=True):
-    """A random walk that looks for the trees of some attributes (C3).
+    """A random walk that looks for the trees of some attributes (C3; CBDLO section 3.1). Sent from
+    node to node; WalkHit and WalkMiss go to the origin.
 
     The event itself waits at `origin`, which keeps it until a tree has accepted it anyway: a lost
     walk loses nothing, and one walk serves all events that wait for the attribute.
@@ -59,20 +61,20 @@ class Walk(Message, frozen=True):
 
     origin: Peer
     number: int  # of this walk at its origin
-    attributes: tuple[str, ...]  # those that are still looked for
-    hop: int  # this message's number on the walk, from 1
+    attributes: tuple[str, ...]  # those that are not found yet
+    hop: int  # the number of this message on the walk, from 1
     left: int  # hops that remain after this one
-    limit: int  # the present limit; halved at each recovery (C4)
+    limit: int  # hops since the start or the last recovery, at most; halved by recovery (C4)
     trace: tuple[Peer, ...]  # the last k nodes visited, oldest first
-    ring: int = 0  # mark of the origin's ring: only its access points will do
+    ring: int = 0  # CRC-32 of the id of the origin's ring: only its access points count
 
     def data_units(self) -> int:
-        """Each attribute counts."""
+        """One per attribute, as in the figures of the paper."""
         return len(self.attributes)
 
 
 class WalkHit(Message, frozen=True):
-    """To the origin: access points for some of the walk's attributes."""
+    """To the origin of a walk: access points for some of its attributes, found at `hop`."""
 
     number: int
     hop: int
@@ -80,7 +82,7 @@ class WalkHit(Message, frozen=True):
 
 
 class WalkMiss(Message, frozen=True):
-    """To the origin: the walk ended without finding these."""
+    """To the origin of a walk: it ended at `hop` without finding these attributes."""
 
     number: int
     hop: int
@@ -88,7 +90,8 @@ class WalkMiss(Message, frozen=True):
 
 
 class StalePoint(Message, frozen=True):
-    """To who named it: this access point no longer has the attribute (C2, C10)."""
+    """To the node that named an access point: `peer` no longer serves the attribute, as of
+    `version` (C2, C10)."""
 
     attribute: str
     peer: NodeId

@@ -1,36 +1,34 @@
-"""Who was found dead, and when, in shuffles (C1: dead entries leave by failed contact).
+"""Tombstones: which nodes were found dead, and when, in shuffles (C1).
 
-Others have not noticed yet and go on naming the dead. Hearsay about a node is believed only if it
-is younger than the node's death here; ages are counted in shuffles, and all nodes shuffle at about
-the same rate, so `age` shuffles ago is comparable. Direct contact ends a burial at once.
+Other nodes have not noticed yet and go on naming the dead. Hearsay about a node is ignored if it is
+older than the node's tombstone. Ages are counted in shuffles; all nodes shuffle at about the same
+rate, so an age from elsewhere can be compared. Direct contact removes a tombstone at once.
 """
 
 from __future__ import annotations
 
+from overlay.bounded import BoundedDict
+from overlay.lower_random.constants import MAX_TOMBSTONES
 from overlay.machine import NodeId
-
-MAX_TOMBSTONES = 1_024
-"""Graves kept, the oldest is given up first: more than die within one entry's life. Wild guess."""
 
 
 class Tombstones:
-    """Nodes by the shuffle in which they were found dead."""
+    """Nodes by the shuffle in which they were found dead. At most `MAX_TOMBSTONES`; the oldest is
+    forgotten first."""
 
     def __init__(self) -> None:
-        self._died_in: dict[NodeId, int] = {}
+        self._died_in: BoundedDict[NodeId, int] = BoundedDict(MAX_TOMBSTONES)
 
     def add(self, peer_id: NodeId, now: int) -> None:
-        """`peer_id` does not answer, in shuffle `now`."""
-        self._died_in.pop(peer_id, None)
-        self._died_in[peer_id] = now
-        if len(self._died_in) > MAX_TOMBSTONES:
-            del self._died_in[next(iter(self._died_in))]
+        """Contact with `peer_id` failed, in shuffle `now`."""
+        self._died_in.renew(peer_id, now)
 
     def remove(self, peer_id: NodeId) -> None:
-        """It was heard of directly."""
+        """`peer_id` was heard of directly: it is alive."""
         self._died_in.pop(peer_id, None)
 
     def covers(self, peer_id: NodeId, age: int, now: int) -> bool:
-        """Whether hearsay of this age is older than the death."""
+        """Whether hearsay about `peer_id` that is `age` shuffles old, in shuffle `now`, is from
+        before its death."""
         died = self._died_in.get(peer_id)
         return died is not None and now - age <= died

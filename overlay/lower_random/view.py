@@ -1,41 +1,30 @@
-"""The view: a few random neighbours, ever changing (C1).
+"""The view: a few random neighbours that change all the time (C1; CBDLO section 2).
 
-After Cyclon (Voulgaris, Gavidia and van Steen, 2005, section 3). Each period a node's entries age
-by one; it picks its *oldest* neighbour, sends it some random entries and itself with age 0, and
-gets some of its entries back. What arrives fills free places first, then replaces the partner
-asked, then what was sent to it: entries move, they are not multiplied, so every node stays in
-about as many views as any other. Asking the oldest first finds the dead within about as many
-periods as a view has entries.
+The paper has each node refresh its view by random sampling, so that the graph stays close to a
+random graph, and leaves open how. Here it is Cyclon (Voulgaris, Gavidia and van Steen 2005, section
+3). Each period a node's entries age by one; it picks its *oldest* neighbour, sends it some random
+entries and itself with age 0, and receives some of its entries. What arrives fills free places
+first, then replaces the partner that was asked, then what was sent to it: entries move and are not
+multiplied, so that every node stays in about as many views as any other. Asking the oldest first
+finds the dead within about as many periods as a view has entries.
 
-Unlike Cyclon, the partner stays in the view until its answer brings something better, since in a
-small overlay it is all one has. The dead leave when contact fails (LinkDown, or three periods
-without an answer), never by age alone. A seed that answers always enters, so that a healed
-partition merges.
-
-Each exchange carries access points (C2) and hints at the ring, too.
+Unlike Cyclon, the partner stays in the view until its reply brings something better: in a small
+overlay it may be all that the node has. The dead leave when contact fails (LinkDown, or three
+periods without a reply), never by age alone. A seed that answers always enters the view, so that a
+healed partition merges. Each exchange also carries access points (C2) and hints about the ring.
 """
 
 from __future__ import annotations
 
 from overlay.links.events import LinkDown, LinkUp, SeedReached, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.constants import MAX_EXCHANGED, MAX_UNANSWERED_PERIODS
 from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
+from overlay.lower_random.ring_hints import RingHints
 from overlay.lower_random.tombstones import Tombstones
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import ViewSettings
-
-MAX_UNANSWERED_PERIODS = 3
-"""Periods that a partner has for its answer. Wild guess; a dead link is noticed sooner."""
-
-MAX_RING_HINTS = 16
-"""Hints at the ring that are remembered, newest heard last. Wild guess."""
-
-RING_HINTS_PER_EXCHANGE = 4
-"""… and how many of them an exchange carries beside the own one. Wild guess."""
-
-MAX_EXCHANGED = 256
-"""Entries of a kind in one exchange, whatever the other's settings: a bound. Wild guess."""
 
 
 class ShuffleDue(Timer, frozen=True):
@@ -43,24 +32,23 @@ class ShuffleDue(Timer, frozen=True):
 
 
 class View(Machine):
-    """The neighbours of this node."""
+    """The neighbours of this node, at most ``view.size``."""
 
     def __init__(self, port: Port, settings: ViewSettings, access_points: AccessPoints) -> None:
         super().__init__(port)
         self._settings = settings
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
-        self._asked: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}  # when, what was sent
+        # Partners whose reply is awaited -> when they were asked, and the entries sent to them.
+        self._asked: dict[NodeId, tuple[int, tuple[NodeId, ...]]] = {}
         self._tombstones = Tombstones()
+        self._ring_hints = RingHints()
         self._shuffles = 0
         self._is_idle = True
         self._is_settled = False
-        self._own_ring: RingHint | None = None
-        self._rings: dict[tuple[str, Key], RingHint] = {}
-        self._ended: dict[str, None] = {}  # rings that are no more
 
     def handlers(self) -> Handlers:
-        """Shuffles, their timer, and the links' news."""
+        """Shuffles, their timer, and the links' events."""
         return {
             Shuffle: self.on_shuffle,
             ShuffleReply: self.on_shuffle_reply,
@@ -71,10 +59,10 @@ class View(Machine):
         }
 
     def start(self) -> None:
-        """Shuffle from now on, out of step with the others."""
+        """Set the timer of the first exchange."""
         self._set_timer()
 
-    # For the machines above
+    # --- for the machines above ---
 
     def peers(self) -> tuple[Peer, ...]:
         """The neighbours, longest known first."""
@@ -84,13 +72,8 @@ class View(Machine):
         """The entries, longest known first."""
         return tuple(self._entries.values())
 
-    def sample(self, count: int) -> tuple[Peer, ...]:
-        """At most `count` different neighbours at random."""
-        peers = self.peers()
-        return tuple(self.port.rng.sample(peers, min(count, len(peers))))
-
     def idle_peers(self) -> tuple[Peer, ...]:
-        """Neighbours that serve in no cluster, the freshest news first."""
+        """Neighbours that serve in no cluster, the youngest entry first."""
         idle = [entry for entry in self._entries.values() if entry.idle]
         return tuple(entry.peer for entry in sorted(idle, key=lambda entry: entry.age))
 
@@ -98,40 +81,31 @@ class View(Machine):
         """Whether this node may be recruited; told in every exchange."""
         self._is_idle = is_idle
 
+    def advertise_ring(self, hint: RingHint | None) -> None:
+        """The hint of this node's own cluster, told in every exchange; None: it is in none."""
+        self._ring_hints.advertise(hint)
+
+    def forget_ring(self, ring: str) -> None:
+        """The ring with this id has ended: its hints are neither kept nor passed on."""
+        self._ring_hints.forget_ring(ring)
+
     @property
     def is_filled(self) -> bool:
-        """The view is full, or the last exchange brought nobody new, or this node is alone."""
+        """Whether the view is full, the last exchange brought no new node, or there is no
+        neighbour."""
         full = len(self._entries) >= self._settings.size
         return full or self._is_settled or self.is_alone
 
     @property
     def is_alone(self) -> bool:
-        """There is no neighbour."""
+        """Whether there is no neighbour."""
         return not self._entries
 
-    def forget(self, peer_id: NodeId) -> None:
-        """Somebody found this node dead."""
-        self._tombstones.add(peer_id, self._shuffles)
-        self._asked.pop(peer_id, None)
-        entry = self._entries.pop(peer_id, None)
-        if entry is not None:
-            self.port.emit(NeighbourDown(entry.peer))
-
-    def advertise_ring(self, hint: RingHint | None) -> None:
-        """The own cluster's hint, told in every exchange; None: this node is in none."""
-        self._own_ring = hint
-
-    def forget_ring(self, ring: str) -> None:
-        """This ring is no more: no gossip about it."""
-        self._ended[ring] = None
-        if len(self._ended) > MAX_RING_HINTS:
-            del self._ended[next(iter(self._ended))]
-        self._rings = {place: hint for place, hint in self._rings.items() if place[0] != ring}
-
-    # The exchange
+    # --- the exchange ---
 
     def on_shuffle_due(self, timer: ShuffleDue) -> None:
-        """One period later."""
+        """One period later: age everything, give up partners that did not reply, and begin an
+        exchange with the oldest neighbour."""
         self._set_timer()
         self._shuffles += 1
         self._access_points.age_entries()
@@ -140,25 +114,26 @@ class View(Machine):
         for peer_id, (when, _) in list(self._asked.items()):
             if self._shuffles - when >= MAX_UNANSWERED_PERIODS:
                 self.port.count("shuffles_unanswered")
-                self.forget(peer_id)
+                self._contact_failed(peer_id)
         self._shuffle_with_oldest()
 
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
-        """A neighbour begins an exchange."""
+        """A neighbour begins an exchange: reply with as much, and take what it sent. Raises
+        ProtocolError for an exchange beyond all bounds."""
         _check(message)
         self._tombstones.remove(sender.id)
         mine = self._choose(sender.id)
-        self.port.send(sender, ShuffleReply(*self._told(mine)))
-        self._hear(sender, message, [entry.peer.id for entry in mine])
+        self.port.send(sender, ShuffleReply(*self._parts(mine)))
+        self._merge(sender, message, [entry.peer.id for entry in mine])
 
     def on_shuffle_reply(self, sender: Peer, message: ShuffleReply) -> None:
-        """The other half of an exchange that we began."""
+        """The second half of an exchange that this node began. Raises ProtocolError as above."""
         _check(message)
         asked = self._asked.pop(sender.id, None)
         if asked is None:
             return  # given up meanwhile
-        self._is_settled = not self._hear(sender, message, [sender.id, *asked[1]])
-        if not self.is_filled:  # a newcomer fills its view at once: each answer brought somebody
+        self._is_settled = not self._merge(sender, message, [sender.id, *asked[1]])
+        if not self.is_filled:  # each reply brought new nodes: a newcomer fills its view at once
             self._shuffle_with_oldest()
 
     def _shuffle_with_oldest(self) -> None:
@@ -169,33 +144,34 @@ class View(Machine):
     def _shuffle_with(self, peer: Peer) -> None:
         mine = self._choose(peer.id)
         self._asked[peer.id] = (self._shuffles, tuple(entry.peer.id for entry in mine))
-        self.port.send(peer, Shuffle(*self._told(mine)))
+        self.port.send(peer, Shuffle(*self._parts(mine)))
 
     def _choose(self, partner: NodeId) -> list[Neighbour]:
-        """Some entries for the partner, at random; itself it knows."""
+        """Some entries for the partner, at random, without the partner itself."""
         others = [entry for entry in self._entries.values() if entry.peer.id != partner]
         count = min(self._settings.shuffle - 1, len(others))
         return self.port.rng.sample(others, max(count, 0))
 
-    def _told(
+    def _parts(
         self, mine: list[Neighbour]
     ) -> tuple[tuple[Neighbour, ...], tuple[AccessPoint, ...], tuple[RingHint, ...]]:
-        """The three parts of a Shuffle or ShuffleReply."""
+        """The three parts of a Shuffle or ShuffleReply that carries these entries."""
         myself = Neighbour(self.port.me, 0, self._is_idle)
         points = self._access_points.sample(self._settings.gossiped)
-        return (myself, *mine), points, self._tell_rings()
+        return (myself, *mine), points, self._ring_hints.sample(self.port.rng)
 
-    def _hear(
+    def _merge(
         self, sender: Peer, message: Shuffle | ShuffleReply, replaceable: list[NodeId]
     ) -> bool:
-        """Take what an exchange brought. True if somebody new entered into a free place."""
+        """Take what an exchange brought; entries of `replaceable` may leave for it, in that order.
+        Returns whether the view has more entries than before."""
         before = len(self._entries)
         for entry in message.neighbours:
             self._take(entry, replaceable)
         for point in message.access_points:
             self._access_points.learn(point, sender)
         for hint in message.rings:
-            self._hear_ring(hint)
+            self._learn_ring(hint)
         return len(self._entries) > before
 
     def _take(self, entry: Neighbour, replaceable: list[NodeId]) -> None:
@@ -204,7 +180,7 @@ class View(Machine):
             return
         known = self._entries.get(who)
         if known is not None:
-            if entry.age <= known.age:  # the younger news has the newer address
+            if entry.age <= known.age:  # the younger entry has the newer address
                 self._entries[who] = entry
             return
         if len(self._entries) >= self._settings.size:
@@ -216,16 +192,26 @@ class View(Machine):
         self._entries[who] = entry
         self.port.emit(NeighbourUp(entry.peer))
 
+    def _learn_ring(self, hint: RingHint) -> None:
+        """Keep a hint and emit the newest one of its cluster, unless its primary is known to be
+        dead."""
+        if self._tombstones.covers(hint.primary.id, 0, self._shuffles):
+            return
+        newest = self._ring_hints.learn(hint)
+        if newest is not None:
+            self.port.emit(RingHintReceived(newest))
+
     def _set_timer(self) -> None:
         # A quarter to and fro at random keeps nodes that were started together out of step.
         self.port.set_timer(
             self._settings.period * (0.75 + self.port.rng.random() / 2), ShuffleDue()
         )
 
-    # The links' news
+    # --- the links' events ---
 
     def on_link_up(self, event: LinkUp) -> None:
-        """Somebody lives: a neighbour if there is room. The first one is asked at once."""
+        """The peer is alive: it becomes a neighbour if there is room. With the first one an
+        exchange begins at once."""
         self._tombstones.remove(event.peer.id)
         was_alone = self.is_alone
         self._take(Neighbour(event.peer, 0), [])
@@ -233,7 +219,8 @@ class View(Machine):
             self._shuffle_with(event.peer)
 
     def on_seed_reached(self, event: SeedReached) -> None:
-        """Somebody of the peer list answers: it enters at once, for the oldest if need be."""
+        """A node of the peer list answers: it enters at once, for the oldest entry if need be, and
+        an exchange with it begins."""
         self._tombstones.remove(event.peer.id)
         if event.peer.id == self.port.me.id:
             return
@@ -243,32 +230,19 @@ class View(Machine):
             self._shuffle_with(event.peer)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Contact failed: out of the view. Who lives stays; what was asked of it may be lost."""
+        """Contact failed: the peer leaves the view. A peer that only reset the session stays, but
+        what it was asked may be lost."""
         if event.end is SessionEnd.RESET:
             self._asked.pop(event.peer.id, None)
         else:
-            self.forget(event.peer.id)
+            self._contact_failed(event.peer.id)
 
-    # Ways into the ring
-
-    def _tell_rings(self) -> tuple[RingHint, ...]:
-        own = self._own_ring
-        others = [hint for hint in self._rings.values() if hint != own]
-        some = self.port.rng.sample(others, min(RING_HINTS_PER_EXCHANGE, len(others)))
-        return tuple(some) if own is None else (own, *some)
-
-    def _hear_ring(self, hint: RingHint) -> None:
-        """Remember the newest of each cluster; a primary found dead is not passed on."""
-        if hint.ring in self._ended or self._tombstones.covers(hint.primary.id, 0, self._shuffles):
-            return
-        place = (hint.ring, hint.key)
-        known = self._rings.pop(place, None)
-        if known is not None and known.version > hint.version:
-            hint = known
-        self._rings[place] = hint
-        if len(self._rings) > MAX_RING_HINTS:
-            del self._rings[next(iter(self._rings))]
-        self.port.emit(RingHintReceived(hint))
+    def _contact_failed(self, peer_id: NodeId) -> None:
+        self._tombstones.add(peer_id, self._shuffles)
+        self._asked.pop(peer_id, None)
+        entry = self._entries.pop(peer_id, None)
+        if entry is not None:
+            self.port.emit(NeighbourDown(entry.peer))
 
 
 def _check(message: Shuffle | ShuffleReply) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from overlay.links.events import LinkUp
 from overlay.lower_random.access_points import AccessPoints
-from overlay.lower_random.crawl import MAX_WALK_ATTRIBUTES, Crawl
+from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
+from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View

@@ -8,6 +8,7 @@ import pytest
 
 from overlay.links.events import LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.constants import MAX_EXCHANGED
 from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
 from overlay.lower_random.messages import (
     AccessPoint,
@@ -16,7 +17,7 @@ from overlay.lower_random.messages import (
     Shuffle,
     ShuffleReply,
 )
-from overlay.lower_random.view import MAX_EXCHANGED, View
+from overlay.lower_random.view import View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings
 from tests.support.fake_port import FakePort, Grove

@@ -26,7 +26,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.recovery.observer import COPIES_MOST
 from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
-from overlay.lower_random.crawl import MAX_OPEN_WALKS
+from overlay.lower_random.constants import MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.installer import WAITING_MOST
@@ -255,7 +255,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
     active, dormant = node.links.session_counts()
     found = [
         ("view", len(node.view.peers()), settings.view.size),
-        ("access points", len(node.access_points._table), settings.view.access_points),
+        ("access points", node.access_points.cached, settings.view.access_points),
         ("seen events", len(node.receiver.seen), settings.tree.dedupe),
         ("half-counted events", len(node.receiver.counted), settings.tree.dedupe),
         ("located trees", len(node.finder.locations._trees), settings.tree.locations),
@@ -264,7 +264,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
         ("copies of logs", len(node.clusters.observing.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
-        ("open walks", len(node.crawl._open), MAX_OPEN_WALKS + 1),
+        ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
         ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
         ("sessions", active, MAX_ACTIVE_SESSIONS),

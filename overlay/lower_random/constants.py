@@ -1,0 +1,51 @@
+"""Every number of the lower layer that is no setting (those are `overlay.settings.ViewSettings` and
+`WalkSettings`).
+
+Each is a bound against what peers may send, or a choice that was never measured; then it says what
+would measure it.
+"""
+
+from __future__ import annotations
+
+# --- the exchange of views ---
+
+MAX_UNANSWERED_PERIODS = 3
+"""Shuffle periods after which a partner that did not reply leaves the view. Guess: a dead link is
+noticed sooner; to be measured by the share of dead entries in views under churn and loss."""
+
+MAX_EXCHANGED = 256
+"""Entries of a kind in one exchange, whatever the settings of the sender: a bound on what a message
+can cost, a dozen times the default sizes."""
+
+# --- hints about the ring ---
+
+MAX_RING_HINTS = 16
+"""Hints that a node remembers, and rings that are known to have ended. Guess; to be measured by the
+lookups that start at a wrong cluster in a large ring."""
+
+RING_HINTS_PER_EXCHANGE = 4
+"""Hints that an exchange carries beside the sender's own. Guess; measured the same way."""
+
+# --- what is known to be wrong ---
+
+MAX_TOMBSTONES = 1_024
+"""Dead nodes that are remembered: more than die within the life of one entry. Guess; to be measured
+by entries of dead nodes that come back when a fifth of a large overlay dies at once."""
+
+MAX_STALE_POINTS = 1_024
+"""Access points that are known to be wrong. Guess; to be measured by `stale_points` while trees
+move between hosts."""
+
+# --- walks ---
+
+MAX_WALK_ATTRIBUTES = 256
+"""Attributes on one walk; more go on several walks. A bound on the message: a name has at most some
+hundred bytes."""
+
+MAX_OPEN_WALKS = 8_192
+"""Walks of this node that have not ended; beyond, a new one fails at once. Guess: a thousand times
+what a publisher of ordinary events has; to be measured by `walks_refused`."""
+
+MAX_HOPS = 1_024
+"""Walks with a longer limit or trace are refused: a hundred times the paper's limits (CBDLO,
+sections 5.3 and 5.4: 10 and 30)."""
