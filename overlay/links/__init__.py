@@ -10,10 +10,13 @@ TCP (RFC 9293, 5681, 6298), QUIC (RFC 9000), SWIM and Lifeguard.
 
 Read in this order: ``messages`` (the frames), ``events`` (what is emitted upwards, and what is
 needed from below), ``send_buffer`` and ``receive_buffer`` (the two directions of a session),
-``session`` (the states of one session and its deadlines), ``deadlines`` (one heap for all that
-falls due), ``penalties`` (back-off for peers that broke the protocol), ``eviction`` (which idle
-links give way), ``handshake`` (who is there, resume or begin anew, which of two connections stays)
-and ``links`` (the whole). ``constants`` has every number that is no setting.
+``session`` (the states of one session and its deadlines), ``session_table`` (all sessions, and
+which idle ones give way when there are too many), ``connections`` (transport connections),
+``seed`` and ``peer_list`` (addresses that are dialled for ever), ``dialler`` (brings sessions up
+and takes them down), ``handshake`` (who is there, resume or begin anew, which of two connections
+stays) and ``links`` (the whole, and what happens on an established session). Small parts:
+``context`` (what all parts share), ``deadlines`` (one heap for all that falls due), ``penalties``
+(back-off for peers that broke the protocol), ``constants`` (every number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it
 for a while. Batches are numbered per session and direction, so that connections may come and go

@@ -4,18 +4,15 @@ session, and the table of them. A connection that ends costs its session nothing
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from overlay.links.constants import MAX_AWAITING_HELLO, MAX_HELLOS
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import NEVER, DeadlineQueue, HasDeadline
 from overlay.links.events import ConnectionId, Transport
 from overlay.links.messages import Frame
+from overlay.links.seed import Seed
+from overlay.links.session import Carrier, Session
 from overlay.machine import ProtocolError
-
-if TYPE_CHECKING:
-    from overlay.links.seeds import Seed
-    from overlay.links.session import Session
 
 
 class HandshakeStage(Enum):
@@ -54,14 +51,14 @@ class LinkConnection(HasDeadline):
     def attach_seed(self, seed: Seed) -> None:
         """This connection asks who is at the address of `seed`."""
         self.seed = seed
-        seed.attach(self)
+        seed.attached()
 
     def detach(self) -> None:
         """Whom this connection was for has none now. (`session` and `seed` still name them.)"""
         if self.session is not None:
             self.session.detach(self)
         if self.seed is not None:
-            self.seed.detach()
+            self.seed.detached()
 
     def release(self) -> tuple[Session | None, Seed | None]:
         """Take session and seed off this connection, which stays open, and return them."""
@@ -147,7 +144,7 @@ class ConnectionTable:
         self._deadlines.schedule(connection, connection.give_up_at)
         return connection
 
-    def write(self, connection: LinkConnection, frame: Frame) -> None:
+    def write(self, connection: Carrier, frame: Frame) -> None:
         """Send one frame."""
         self._transport.write(connection.id, frame)
 
@@ -161,19 +158,20 @@ class ConnectionTable:
         connection.established(session)
         self._deadlines.cancel(connection)
 
-    def close(self, connection: LinkConnection, reason: str) -> None:
+    def close(self, connection: Carrier, reason: str) -> None:
         """Close and forget. What that means for its session or seed is the caller's to decide."""
         self.forget(connection)
         self._transport.close(connection.id, reason)
 
-    def forget(self, connection: LinkConnection) -> None:
+    def forget(self, connection: Carrier) -> None:
         """The connection has ended."""
-        if self._connections.pop(connection.id, None) is None:
+        found = self._connections.pop(connection.id, None)
+        if found is None:
             return
-        self._deadlines.cancel(connection)
-        if connection.stage is HandshakeStage.HELLO_AWAITED:
+        self._deadlines.cancel(found)
+        if found.stage is HandshakeStage.HELLO_AWAITED:
             self.awaiting_hello -= 1
-        connection.detach()
+        found.detach()
 
     def postpone_deadlines(self, seconds: float) -> None:
         """This node stalled for so long."""

@@ -15,8 +15,8 @@ from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.events import LinkDown, LinkSuspected, SessionEnd
 from overlay.links.messages import Bye
+from overlay.links.peer_list import PeerList
 from overlay.links.penalties import Penalties
-from overlay.links.seeds import Seeds
 from overlay.links.session import Session, SessionState
 from overlay.links.session_table import SessionTable
 from overlay.machine import Peer
@@ -38,7 +38,7 @@ class Dialler:
         deadlines: DeadlineQueue,
         sessions: SessionTable,
         connections: ConnectionTable,
-        seeds: Seeds,
+        peer_list: PeerList,
         penalties: Penalties,
         listener: CloseListener,
     ) -> None:
@@ -50,7 +50,7 @@ class Dialler:
         self._deadlines = deadlines
         self._sessions = sessions
         self._connections = connections
-        self._seeds = seeds
+        self._peer_list = peer_list
         self._penalties = penalties
         self._listener = listener
         self._is_stopped = False
@@ -127,7 +127,7 @@ class Dialler:
         if self._is_stopped:
             return
         if connection.seed is not None:
-            self._seeds.failed(connection.seed, reason)
+            self._peer_list.failed(connection.seed, reason)
         session = connection.session
         if session is None or session.state in (SessionState.CLOSED, SessionState.NOT_CONNECTED):
             return
@@ -160,7 +160,7 @@ class Dialler:
         session.suspended()
         self._deadlines.cancel(session)
         self._trace("link", peer=session.peer.id, reason="at rest")
-        self._seeds.session_suspended(session.peer.id)
+        self._peer_list.session_suspended(session.peer.id)
 
     def close(
         self,
@@ -178,13 +178,13 @@ class Dialler:
         self._deadlines.cancel(session)
         self._listener.session_closed(session)
         self.report_down(session, reason, left, end)
-        self._seeds.session_closed(session.peer.id)
+        self._peer_list.session_closed(session.peer.id)
 
     def report_down(
         self, session: Session, reason: str, left: bool = False, end: SessionEnd = SessionEnd.RESET
     ) -> None:
         """Emit LinkDown. Called by itself where the peer has reset a session that goes on."""
-        self._seeds.something_failed()
+        self._peer_list.something_failed()
         what = "anew" if end is SessionEnd.RESET else "down"
         self._trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
         self._emit(LinkDown(session.peer, reason, left, session.undelivered(), end))

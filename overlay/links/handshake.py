@@ -31,8 +31,9 @@ from overlay.links.deadlines import DeadlineQueue
 from overlay.links.dialler import Dialler
 from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SessionEnd
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.peer_list import PeerList
 from overlay.links.penalties import Penalties
-from overlay.links.seeds import Seed, Seeds
+from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import Session, SessionState
 from overlay.links.session_table import SessionTable
@@ -59,7 +60,7 @@ class Handshake:
         deadlines: DeadlineQueue,
         sessions: SessionTable,
         connections: ConnectionTable,
-        seeds: Seeds,
+        peer_list: PeerList,
         dialler: Dialler,
         penalties: Penalties,
         listener: EstablishedListener,
@@ -75,7 +76,7 @@ class Handshake:
         self._deadlines = deadlines
         self._sessions = sessions
         self._connections = connections
-        self._seeds = seeds
+        self._peer_list = peer_list
         self._dialler = dialler
         self._penalties = penalties
         self._listener = listener
@@ -262,7 +263,7 @@ class Handshake:
         if peer.id == self._me.id:
             self._connections.close(connection, "this is myself")
             if seed is not None:
-                self._seeds.remove_own(seed)
+                self._peer_list.remove_own(seed)
             return
         self._greet_by_name(connection, peer, seed)
 
@@ -276,11 +277,11 @@ class Handshake:
         ):
             self._connections.close(connection, "not now")
             if seed is not None:
-                self._seeds.failed(seed, "not now")
+                self._peer_list.failed(seed, "not now")
         elif session.connection is not None:
             self._connections.close(connection, TAKEN_OVER)
             if session.state is SessionState.CONNECTED:
-                self._seeds.connected(session.peer)
+                self._peer_list.connected(session.peer)
         else:
             if session.state is not SessionState.CONNECTING:
                 self._sessions.change_state(session, SessionState.CONNECTING)
@@ -319,7 +320,7 @@ class Handshake:
         session.restart_retransmission(now)
         self._listener.session_established(session, unacknowledged)
         self._dialler.reschedule(session)
-        self._seeds.connected(session.peer)
+        self._peer_list.connected(session.peer)
 
     def _say_hello(self, connection: LinkConnection) -> None:
         me, window, session = self._me, self._settings.window, connection.session

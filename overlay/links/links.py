@@ -2,9 +2,9 @@
 
 From above: `send`, `flush` at the end of each turn, `pin`, `add_seed`, `leave`. From the driver:
 `on_opened`, `on_accepted`, `on_frame`, `on_closed`, `on_garbage`, and `on_tick` when `deadline` has
-come. `Links` puts the parts together (session table, connection table, seeds, dialler, handshake)
-and does itself what concerns established sessions: batches, acknowledgements, retransmission,
-probes. How links work is told in the package's docstring.
+come. `Links` puts the parts together (session table, connection table, peer list, dialler,
+handshake) and does itself what concerns established sessions: batches, acknowledgements,
+retransmission, probes. How links work is told in the package's docstring.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from overlay.links.dialler import Dialler
 from overlay.links.events import Codec, ConnectionId, LinkRecovered, LocalStall, Transport
 from overlay.links.handshake import Handshake
 from overlay.links.messages import MAX_BODY, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.peer_list import PeerList
 from overlay.links.penalties import Penalties
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
-from overlay.links.seeds import Seed, Seeds
+from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
-from overlay.links.session import Session, SessionState, SessionStatus
+from overlay.links.session import Carrier, Session, SessionState, SessionStatus
 from overlay.links.session_table import SessionTable
 from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
@@ -72,7 +73,7 @@ class Links:
         )
         self._sessions = SessionTable(context, codec)
         self._connections = ConnectionTable(context, transport, self._deadlines)
-        self._seeds = Seeds(
+        self._peer_list = PeerList(
             context, seed_retry_most, self._deadlines, self._connections, self._sessions
         )
         self._dialler = Dialler(
@@ -80,7 +81,7 @@ class Links:
             self._deadlines,
             self._sessions,
             self._connections,
-            self._seeds,
+            self._peer_list,
             self._penalties,
             listener=self,
         )
@@ -89,7 +90,7 @@ class Links:
             self._deadlines,
             self._sessions,
             self._connections,
-            self._seeds,
+            self._peer_list,
             self._dialler,
             self._penalties,
             listener=self,
@@ -149,7 +150,7 @@ class Links:
     def add_seed(self, address: str) -> None:
         """An address of the peer list ("host:port"): dialled until a node there is connected, and
         again whenever none is. Emits SeedReached and SeedFailed."""
-        self._seeds.add(address)
+        self._peer_list.add(address)
 
     def leave(self, reason: str) -> None:
         """Say good-bye to all and close. Nothing is emitted; nothing can be sent from now on."""
@@ -159,7 +160,7 @@ class Links:
                 self._connections.write(session.connection, Bye(reason, final=True))
         self._dialler.stop()
         self._connections.shut(reason)
-        self._seeds.stop()
+        self._peer_list.stop()
         self._to_flush.clear()
         self._acks.clear()
 
@@ -271,7 +272,7 @@ class Links:
                 self._connections.write(session.connection, session.make_ack(now))
         # Each owner may need a second look at most: what is due compares as its deadline was
         # computed.
-        for _ in range(2 * (len(self._sessions) + len(self._connections) + len(self._seeds))):
+        for _ in range(2 * (len(self._sessions) + len(self._connections) + len(self._peer_list))):
             owner = self._deadlines.pop_due(now)
             if owner is None:
                 break
@@ -280,7 +281,7 @@ class Links:
             elif isinstance(owner, LinkConnection):
                 self._handshake.on_deadline(owner, now)
             elif isinstance(owner, Seed):
-                self._seeds.on_deadline(owner)
+                self._peer_list.on_deadline(owner)
 
     # --- from the handshake and the dialler ---
 
@@ -310,9 +311,7 @@ class Links:
         elif session.schedule_ack():
             self._acks.append((self._clock() + ACK_DELAY, session))
 
-    def _write_batch(
-        self, session: Session, connection: LinkConnection, batch: InFlightBatch
-    ) -> None:
+    def _write_batch(self, session: Session, connection: Carrier, batch: InFlightBatch) -> None:
         frame = session.make_batch(batch, self._clock())
         self._count("link_bytes", len(batch.body))
         self._connections.write(connection, frame)

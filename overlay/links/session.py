@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum, auto
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -36,15 +36,12 @@ from overlay.links.constants import (
     REPORT_INTERVAL,
 )
 from overlay.links.deadlines import NEVER, HasDeadline
-from overlay.links.events import REFUSED, Codec
+from overlay.links.events import REFUSED, Codec, ConnectionId
 from overlay.links.messages import Ack, Batch, Hello, Welcome
 from overlay.links.receive_buffer import ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
-
-if TYPE_CHECKING:
-    from overlay.links.connections import LinkConnection
 
 
 class SessionState(Enum):
@@ -54,6 +51,22 @@ class SessionState(Enum):
     CONNECTING = auto()
     CONNECTED = auto()
     CLOSED = auto()
+
+
+class Carrier(Protocol):
+    """What a session knows of the connection that dials for it or carries it."""
+
+    @property
+    def id(self) -> ConnectionId:
+        """The driver's number."""
+
+    @property
+    def has_sent_hello(self) -> bool:
+        """Whether the Welcome is awaited …"""
+
+    @property
+    def give_up_at(self) -> float:
+        """… and until when (monotonic seconds)."""
 
 
 class Session(HasDeadline):
@@ -75,7 +88,7 @@ class Session(HasDeadline):
         self._codec = codec
         self.state = SessionState.CONNECTING
         self.reason = "nobody answers"  # of the last failure
-        self.connection: LinkConnection | None = None
+        self.connection: Carrier | None = None
         self.is_watched = is_watched
         self.peer_incarnation = 0  # 0: never connected
         self.peer_number = 0
@@ -149,11 +162,11 @@ class Session(HasDeadline):
         connecting = state is SessionState.CONNECTING
         self.report_at = now + DIAL_SUSPECT_AFTER if connecting else NEVER
 
-    def attach(self, connection: LinkConnection) -> None:
+    def attach(self, connection: Carrier) -> None:
         """`connection` is dialling for this session or carries it."""
         self.connection = connection
 
-    def detach(self, connection: LinkConnection) -> None:
+    def detach(self, connection: Carrier) -> None:
         """`connection` has ended. Without effect if another one took over."""
         if self.connection is connection:
             self.connection = None

@@ -8,65 +8,18 @@ any session ends: then something happened, and the seed may be on the other side
 
 from __future__ import annotations
 
-from overlay.links.connections import ConnectionTable, LinkConnection
+from overlay.links.connections import ConnectionTable
 from overlay.links.constants import MAX_SEEDS, SEED_RECHECK
 from overlay.links.context import LinkContext
-from overlay.links.deadlines import DeadlineQueue, HasDeadline
+from overlay.links.deadlines import DeadlineQueue
 from overlay.links.events import SeedFailed, SeedReached
+from overlay.links.seed import Seed
 from overlay.links.session import backoff
 from overlay.links.session_table import SessionTable
 from overlay.machine import NodeId, Peer
 
 
-class Seed(HasDeadline):
-    """An address of the peer list. Its deadline is the next attempt to reach it."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.connection: LinkConnection | None = None  # that dials it
-        self.peer: NodeId | None = None  # that answered there last
-        self.is_reached = False
-        self._attempts = 0  # that failed since it was reached last
-
-    @property
-    def is_sought(self) -> bool:
-        """Whether it is to be dialled."""
-        return not self.is_reached and self.connection is None
-
-    def leads_to(self, peer: Peer) -> bool:
-        """Whether `peer` answered there, or has this address."""
-        return self.peer == peer.id or self.address == peer.address
-
-    def attach(self, connection: LinkConnection) -> None:
-        """`connection` dials it."""
-        self.connection = connection
-
-    def detach(self) -> None:
-        """The connection that dialled it has ended, or has found a node."""
-        self.connection = None
-
-    def answered(self, peer: NodeId) -> None:
-        """`peer` is there, but not connected yet."""
-        self.peer = peer
-
-    def reached(self, peer: NodeId) -> None:
-        """`peer` is there and connected."""
-        self.peer = peer
-        self.is_reached = True
-        self._attempts = 0
-
-    def lost(self) -> None:
-        """No node that it leads to is connected."""
-        self.is_reached = False
-
-    def failed(self) -> int:
-        """An attempt failed, or its session ended. Returns how many failed before."""
-        self.is_reached = False
-        self._attempts += 1
-        return self._attempts - 1
-
-
-class Seeds:
+class PeerList:
     """All addresses of the peer list."""
 
     def __init__(
@@ -132,7 +85,7 @@ class Seeds:
     def session_suspended(self, peer: NodeId) -> None:
         """The link to `peer` was idle: no hurry."""
         for seed in self._seeds.values():
-            if seed.peer == peer and seed.connection is None:
+            if seed.peer == peer and not seed.is_dialled:
                 seed.lost()
                 self._recheck_within(seed, SEED_RECHECK)
 
@@ -145,7 +98,7 @@ class Seeds:
     def session_closed(self, peer: NodeId) -> None:
         """The session with `peer` ended: dial the seeds that led to it."""
         for seed in self._seeds.values():
-            if seed.peer == peer and seed.connection is None:
+            if seed.peer == peer and not seed.is_dialled:
                 self._retry(seed)
 
     def stop(self) -> None:
