@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo test faults check bench soak pairs mutations lock clean
+.PHONY: setup demo test faults check bench tables soak pairs mutations lock clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench.node.smoke
+
+# The tables of docs/lab from the rows in bench/results.
+tables: setup
+	$(BIN)/python -m bench.lab.tables
 
 # Random scenarios by seed until one is bad, or Ctrl-C. SOAK="--minutes 10", "--seed 7 --seeds 1".
 soak: setup
