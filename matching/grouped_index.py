@@ -133,11 +133,11 @@ class GroupedIndex(Generic[Key, Group]):
         groups: dict[Group, tuple[list[int], list[Key]]] = {}
         pairs = self._find_each(batch) if found is None else self._pairs(found, batch)
         for position, group, key in pairs:
-            mine = groups.get(group)
-            if mine is None:
-                mine = groups[group] = ([], [])
-            mine[0].append(position)
-            mine[1].append(key)
+            its_events = groups.get(group)
+            if its_events is None:
+                its_events = groups[group] = ([], [])
+            its_events[0].append(position)
+            its_events[1].append(key)
         return groups
 
     def share(self, batch: Sequence[Attributes]) -> Shares[Key, Group]:
@@ -149,12 +149,12 @@ class GroupedIndex(Generic[Key, Group]):
             return self._share_pairs(self._pairs(found, batch))
         assert self._group_matcher is not None, "it has found this"
         wanted, labels, places = self._group_matcher.share(found)
-        by_group = {self._by_number[number]: mine for number, mine in places.items()}
+        by_group = {self._by_number[number]: its_events for number, its_events in places.items()}
         return Shares(wanted, self.index.keys_of(labels), by_group)  # type: ignore[arg-type]
 
     def _is_for_numpy(self, found: Pairs) -> bool:
         """Whether what the block engine found is complete, and enough to be sorted by NumPy."""
-        return not (found.unsure or self.index.has_plain or len(found.places) < NUMPY_PAIRS)
+        return not (found.unsure or self.index.has_plain or len(found.positions) < NUMPY_PAIRS)
 
     def hits(self, key: Key) -> int:
         """How often a key was the witness in `share` since it was added; KeyError if it is not
@@ -200,7 +200,7 @@ class GroupedIndex(Generic[Key, Group]):
         """What the block engine has found as pairs, completed by what only Python can decide."""
         groups = map(self._by_number.__getitem__, found.groups.tolist())
         keys = self.index.keys_of(found.labels.tolist())
-        pairs = list(zip(found.places.tolist(), groups, keys, strict=True))
+        pairs = list(zip(found.positions.tolist(), groups, keys, strict=True))
         if found.unsure or self.index.has_plain:
             self._complete(pairs, batch, found.unsure)  # type: ignore[arg-type]
         return pairs  # type: ignore[return-value]

@@ -20,7 +20,7 @@ from matching.engine.memory import Memory
 from matching.values import Attributes
 
 Labels = npt.NDArray[np.uint32]
-Item = tuple[int, Conjunction]
+LabelledConjunction = tuple[int, Conjunction]
 
 # Insertions after which the skip bitmap is tightened for the word of the last one, so about four
 # times per word while all subscriptions are replaced. Measured: less than a microsecond each.
@@ -151,7 +151,7 @@ class BlockEngine:
         self._size -= 1
         self._blocks.count_removal(place // BLOCK)
 
-    def add_many(self, items: Iterable[Item]) -> None:
+    def add_many(self, items: Iterable[LabelledConjunction]) -> None:
         """Add many conjunctions; several times faster, and better placed, in an empty engine."""
         if self._size:
             for label, conjunction in items:

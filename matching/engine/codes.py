@@ -28,17 +28,17 @@ from matching.values import Cut, Interval
 
 MISSING = -(2**63)
 LOWEST = MISSING + 1  # below all values, and no value's code
-FALSE = MISSING + 2  # TRUE is the next
+FALSE_CODE = MISSING + 2  # TRUE is the next
 HIGHEST = 2**63 - 1  # above all values, and no value's code
-STRINGS = 0x7FF0_0000_0000_0001  # the code of '', the first string; that of +infinity is one less
+FIRST_STRING = 0x7FF0_0000_0000_0001  # the code of ''; that of +infinity is one less
 # Larger integers share floats with others (IEEE 754 binary64 has 53 significant bits).
 EXACT = 2**53
-# The gap before a string that is appended at the end, in units of STEP: 28 halvings between two,
-# and a million of them in the space of 2**51 codes. Not measured; would be measured by the share of
-# loose intervals with strings that come in order.
-APPEND = 2**28
+# The gap before a string that is appended at the end, in units of CODE_STEP: room for 28 halvings
+# between two, and for a million of them in the space of 2**51 codes. Not measured; would be
+# measured by the share of loose intervals with strings that come in order.
+APPEND_GAP = 2**28
 # Codes of strings are multiples of this: there is a code just before, just after, and between.
-STEP = 4
+CODE_STEP = 4
 # Strings of events whose codes are cached, until a subscription brings a new string: where an
 # attribute has few values and most are in no subscription, the binary search took longer than the
 # match. Not measured; would be measured by hit rates with attributes of 1,000 to 100,000 values.
@@ -64,7 +64,7 @@ class StringDictionary:
     """The strings in subscriptions, with reference counts, and codes in their order."""
 
     def __init__(self) -> None:
-        self._codes: dict[str, int] = {"": STRINGS}
+        self._codes: dict[str, int] = {"": FIRST_STRING}
         self._uses: dict[str, int] = {"": 1}
         self._sorted: list[str] = [""]
         self._seen: dict[str, int] = {}  # codes of strings in events
@@ -110,10 +110,10 @@ class StringDictionary:
         left between its neighbours."""
         before = self._codes[self._sorted[at - 1]]
         if at == len(self._sorted):
-            code = before + APPEND * STEP
-            return code if code < HIGHEST - STEP else None
+            code = before + APPEND_GAP * CODE_STEP
+            return code if code < HIGHEST - CODE_STEP else None
         after = self._codes[self._sorted[at]]
-        code = before + (after - before) // (2 * STEP) * STEP
+        code = before + (after - before) // (2 * CODE_STEP) * CODE_STEP
         return code if code > before else None
 
     def release(self, text: str) -> None:
@@ -125,13 +125,13 @@ class StringDictionary:
             self._seen.clear()
 
     def preload(self, texts: list[str]) -> None:
-        """Give many strings evenly spaced codes, for ever; does nothing if there are strings."""
+        """Give many strings evenly spaced codes permanently; does nothing if there are strings."""
         if len(self._sorted) > 1:
             return
         self._seen.clear()
-        step = (2**50 // (len(texts) + 1)) // STEP * STEP
+        step = (2**50 // (len(texts) + 1)) // CODE_STEP * CODE_STEP
         for number, text in enumerate(sorted(dict.fromkeys(texts) | {"": None})):
-            self._codes[text] = STRINGS + number * step
+            self._codes[text] = FIRST_STRING + number * step
             self._uses[text] = 1
             if text:
                 self._sorted.append(text)
@@ -187,5 +187,5 @@ class Coder:
             # Every string of the dictionary is more than two codes away.
             return (between - 1 if lower else between + 1), True
         if rank == 0:
-            return FALSE + int(value) + shift, False
+            return FALSE_CODE + int(value) + shift, False
         return HIGHEST - 1, False

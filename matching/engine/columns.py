@@ -16,7 +16,7 @@ import numpy.typing as npt
 from matching.conjunction import Conjunction
 from matching.engine.codes import HIGHEST, LOWEST, Coder
 from matching.engine.kernels import layout
-from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEWER, INDEXED, ROWS, aligned
+from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEW_ROWS, INDEXED, ROWS, aligned
 
 Job = list[int]
 """A conjunction encoded for the insertion kernels: label, flags, number of parts, and for each part
@@ -25,11 +25,11 @@ Job = list[int]
 # A column has rows if at least this share of the sample uses it: rows cost memory for every
 # subscription, and those of a rarely used column exclude few. Not measured; would be measured by
 # time and memory with workloads of many rare attributes.
-SHARE = 0.01
-# It has ROWS rather than FEWER rows if at least this share of the sample uses it. Measured with
-# 500,000 subscriptions of workload *w07*: 1.24 times as fast as with FEWER for all, 1.28 with ROWS
-# for all, 1.11 with a share of 0.3.
-OFTEN = 0.15
+INDEXED_SHARE = 0.01
+# It has ROWS rather than FEW_ROWS rows if at least this share of the sample uses it. Measured with
+# 500,000 subscriptions of workload *w07*: 1.24 times as fast as with FEW_ROWS for all, 1.28 with
+# ROWS for all, 1.11 with a share of 0.3.
+ROWS_SHARE = 0.15
 
 
 def _equi_depth(ends: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
@@ -51,7 +51,7 @@ class Columns:
         self._coder = Coder()
         self.strings = self._coder.strings
         names = Counter(name for conjunction in sample for name in conjunction.constraints)
-        chosen = [n for n, c in names.most_common(INDEXED) if c >= SHARE * len(sample)]
+        chosen = [n for n, c in names.most_common(INDEXED) if c >= INDEXED_SHARE * len(sample)]
         self._of = {name: column for column, name in enumerate(chosen)}
         self.column_of: Callable[[str], int | None] = self._of.get
         """The column of an attribute, or None. A bound method of the dictionary, since it is called
@@ -96,7 +96,7 @@ class Columns:
             for text in named:
                 self.strings.release(text)
             ends = np.array(cuts, np.int64)
-            rows = ROWS if len(ends) >= 2 * OFTEN * len(sample) else FEWER
+            rows = ROWS if len(ends) >= 2 * ROWS_SHARE * len(sample) else FEW_ROWS
             self.lines[column + 1] = self.lines[column] + rows
             self.set_bounds(column, self.buckets(column, ends))
 

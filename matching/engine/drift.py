@@ -31,7 +31,7 @@ from matching.engine.kernels.loading import Kernels
 
 Numbers = npt.NDArray[np.int64]
 
-SAMPLE: Final = 4096
+SAMPLED_LABELS: Final = 4096
 """Labels in the sample: some thirty ends per bucket of a column that all subscriptions use."""
 
 MIN_ENDS: Final = 256
@@ -58,7 +58,7 @@ def rebucket_if_drifted(
     `where`: the place of each label, -1 for none; `nodes`: the placement tree, int64[nodes, NODE];
     `blocks`: the number of blocks.
     """
-    some = where[:: max(1, len(where) // (2 * SAMPLE))]
+    some = where[:: max(1, len(where) // (2 * SAMPLED_LABELS))]
     places = np.ascontiguousarray(some[some >= 0])
     found = np.empty(2 * len(places), np.int64)
     count = kernels.interval_ends(
@@ -87,13 +87,13 @@ def _edges(bounds: Numbers, ends: Numbers) -> float:
 
 def _map_pivots(nodes: Numbers, column: int, old: Numbers, new: Numbers) -> None:
     """Change the tree's pivots in a column to new rows, so that they separate the same values."""
-    mine = np.flatnonzero((nodes[:, N_COLUMN] == column) & (nodes[:, N_PIVOT] >= 0))
+    inner = np.flatnonzero((nodes[:, N_COLUMN] == column) & (nodes[:, N_PIVOT] >= 0))
 
     def moved(rows: Any) -> Any:
         """The new rows that contain the greatest codes of old rows."""
         return np.searchsorted(new, old[np.minimum(rows, ROWS - 1)] - 1, "right")
 
-    pivots = nodes[mine, N_PIVOT]
+    pivots = nodes[inner, N_PIVOT]
     lower = pivots // 2
     sums = moved(lower) + moved(pivots - lower)
-    nodes[mine, N_PIVOT] = np.where(nodes[mine, N_KEY] == MIDDLE, sums, moved(pivots))
+    nodes[inner, N_PIVOT] = np.where(nodes[inner, N_KEY] == MIDDLE, sums, moved(pivots))

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 from matching.columnar import columns_of
-from matching.engine.codes import FALSE, HIGHEST
+from matching.engine.codes import FALSE_CODE, HIGHEST
 from matching.engine.columns import Columns
 from matching.engine.kernels import layout
 from matching.engine.kernels.layout import COLUMNS, E_SLOTS, E_VALUES, EVENT
@@ -29,9 +29,9 @@ MAX_SHAPES = 64
 that the publishers of one tree use in turn."""
 
 VALUES = E_VALUES * 8  # offset of an event's values in bytes
-FLOATS, STRINGS, TRUTHS = {float}, {str}, {bool}
-CODES = (FALSE ^ HIGHEST, (FALSE + 1) ^ HIGHEST)
-"""What `write_values` writes for FALSE and for TRUE."""
+ONLY_FLOATS, ONLY_STRINGS, ONLY_BOOLEANS = {float}, {str}, {bool}
+BOOLEAN_BITS = (FALSE_CODE ^ HIGHEST, (FALSE_CODE + 1) ^ HIGHEST)
+"""What `write_values` writes for FALSE_CODE and for TRUE."""
 
 
 def write_values(
@@ -61,7 +61,7 @@ def write_values(
             raw[column] = strings.code(value)  # type: ignore[arg-type]
         elif kind is bool:
             # The kernel `encode_event` reverses the XOR, as for negative floats.
-            raw[column] = (FALSE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
+            raw[column] = (FALSE_CODE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
 
 
 class Shape:
@@ -183,12 +183,12 @@ class BatchWriter:
             if column is None:
                 continue
             kinds, column = set(map(type, values)), column + E_VALUES
-            if kinds == FLOATS:
+            if kinds == ONLY_FLOATS:
                 numbers[column:end:EVENT] = array("d", values)
-            elif kinds == STRINGS:
+            elif kinds == ONLY_STRINGS:
                 raw[column:end:EVENT] = array("q", columns.strings.codes(values))
-            elif kinds == TRUTHS:
-                raw[column:end:EVENT] = array("q", map(CODES.__getitem__, values))
+            elif kinds == ONLY_BOOLEANS:
+                raw[column:end:EVENT] = array("q", map(BOOLEAN_BITS.__getitem__, values))
             else:
                 for position, value in enumerate(values):
                     write_values(columns, {name: value}, numbers, raw, position * EVENT + E_VALUES)

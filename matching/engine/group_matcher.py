@@ -50,7 +50,7 @@ class Pairs(NamedTuple):
     The arrays may be overwritten by the next call of `GroupMatcher.find`.
     """
 
-    places: npt.NDArray[np.uint32]
+    positions: npt.NDArray[np.uint32]
     """The event's index in the batch."""
     groups: npt.NDArray[np.uint32]
     labels: npt.NDArray[np.uint32]
@@ -112,19 +112,19 @@ class GroupMatcher:
         if batch and len(batch) <= at_once:
             return Pairs(*self._find(batch), self._unsure[: self._header[G_UNSURE_COUNT]].tolist())
         for start in range(0, len(batch), at_once):
-            places, groups, labels = self._find(batch[start : start + at_once])
-            found.append([places + np.uint32(start), groups.copy(), labels.copy()])
+            positions, groups, labels = self._find(batch[start : start + at_once])
+            found.append([positions + np.uint32(start), groups.copy(), labels.copy()])
             unsure += (self._unsure[: self._header[G_UNSURE_COUNT]] + start).tolist()
-        places, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
-        return Pairs(places, groups, labels, unsure)
+        positions, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
+        return Pairs(positions, groups, labels, unsure)
 
     def _find(self, part: Sequence[Attributes]) -> tuple[Found, Found, Found]:
         """(events, groups, labels) of as many events as one call takes."""
         self._events.write(part)
         values = self._events.address
         count = self._search(self._engine.address, values, len(part), self._address)
-        places, groups, labels = self._pairs
-        return places[:count], groups[:count], labels[:count]
+        positions, groups, labels = self._pairs
+        return positions[:count], groups[:count], labels[:count]
 
     def share(self, found: Pairs) -> tuple[list[int], list[int], dict[int, list[int]]]:
         """Divide a batch among the groups, and count each pair as a hit of its label.
@@ -133,19 +133,19 @@ class GroupMatcher:
         by group the indices of its events in that list).
         """
         np.add.at(self._hits, found.labels, 1)
-        places = found.places
-        is_next = np.ones(len(places), bool)  # of another event than the pair before
-        np.not_equal(places[1:], places[:-1], out=is_next[1:])
+        positions = found.positions
+        is_next = np.ones(len(positions), bool)  # of another event than the pair before
+        np.not_equal(positions[1:], positions[:-1], out=is_next[1:])
         order, runs = self._sorted_by_group(found)
         events = (is_next.cumsum() - 1)[order].tolist()
         shares = {group: events[run] for group, run in runs}
-        return places[is_next].tolist(), found.labels[is_next].tolist(), shares
+        return positions[is_next].tolist(), found.labels[is_next].tolist(), shares
 
     def by_group(self, found: Pairs) -> dict[int, tuple[list[int], list[int]]]:
         """By group: (indices of its events in the batch, ascending; a label of each)."""
         order, runs = self._sorted_by_group(found)
-        places, labels = found.places[order].tolist(), found.labels[order].tolist()
-        return {group: (places[run], labels[run]) for group, run in runs}
+        positions, labels = found.positions[order].tolist(), found.labels[order].tolist()
+        return {group: (positions[run], labels[run]) for group, run in runs}
 
     def _sorted_by_group(self, found: Pairs) -> tuple[Order, list[tuple[int, slice]]]:
         """An order of the pairs by group, within it of the events; each group's slice of it."""

@@ -85,7 +85,7 @@ def _name_or_keyword(token: Token) -> Token:
 
 
 @cache
-def parser(builder: Any) -> Lark:
+def build_parser(builder: Any) -> Lark:
     """The LALR parser that calls `builder`'s method for each rule, without a parse tree between."""
     return Lark(
         GRAMMAR,

@@ -16,7 +16,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from matching.selector import expression as nodes
 from matching.selector.errors import SelectorError
 from matching.selector.expression import MAX_DEPTH, Expression, Literal
-from matching.selector.grammar import parser
+from matching.selector.grammar import build_parser
 from matching.selector.syntax_errors import shorten, unexpected_character, unexpected_token
 from matching.selector.unparse import unparse
 from matching.values import is_utf8
@@ -55,7 +55,7 @@ def parse(text: str) -> Expression:
         raise SelectorError("the selector is empty: write a condition such as mag >= 3", text)
     _check_parentheses(text)
     try:
-        node: Expression = parser(_BUILDER).parse(text)  # type: ignore[assignment]
+        node: Expression = build_parser(_BUILDER).parse(text)  # type: ignore[assignment]
     except SelectorError as error:
         raise SelectorError(error.message, text, error.position) from None
     except UnexpectedCharacters as error:
@@ -76,7 +76,7 @@ def _tokens_before(text: str, error: UnexpectedInput) -> list[Token]:
     token = getattr(error, "token", None)
     if token is not None and token.type != "$END":
         text = text[: token.start_pos]
-    return list(parser(_BUILDER).lex(text))
+    return list(build_parser(_BUILDER).lex(text))
 
 
 def _first_surrogate(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Columns hold what the events hold, and only of events that look alike."""
+"""Columns have the events' values, and exist only for events of one shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast engine finds what brute force finds, through growth, churn and whatever is odd."""
+"""The block engine finds what brute force finds, through growth, churn and unusual values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _warm() -> None:
     batch=st.lists(st.one_of(events, wild_events), min_size=1, max_size=4),
     change_over=st.integers(1, 8),
 )
-def test_fast_index_is_brute_force_through_any_churn(
+def test_block_engine_is_brute_force_through_any_churn(
     steps: list[tuple[int, Expression | None]], batch: list[Event], change_over: int
 ) -> None:
     index: Index[int] = Index(change_over)
@@ -152,7 +152,7 @@ def test_integers_beyond_the_floats_are_exact() -> None:
         assert sorted(index.match({"x": value})) == sorted(expected)
 
 
-def test_events_of_one_shape_and_what_is_odd_among_them() -> None:
+def test_events_of_one_shape_and_exceptions_among_them() -> None:
     """Written at once from the third on; what is no number, and new columns, come in between."""
     index: Index[int] = Index(1)
     predicates = [attr("x") > 1, attr("y") <= 2, attr("x") == "a", attr("y") == True]  # noqa: E712
@@ -197,7 +197,7 @@ def test_more_attributes_than_columns() -> None:
         assert index.match(event) == [number]
 
 
-def test_more_constraints_than_a_record_holds() -> None:
+def test_more_constraints_than_a_record_has_room_for() -> None:
     index: Index[str] = Index(1)
     names = [f"x{number}" for number in range(layout.STRIDE + 4)]
     index.add("all", compile_selector(" AND ".join(f"{name} > 1" for name in names)))
@@ -268,7 +268,7 @@ def test_strings_are_found_when_their_room_is_used_up() -> None:
         assert index.match({"s": text + "x"}) == []
 
 
-def test_strings_nobody_names_any_more_are_forgotten() -> None:
+def test_strings_without_references_are_forgotten() -> None:
     strings_ = StringDictionary()
     for _ in range(2):
         assert strings_.acquire("b") is not None
@@ -303,7 +303,7 @@ def test_a_column_that_few_use_has_fewer_rows() -> None:
         del model[number]
     assert index.block_engine is not None
     lines = index.block_engine.columns.lines.tolist()
-    assert lines == [0, layout.ROWS, layout.ROWS + layout.FEWER]
+    assert lines == [0, layout.ROWS, layout.ROWS + layout.FEW_ROWS]
     for value in range(-1, 702, 6):
         for event in ({"often": value}, {"seldom": value, "often": value + 1}, {"seldom": value}):
             expected = [n for n, predicate in model.items() if predicate.matches(event)]

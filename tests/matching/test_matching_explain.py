@@ -1,4 +1,4 @@
-"""Why: the verdict of every part with the value seen; and the manual's examples."""
+"""Explanations: the verdict on every part with the event's values; and the manual's examples."""
 
 from __future__ import annotations
 

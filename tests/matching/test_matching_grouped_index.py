@@ -1,4 +1,4 @@
-"""Groups find exactly the groups of the keys that brute force finds, with both engines."""
+"""A grouped index finds the groups that brute force finds, with both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index finds what brute force finds, whatever was added, replaced and removed before."""
+"""The index finds what brute force finds, after any additions, replacements and removals."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_pivot_whose_intervals_are_not_exact_is_checked() -> None:
     assert index.match({"s": "adc", "x": 2}) == ["like", "both"]
 
 
-def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
+def test_a_predicate_that_can_never_be_true_is_registered_nevertheless() -> None:
     index: Index[str] = Index()
     index.add("never", compile_selector("x = 1 AND x = 2"))
     assert "never" in index
@@ -129,25 +129,25 @@ def test_a_predicate_that_can_never_be_true_is_held_all_the_same() -> None:
 
 @settings(PATIENT, max_examples=25)
 @given(data=st.data())
-def test_ranges_hold_what_a_list_holds(data: st.DataObject) -> None:
-    """More entries than a block holds, so that blocks are split, emptied and skipped."""
+def test_an_interval_index_finds_what_a_list_finds(data: st.DataObject) -> None:
+    """More entries than a block has room for, so that blocks are split, emptied and skipped."""
     bounds = st.tuples(st.integers(0, 20), st.integers(1, 20))
     entries = data.draw(st.lists(bounds, min_size=MAX_ENTRIES, max_size=MAX_ENTRIES * 3))
-    held: dict[int, Interval] = {}
-    ranges: IntervalIndex[int] = IntervalIndex()
+    intervals: dict[int, Interval] = {}
+    index: IntervalIndex[int] = IntervalIndex()
     for number, (lo, length) in enumerate(entries):
-        held[number] = Interval((1, lo, 0), (1, lo + length, 0))
-        ranges.add(held[number], number, number)
-    for number in data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)):
-        ranges.remove(held.pop(number), number)
+        intervals[number] = Interval((1, lo, 0), (1, lo + length, 0))
+        index.add(intervals[number], number, number)
+    for number in data.draw(st.lists(st.sampled_from(sorted(intervals)), unique=True)):
+        index.remove(intervals.pop(number), number)
     for place in range(-1, 42):
-        expected = [n for n, interval in held.items() if interval.contains(place)]
-        assert sorted(ranges.containing((1, place, 0))) == expected
+        expected = [n for n, interval in intervals.items() if interval.contains(place)]
+        assert sorted(index.containing((1, place, 0))) == expected
     with pytest.raises(KeyError):
-        ranges.remove(Interval((1, 0, 0), (1, 1, 0)), -1)
+        index.remove(Interval((1, 0, 0), (1, 1, 0)), -1)
 
 
-def test_few_predicates_that_are_asked_often_get_the_fast_engine(
+def test_few_predicates_that_are_matched_often_move_to_the_block_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warm()
@@ -165,7 +165,7 @@ def test_few_predicates_that_are_asked_often_get_the_fast_engine(
     assert not few.block_engine, "so few that the plain engine is as good"
 
 
-def test_what_has_waited_for_the_fast_engine_moves_within_some_matches(
+def test_what_has_waited_for_the_block_engine_moves_within_some_matches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warm()

@@ -1,4 +1,4 @@
-"""Compiled kernels: kept once, loaded without numba, never from a damaged or foreign file."""
+"""Compiled kernels: stored once, loaded without numba, never from a damaged or foreign file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KERNELS = Path(code_cache.__file__).parent
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of its own, with copies of what is kept."""
+    """A cache folder of its own, with copies of the stored kernels."""
     kernels()
     theirs, own = code_cache.cache_folder(), tmp_path / "canopy"
     assert theirs is not None
@@ -77,7 +77,7 @@ def test_a_process_loads_them_without_numba(place: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
-def test_a_kernel_is_compiled_linked_kept_and_loaded(
+def test_a_kernel_is_compiled_linked_stored_and_loaded(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them: all take seconds, which are spent where their text has changed."""
@@ -106,7 +106,7 @@ def test_without_a_linker_the_object_file_is_loaded(
     assert agrees_with_brute_force()
 
 
-def test_what_cannot_be_kept_works_all_the_same(
+def test_what_cannot_be_stored_works_nevertheless(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = with_suffix(place, ".o").read_bytes()
@@ -118,7 +118,7 @@ def test_what_cannot_be_kept_works_all_the_same(
     assert agrees_with_brute_force()
 
 
-def test_a_damaged_file_is_taken_away_and_the_next_one_loaded(place: Path) -> None:
+def test_a_damaged_file_is_deleted_and_the_next_one_loaded(place: Path) -> None:
     for path in map(place.joinpath, code_cache.find()):
         assert code_cache.load(NAMES)
         data = path.read_bytes()
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_taken_away_and_the_next_one_loaded(place: Path) -> No
     assert code_cache.find() == []
 
 
-def test_a_file_without_all_entries_is_taken_away(place: Path) -> None:
+def test_a_file_without_all_entries_is_deleted(place: Path) -> None:
     assert code_cache.load((*NAMES, "another")) is None
     assert code_cache.find() == []
 

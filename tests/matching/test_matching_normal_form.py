@@ -114,7 +114,7 @@ def test_intervals_of_single_constraints(text: str, expected: Any) -> None:
     ("text", "exact"),
     [("x LIKE 'ab%'", True), ("x LIKE 'a_'", False), ("x LIKE '%'", True), ("x <> 3", True)],
 )
-def test_exactness_is_told(text: str, exact: bool) -> None:
+def test_exactness_is_known(text: str, exact: bool) -> None:
     assert only(text).constraints["x"].exact is exact
 
 

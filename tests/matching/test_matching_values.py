@@ -1,4 +1,4 @@
-"""C6: the value space is totally ordered, and an interval says exactly which values it holds."""
+"""C6: the value space is totally ordered; an interval contains exactly what is between its ends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_sequences_of_intervals_agree_with_membership(
 
 @settings(PATIENT)
 @given(prefix=st.text(max_size=3).filter(is_utf8), value=st.text(max_size=5).filter(is_utf8))
-def test_prefix_interval_holds_exactly_the_strings_with_the_prefix(prefix: str, value: str) -> None:
+def test_prefix_interval_contains_exactly_its_strings(prefix: str, value: str) -> None:
     interval = prefix_interval(prefix)
     assert interval.contains(prefix + value)
     assert interval.contains(value) == value.startswith(prefix)

@@ -16,7 +16,7 @@ source to machine code), `code_cache` (machine code on disk), `loading` (the fun
 calls).
 
 Called by the bookkeeping in `matching.engine` only, which imports `layout` and `loading`; the
-modules with kernels are imported by nobody but `compiling` and each other.
+modules with kernels are imported only by `compiling` and each other.
 
 The names of the constants are grouped by prefix: `H_` fields of the header (the one address that
 every kernel gets, as `h`), `T_` of the table with a segment's addresses, `N_` of a node of the

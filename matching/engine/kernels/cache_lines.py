@@ -22,8 +22,8 @@ from numba.extending import intrinsic, models, register_model
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-WORD = ir.IntType(64)
-VECTOR = ir.VectorType(WORD, 8)
+WORD_TYPE = ir.IntType(64)
+VECTOR = ir.VectorType(WORD_TYPE, 8)
 BYTES = 64  # of a line
 LANES = 16  # 32-bit labels that are compressed at once: a line of them
 ADDRESS = types.int64
@@ -56,7 +56,7 @@ class LineType(types.Type):
         super().__init__(name="Line")
 
 
-LINE = LineType()
+LINE_TYPE = LineType()
 
 
 @register_model(LineType)
@@ -73,7 +73,7 @@ def line_load(typing: Any, address: Any) -> Any:
         place = builder.inttoptr(args[0], VECTOR.as_pointer())
         return builder.load(place, align=BYTES)
 
-    return LINE(ADDRESS), code
+    return LINE_TYPE(ADDRESS), code
 
 
 @_instruction
@@ -88,7 +88,7 @@ def line_reached(typing: Any, address: Any, code: Any) -> Any:
         reached = builder.icmp_signed("<=", builder.load(place, align=BYTES), alike)
         count = _llvm(builder, "llvm.ctpop.i8", ir.IntType(8), ir.IntType(8))
         some = builder.call(count, [builder.bitcast(reached, ir.IntType(8))])
-        return builder.zext(some, WORD)
+        return builder.zext(some, WORD_TYPE)
 
     return types.int64(ADDRESS, types.int64), code_
 
@@ -102,7 +102,7 @@ def line_store(typing: Any, address: Any, line: Any) -> Any:
         builder.store(args[1], place, align=BYTES)
         return context.get_dummy_value()
 
-    return types.void(ADDRESS, LINE), code
+    return types.void(ADDRESS, LINE_TYPE), code
 
 
 @_instruction
@@ -112,7 +112,7 @@ def line_or(typing: Any, left: Any, right: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.or_(args[0], args[1])
 
-    return LINE(LINE, LINE), code
+    return LINE_TYPE(LINE_TYPE, LINE_TYPE), code
 
 
 @_instruction
@@ -122,7 +122,7 @@ def line_and(typing: Any, left: Any, right: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.and_(args[0], args[1])
 
-    return LINE(LINE, LINE), code
+    return LINE_TYPE(LINE_TYPE, LINE_TYPE), code
 
 
 @_instruction
@@ -132,7 +132,7 @@ def line_not(typing: Any, line: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.not_(args[0])
 
-    return LINE(LINE), code
+    return LINE_TYPE(LINE_TYPE), code
 
 
 @_instruction
@@ -142,7 +142,7 @@ def line_none(typing: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(VECTOR, [0] * 8)
 
-    return LINE(), code
+    return LINE_TYPE(), code
 
 
 @_instruction
@@ -153,7 +153,7 @@ def line_any(typing: Any, line: Any) -> Any:
         whole = ir.IntType(512)
         return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), ir.Constant(whole, 0))
 
-    return types.boolean(LINE), code
+    return types.boolean(LINE_TYPE), code
 
 
 @_instruction
@@ -162,9 +162,9 @@ def line_words(typing: Any, line: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         some = builder.icmp_unsigned("!=", args[0], ir.Constant(VECTOR, [0] * 8))
-        return builder.zext(builder.bitcast(some, ir.IntType(8)), WORD)
+        return builder.zext(builder.bitcast(some, ir.IntType(8)), WORD_TYPE)
 
-    return types.int64(LINE), code
+    return types.int64(LINE_TYPE), code
 
 
 @_instruction
@@ -173,10 +173,10 @@ def line_count(typing: Any, line: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
-        total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD, VECTOR)
+        total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD_TYPE, VECTOR)
         return builder.call(total, [builder.call(count, [args[0]])])
 
-    return types.int64(LINE), code
+    return types.int64(LINE_TYPE), code
 
 
 @_instruction
@@ -198,17 +198,17 @@ def line_emit(typing: Any, line: Any, labels: Any, out: Any) -> Any:
         out, start = args[2], args[2]
         for step in range(512 // LANES):
             bits = builder.extract_element(halves, ir.Constant(ir.IntType(32), step))
-            source = builder.add(args[1], ir.Constant(WORD, step * LANES * 4))
+            source = builder.add(args[1], ir.Constant(WORD_TYPE, step * LANES * 4))
             labels = builder.load(builder.inttoptr(source, pack.as_pointer()), align=BYTES)
             kept = builder.call(
                 compress, [labels, builder.bitcast(bits, mask), ir.Constant(pack, ir.Undefined)]
             )
             builder.store(kept, builder.inttoptr(out, pack.as_pointer()), align=4)
-            more = builder.zext(builder.call(count, [bits]), WORD)
-            out = builder.add(out, builder.shl(more, ir.Constant(WORD, 2)))
-        return builder.lshr(builder.sub(out, start), ir.Constant(WORD, 2))
+            more = builder.zext(builder.call(count, [bits]), WORD_TYPE)
+            out = builder.add(out, builder.shl(more, ir.Constant(WORD_TYPE, 2)))
+        return builder.lshr(builder.sub(out, start), ir.Constant(WORD_TYPE, 2))
 
-    return types.int64(LINE, ADDRESS, ADDRESS), code
+    return types.int64(LINE_TYPE, ADDRESS, ADDRESS), code
 
 
 @_instruction
@@ -251,9 +251,9 @@ def inside(typing: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
         values = ir.Constant(lanes, ir.Undefined)
         for lane in range(8):
             column = builder.and_(
-                builder.lshr(args[0], ir.Constant(WORD, 8 * lane)), ir.Constant(WORD, 255)
+                builder.lshr(args[0], ir.Constant(WORD_TYPE, 8 * lane)), ir.Constant(WORD_TYPE, 255)
             )
-            place = builder.add(args[3], builder.shl(column, ir.Constant(WORD, 2)))
+            place = builder.add(args[3], builder.shl(column, ir.Constant(WORD_TYPE, 2)))
             value = builder.load(builder.inttoptr(place, number.as_pointer()), align=4)
             values = builder.insert_element(values, value, ir.Constant(number, lane))
 
@@ -266,9 +266,9 @@ def inside(typing: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
                 builder.icmp_signed(order, ends(args[1]), values),
                 builder.icmp_signed(order, values, ends(args[2])),
             )
-            return builder.zext(builder.bitcast(both, mask), WORD)
+            return builder.zext(builder.bitcast(both, mask), WORD_TYPE)
 
-        return builder.or_(bits("<="), builder.shl(bits("<"), ir.Constant(WORD, 8)))
+        return builder.or_(bits("<="), builder.shl(bits("<"), ir.Constant(WORD_TYPE, 8)))
 
     return types.int64(ADDRESS, ADDRESS, ADDRESS, ADDRESS), code
 
@@ -281,7 +281,7 @@ def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], No
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = builder.inttoptr(args[0], integer.as_pointer())
             value = builder.load(place, align=integer.width // 8)
-            return value if integer.width == 64 else builder.zext(value, WORD)
+            return value if integer.width == 64 else builder.zext(value, WORD_TYPE)
 
         return types.int64(ADDRESS), code
 

@@ -13,7 +13,7 @@ without a linker, or where libraries may not be loaded from that folder; llvmlit
 KEY is a checksum of all that the code depends on, SUM of the file's bytes. So a stale file is never
 found, and a damaged one is noticed before it is loaded (a truncated library would kill the
 process). The code runs with the rights of the user who loads it, so a file is only trusted if it
-and its folder belong to this user and are writable by nobody else; it is opened relative to the
+and its folder belong to this user and are writable by no other user; it is opened relative to the
 descriptor of the very folder that was checked. On systems without file owners nothing is stored.
 """
 
@@ -130,8 +130,8 @@ def _names(place: int) -> list[str]:
 
 def _find(place: int) -> list[str]:
     """The names of the files for this process; libraries before object files."""
-    mine = [name for name in _names(place) if name.startswith(f"kernels-{key()}-")]
-    return sorted(mine, key=lambda name: not name.endswith(LIBRARY))
+    usable = [name for name in _names(place) if name.startswith(f"kernels-{key()}-")]
+    return sorted(usable, key=lambda name: not name.endswith(LIBRARY))
 
 
 def find() -> list[str]:

@@ -28,7 +28,7 @@ from matching.engine.kernels.layout import (
 from matching.engine.kernels.rows import encode_event
 from matching.engine.kernels.search import alive_blocks, search_blocks
 
-STEP = 3
+BLOCKS_PER_STEP = 3
 """Blocks searched between checks whether all groups are found. If less than half of the groups are
 found after the first step, all other blocks are searched at once, since more steps would cost more
 than they could save."""
@@ -73,7 +73,7 @@ def search_groups(h: int, events: int, count: int, g: int) -> int:
         before, start, done = pairs, 0, 0
         while done < alive and pairs - before < exist:
             few = done > 0 and 2 * (pairs - before) < exist
-            last = alive if few else min(done + STEP, alive)
+            last = alive if few else min(done + BLOCKS_PER_STEP, alive)
             search_blocks(h, done, last, alive)
             pairs = _note_groups(h, g, position, start, pairs)
             start, done = read64(h + H_FOUND_COUNT * 8), last

@@ -1,7 +1,8 @@
 """What lies where: sizes, the memory of a segment, and the header of addresses that kernels get.
 
 See the drawing in `matching.engine`. A *segment* is the unit of allocation: growing never copies
-subscriptions, so no match has to wait for that. Constants of kernels are here since both Python and
+subscriptions, so no match has to wait for that. A subscription's *place* is the number of its block
+times BLOCK, plus its bit in the block's lines. Constants of kernels are here since both Python and
 compiled code use them; a change recompiles the kernels (`code_cache.SOURCES`).
 """
 
@@ -23,9 +24,9 @@ ROW = (BLOCKS + 1) * LINE  # bytes
 
 # Rows of a column: MISSING_ROW, the two empty ends, and the buckets between. More rows exclude more
 # subscriptions and leave fewer edges; each costs a bit per subscription, so a column that few use
-# has FEWER. Both are multiples of 64, since the insertion kernels keep a column's rows in words.
+# has FEW_ROWS. Both are multiples of 64, since the insertion kernels keep a column's rows in words.
 ROWS = 128
-FEWER = 64
+FEW_ROWS = 64
 SPAN = ROWS // 64  # words for a column's rows
 # Words for a column's bounds: those of its rows, and a copy of every eighth, to find a row in two
 # steps.

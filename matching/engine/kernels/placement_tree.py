@@ -47,7 +47,7 @@ from matching.engine.kernels.updates import spans
 LEAF = 48
 # Subscriptions by which a larger node is judged. Not measured; would be measured by the blocks
 # alive per match with samples of 1,000 to 16,000.
-SAMPLE = 4096
+JUDGED = 4096
 HULL_COUNT, HULL_LEAST, HULL_MOST, HULL = range(4)  # words of a hull, and how many
 
 
@@ -184,7 +184,7 @@ def _score(scratch: int, column: int, key: int, total: int, rows: int) -> float:
 def _best_cut(h: int, low: int, high: int, part: int, count: int, scratch: int) -> int:
     """The best cut of a node, as column * TREE_KEYS + key, with its pivot in scratch; -1: none."""
     indexed, lines = read64(h + H_INDEXED * 8), read64(h + H_LINES * 8)
-    step = max(1, count // SAMPLE)
+    step = max(1, count // JUDGED)
     total = (count + step - 1) // step
     _pivots(indexed, low, high, part, count, step, scratch)
     _hulls(indexed, low, high, part, count, step, scratch)

@@ -139,13 +139,13 @@ def compare_edges(h: int, count: int) -> None:
         prefetch(read64(edges + (number + RECORDS_AHEAD) * 16))
         record, exact = read64(edges + number * 16), read64(edges + number * 16 + 8)
         columns, label = read64(record + size + R_COLUMNS), read32(record + size + R_LABEL)
-        held = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
-        at_ends = parts & ~(held >> 8)
+        within = inside(columns, record + R_LOWS, record + R_LOWS + 2 * stride, fines)
+        at_ends = parts & ~(within >> 8)
         sure = 1 if at_ends == 0 else 0
         _store_label(h, label, sure)
         write64(edges + ties * 16, record)
         write64(edges + ties * 16 + 8, exact | (at_ends << ADDRESS_BITS))
-        ties += (1 if held & parts == parts else 0) & (1 - sure)
+        ties += (1 if within & parts == parts else 0) & (1 - sure)
     for number in range(ties):
         exact = read64(edges + number * 16 + 8)
         part = lowest_bit(exact >> ADDRESS_BITS)

@@ -51,8 +51,8 @@ def column_rows(h: int, column: int) -> int:
 def clear_skip_bits(h: int, table: int, number: int, first: int, rows: int) -> None:
     """Clear the bits of a word (its number over all segments) in some of 64 rows from `first` on,
     since a subscription in it does not fail there. `rows`: a bit for each."""
-    mine = number % (SEGMENT // 64) * first_row(h, read64(h + H_INDEXED * 8)) + first
-    tight = read64(table + T_TIGHT * 8) + mine // 8
+    own = number % (SEGMENT // 64) * first_row(h, read64(h + H_INDEXED * 8)) + first
+    tight = read64(table + T_TIGHT * 8) + own // 8
     changed = read64(tight) & rows
     write64(tight, read64(tight) & ~rows)
     pitch = read64(h + H_PITCH * 8)
@@ -87,7 +87,7 @@ def tighten_rows(h: int, number: int, first: int, count: int) -> None:
     empty = ~read64(read64(table + T_LIVE * 8) + word * 8)
     fails = read64(table + T_FAILS * 8) + word * 8
     dead = read64(h + H_SKIP * 8) + (number >> 6) * 8
-    mine = read64(table + T_TIGHT * 8) + word * rows // 8
+    own = read64(table + T_TIGHT * 8) + word * rows // 8
     for start in range(first, first + count, 64):
         tight = 0
         for row in range(64):
@@ -95,7 +95,7 @@ def tighten_rows(h: int, number: int, first: int, count: int) -> None:
             is_dead = 1 if (read64(fails + line * ROW) | empty) == ALL else 0
             set_bit(dead + line * pitch, word & 63, is_dead)
             tight |= is_dead << row
-        write64(mine + start // 8, tight)
+        write64(own + start // 8, tight)
 
 
 @kernel

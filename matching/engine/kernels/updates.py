@@ -131,8 +131,8 @@ def _write_rows(h: int, table: int, place: int, skip_bitmap: bool) -> None:
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
     size = record_bytes(read64(h + H_STRIDE * 8))
     old = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
-    # Whoever was here before left its bits: in the columns of its record, and maybe in others if
-    # that is full.
+    # The former subscription's bits are still set in the columns of its record, and perhaps in
+    # others if the record is full.
     full, stale = True, 0
     for part in range(read64(h + H_STRIDE * 8)):
         column = (old >> (8 * part)) & 255
