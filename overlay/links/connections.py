@@ -3,7 +3,9 @@ session, and the table of them. A connection that ends costs its session nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 
 from overlay.links.constants import MAX_AWAITING_HELLO, MAX_HELLOS
 from overlay.links.context import LinkContext
@@ -28,8 +30,18 @@ class LinkConnection(HasDeadline):
     """One transport connection. Its deadline is the end of the time for the handshake, or the next
     repetition of the Hello. It is dialled for a session or for a seed, never for both."""
 
-    def __init__(self, id_: ConnectionId, stage: HandshakeStage, give_up_at: float) -> None:
+    __slots__ = (
+        *("id", "write", "stage", "give_up_at", "session", "seed", "hello_again_at"),
+        *("_hello_interval", "_hellos_received"),
+    )
+
+    def __init__(
+        self, id_: ConnectionId, stage: HandshakeStage, give_up_at: float, transport: Transport
+    ) -> None:
+        super().__init__()
         self.id = id_
+        self.write: Callable[[Frame], None] = partial(transport.write, id_)
+        """Send one frame."""
         self.stage = stage
         self.give_up_at = give_up_at
         self.session: Session | None = None
@@ -100,7 +112,7 @@ class LinkConnection(HasDeadline):
 
 
 class ConnectionTable:
-    """All connections of one node, by the driver's numbers; the only part that writes frames."""
+    """All connections of one node, by the driver's numbers."""
 
     def __init__(
         self, context: LinkContext, transport: Transport, deadlines: DeadlineQueue
@@ -139,14 +151,10 @@ class ConnectionTable:
         return self._add(self._transport.dial(address), HandshakeStage.DIALLING)
 
     def _add(self, id_: ConnectionId, stage: HandshakeStage) -> LinkConnection:
-        connection = LinkConnection(id_, stage, self._clock() + self._timeout)
+        connection = LinkConnection(id_, stage, self._clock() + self._timeout, self._transport)
         self._connections[id_] = connection
         self._deadlines.schedule(connection, connection.give_up_at)
         return connection
-
-    def write(self, connection: Carrier, frame: Frame) -> None:
-        """Send one frame."""
-        self._transport.write(connection.id, frame)
 
     def established(self, connection: LinkConnection, session: Session) -> None:
         """The handshake is done: `connection` carries `session`; another one of it is closed."""

@@ -17,7 +17,10 @@ NEVER = float("inf")
 class HasDeadline:
     """The base of what `DeadlineQueue` wakes. `wake_at` is written by the queue only."""
 
-    wake_at: float = NEVER
+    __slots__ = ("wake_at",)
+
+    def __init__(self) -> None:
+        self.wake_at = NEVER
 
 
 class DeadlineQueue:

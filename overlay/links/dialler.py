@@ -148,8 +148,8 @@ class Dialler:
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
         if session.ack_due:
-            self._connections.write(connection, session.make_ack(self._clock()))
-        self._connections.write(connection, Bye(reason, rest=True))
+            connection.write(session.make_ack(self._clock()))
+        connection.write(Bye(reason, rest=True))
         self._connections.close(connection, reason)
         self.suspended(session)
 

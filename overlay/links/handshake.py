@@ -147,7 +147,7 @@ class Handshake:
         self._count("link_errors", 1)
         if connection not in self._connections:
             return
-        self._connections.write(connection, Bye(reason, final=final))
+        connection.write(Bye(reason, final=final))
         self._connections.close(connection, reason)
         self._dialler.connection_lost(connection, reason)
 
@@ -179,7 +179,7 @@ class Handshake:
             raise ProtocolError("a Hello without a session")
         if self._penalties.until(hello.peer.id) > self._clock():
             self._count("link_refused", 1)
-            self._connections.write(connection, Bye(PENALISED))
+            connection.write(Bye(PENALISED))
             self._connections.close(connection, PENALISED)
             return
         session = self._session_for(hello)
@@ -341,12 +341,12 @@ class Handshake:
                 your_session=session.peer_number,
                 dials=session.dials,
             )
-        self._connections.write(connection, hello)
+        connection.write(hello)
 
     def _say_name(self, connection: LinkConnection) -> None:
         me, window = self._me, self._settings.window
         name = Welcome(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
-        self._connections.write(connection, name)
+        connection.write(name)
 
     def _say_welcome(self, connection: LinkConnection, session: Session) -> None:
         session.wrote(self._clock())
@@ -362,4 +362,4 @@ class Handshake:
             your_session=session.peer_number,
             dials=session.dials,
         )
-        self._connections.write(connection, welcome)
+        connection.write(welcome)

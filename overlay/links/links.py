@@ -157,7 +157,7 @@ class Links:
         self.flush()
         for session in self._sessions:
             if session.connection is not None and session.state is SessionState.CONNECTED:
-                self._connections.write(session.connection, Bye(reason, final=True))
+                session.connection.write(Bye(reason, final=True))
         self._dialler.stop()
         self._connections.shut(reason)
         self._peer_list.stop()
@@ -269,7 +269,7 @@ class Links:
         while self._acks and self._acks[0][0] <= now:
             session = self._acks.popleft()[1]
             if session.ack_delay_over() and session.connection is not None:
-                self._connections.write(session.connection, session.make_ack(now))
+                session.connection.write(session.make_ack(now))
         # Each owner may need a second look at most: what is due compares as its deadline was
         # computed.
         for _ in range(2 * (len(self._sessions) + len(self._connections) + len(self._peer_list))):
@@ -307,14 +307,14 @@ class Links:
         if not session.ack_due:
             return
         if session.ack_is_urgent(ACK_SHARE):
-            self._connections.write(connection, session.make_ack(self._clock()))
+            connection.write(session.make_ack(self._clock()))
         elif session.schedule_ack():
             self._acks.append((self._clock() + ACK_DELAY, session))
 
     def _write_batch(self, session: Session, connection: Carrier, batch: InFlightBatch) -> None:
         frame = session.make_batch(batch, self._clock())
         self._count("link_bytes", len(batch.body))
-        self._connections.write(connection, frame)
+        connection.write(frame)
         if session.retransmit_at < session.wake_at:
             self._deadlines.schedule(session, session.retransmit_at)
 
@@ -335,7 +335,7 @@ class Links:
                 self._consume(session, buffered)
         gap = session.new_gap()
         if gap or arrival is Arrival.DUPLICATE:
-            self._connections.write(connection, session.make_ack(session.last_heard, gap))
+            connection.write(session.make_ack(session.last_heard, gap))
 
     def _consume(self, session: Session, batch: Batch) -> None:
         session.received_batch(len(batch.body))
@@ -382,7 +382,7 @@ class Links:
         self._count("link_errors", 1)
         self._penalties.protocol_violated(session.peer.id, session.last_heard)
         if session.connection is not None:
-            self._connections.write(session.connection, Bye(reason))
+            session.connection.write(Bye(reason))
         self._dialler.close(session, reason)
 
     # --- what falls due ---
@@ -418,4 +418,4 @@ class Links:
         self._dialler.report_suspicion(session, now)
         if now >= session.last_written + settings.heartbeat:
             session.probes(now)
-            self._connections.write(connection, session.make_ack(now, asks=True))
+            connection.write(session.make_ack(now, asks=True))

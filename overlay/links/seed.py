@@ -9,7 +9,10 @@ from overlay.machine import NodeId, Peer
 class Seed(HasDeadline):
     """An address of the peer list. Its deadline is the next attempt to reach it."""
 
+    __slots__ = ("_attempts", "address", "is_dialled", "is_reached", "peer")
+
     def __init__(self, address: str) -> None:
+        super().__init__()
         self.address = address
         self.is_dialled = False  # a connection asks who is there
         self.peer: NodeId | None = None  # that answered there last

@@ -21,7 +21,7 @@ written by its own methods only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from random import Random
 from typing import Protocol
@@ -37,7 +37,7 @@ from overlay.links.constants import (
 )
 from overlay.links.deadlines import NEVER, HasDeadline
 from overlay.links.events import REFUSED, Codec, ConnectionId
-from overlay.links.messages import Ack, Batch, Hello, Welcome
+from overlay.links.messages import Ack, Batch, Frame, Hello, Welcome
 from overlay.links.receive_buffer import ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.machine import Message, NodeId, Peer
@@ -68,9 +68,23 @@ class Carrier(Protocol):
     def give_up_at(self) -> float:
         """… and until when (monotonic seconds)."""
 
+    @property
+    def write(self) -> Callable[[Frame], None]:
+        """Send one frame."""
+
 
 class Session(HasDeadline):
     """What this node knows of its session with one peer. Times are monotonic seconds."""
+
+    __slots__ = (
+        *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
+        *("peer_incarnation", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
+        *("last_heard", "last_written", "last_used", "retransmit_at", "report_at", "ack_due"),
+        *("is_suspected", "_refusals", "_settings", "_codec", "_send_buffer", "_receive_buffer"),
+        *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
+        *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
+        *("receive", "next_buffered", "new_gap"),
+    )
 
     def __init__(
         self,
@@ -82,6 +96,7 @@ class Session(HasDeadline):
         dial_at: float,
         is_watched: bool,
     ) -> None:
+        super().__init__()
         self.peer = peer
         self.number = number
         self._settings = settings
