@@ -1,4 +1,4 @@
-"""What a program may ask of its node, and what it hears back.
+"""What a program may ask of its node (commands), and what it receives (replies and news).
 
 One vocabulary for the control socket (canopy/wire/control/server), the terminal UI, the simulator
 and tests: `Node.command(client, command)` takes any `Command`; answers and deliveries leave through
@@ -27,19 +27,22 @@ from overlay.info import (
 from overlay.machine import NodeId
 
 LEVELS = 5
-"""Latency levels (P6); Phoenix 3 leaves L open. Five, as in most scales that people use."""
+"""Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales that
+people use."""
 
 
 CREDIT = 1 << 20
 """Bytes of deliveries that may be under way to a client that has granted nothing yet, and the most
 that may be whatever it grants. A quarter of what a link has (`links.window`): at 100,000 events of
-200 bytes per second it lasts 50 ms, in which a program that keeps up has its turn. Wild guess."""
+200 bytes per second it lasts 50 ms, in which a program that keeps up has its turn. Guess; to be
+measured by the deliveries per second of one program on a loaded machine."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event under way. Identity is (publisher, incarnation, sequence) (V7); a user's `id` is an
-    attribute. `time` is the publisher's wall clock in seconds, for people and latency only. (`gc`:
-    attributes are plain values, so that the garbage collector need not look at events.)"""
+    """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is
+    an attribute. `time` is the publisher's wall clock in seconds, for people and for latency only.
+    (`gc=False`: attributes are plain values, so that the garbage collector need not look at
+    events.)"""
 
     publisher: NodeId
     incarnation: int
@@ -65,16 +68,17 @@ class Draft(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A request; `request` is the client's own number and comes back in the reply."""
+    """A request of a program; `request` is the program's own number and comes back in the reply."""
 
     request: int
 
 
 class Subscribe(Command, frozen=True):
-    """Answered by Subscribed once every event that is published from then on will be found.
+    """Subscribe to the events that `selector` matches. Answered by Subscribed once every matching
+    event that is published from then on will be delivered, or by Failed (code selector).
 
-    `latency_level`: how urgent the events are where a host is behind, 1 (most) to LEVELS; 0: no
-    matter (P6).
+    `latency_level`: how urgent the events are where a host is behind, 1 (most urgent) to LEVELS; 0:
+    any (P6).
     """
 
     selector: str
@@ -83,57 +87,58 @@ class Subscribe(Command, frozen=True):
 
 
 class Gather(Command, frozen=True):
-    """From now on this client's new subscriptions are told together: an event comes once, however
-    many of them it matches, in Gathered. Answered by Done."""
+    """From now on deliveries for this client's new subscriptions come together, in Gathered: an
+    event comes once, however many of the subscriptions match it. Answered by Done."""
 
 
 class Unsubscribe(Command, frozen=True):
-    """Answered by Done."""
+    """End a subscription, named by its id. Answered by Done."""
 
     subscription: str
 
 
 class Publish(Command, frozen=True):
-    """Answered by Published: at once after admission, or, with `receipt`, when every tree that the
-    events visit has accepted them. Admission waits while too much is pending."""
+    """Publish events. Answered by Published: after admission, or, with `receipt`, when every tree
+    that the events visit has accepted them. Admission waits while too much is pending
+    (``tree.pending``)."""
 
     events: tuple[Draft, ...]
     receipt: bool = False
 
 
 class GetStatus(Command, frozen=True):
-    """Answered by Status."""
+    """Ask for the state of this node. Answered by Status."""
 
 
 class GetPeers(Command, frozen=True):
-    """Answered by Peers."""
+    """Ask for the neighbours and links of this node. Answered by Peers."""
 
 
 class GetRing(Command, frozen=True):
-    """Answered by Ring: all clusters, collected by a walk around the ring."""
+    """Ask for all clusters, collected by a message around the ring. Answered by Ring."""
 
 
 class GetIncidents(Command, frozen=True):
-    """Answered by Incidents: what happened around this node lately."""
+    """Ask what happened around this node lately. Answered by Incidents."""
 
 
 class GetAttributes(Command, frozen=True):
-    """Answered by Attributes: names seen lately, for completion."""
+    """Ask for names of attributes seen lately, for completion. Answered by Attributes."""
 
 
 class GetSubscriptions(Command, frozen=True):
-    """Answered by Subscriptions: those of all clients of this node."""
+    """Ask for the subscriptions of all clients of this node. Answered by Subscriptions."""
 
 
 class Where(Command, frozen=True):
-    """Answered by Located: the cluster that owns the attribute and its tree."""
+    """Ask for the cluster that owns an attribute, and its tree. Answered by Located."""
 
     attribute: str
 
 
 class Why(Command, frozen=True):
-    """Answered by Explained: why `event` (identity, or a user's id) reached a subscription or not;
-    without a subscription all those of this node are explained."""
+    """Ask why `event` (its identity, or a user's id) reached a subscription or not; without a
+    subscription, all those of this node. Answered by Explained."""
 
     event: str
     subscription: str = ""
@@ -163,7 +168,7 @@ class Grant(Command, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """An answer, or news (request 0)."""
+    """The answer to a command, or news that was not asked for (request 0)."""
 
     request: int
 
@@ -191,11 +196,11 @@ class Dropped(Failed, frozen=True):
 
 
 class Done(Reply, frozen=True):
-    """Carried out, nothing to tell."""
+    """The command was carried out; there is nothing to return."""
 
 
 class Subscribed(Reply, frozen=True):
-    """SUBACK."""
+    """The acknowledgement of a subscription (SUBACK), with its id."""
 
     subscription: str
 
@@ -257,7 +262,7 @@ class Gathered(Reply, frozen=True):
 
     @staticmethod
     def of(events: Sequence[Event], places: Sequence[int]) -> Gathered:
-        """Those at these places."""
+        """The events at these places of `events`."""
         return Gathered(0, tuple([events[place] for place in places]))
 
 
@@ -301,7 +306,7 @@ class Ring(Reply, frozen=True):
 
 
 class Incidents(Reply, frozen=True):
-    """The newest first."""
+    """What happened around this node, the newest first."""
 
     incidents: tuple[Incident, ...]
 
@@ -328,7 +333,8 @@ class Attributes(Reply, frozen=True):
 
 
 class Explained(Reply, frozen=True):
-    """What the overlay knows of an event. `path` tells its way, one step a line."""
+    """What the overlay knows of an event. `path` is its way, one step a line; `reasons` has one
+    entry per subscription."""
 
     event: str
     id: str
@@ -341,10 +347,10 @@ COMMANDS = (
     Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetIncidents
     | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain | Grant
 )  # fmt: skip
-"""What the control socket decodes; nothing else comes in."""
+"""The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
     Failed | Dropped | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring
     | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
-"""What it sends."""
+"""The types that the control socket sends."""

@@ -1,9 +1,9 @@
-"""What happened around this node: losses, elections, recoveries, for people (P8).
+"""Incidents: losses, elections and recoveries around this node, for people (P8).
 
 A machine that only listens: it turns local events of links and clusters into *incidents*, which it
 keeps for the terminal UI (`GetIncidents`), counts (`canopy status`) and traces (kind ``incident``).
-It sees what its own node sees: a member hears of the elections of its cluster, everybody of the
-peers that it loses itself.
+It sees what its own node sees: the peers that this node loses, and, where it is a member of a
+cluster, the elections there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from overlay.bounded import BoundedDict
 from overlay.chord.events import (
     Fenced,
     MemberJoined,
@@ -27,17 +28,20 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Handlers, Machine, NodeId, Port
 
 MAX_INCIDENTS: Final = 200
-"""Incidents that a node remembers. Wild guess: an hour of trouble."""
+"""Incidents that a node remembers. Guess: an hour of trouble; to be measured by how far back people
+scroll."""
 
 MAX_LOST_PEERS: Final = 1_000
-"""Lost peers that are remembered, to tell when they are back. Wild guess."""
+"""Lost peers that are remembered, to report when they are back. Guess: more than a node has links
+to at a time."""
 
 REPEAT_WITHIN: Final = 1.0
-"""Seconds within which the same is no news: a new primary admits some members twice. Wild guess."""
+"""Seconds within which the same incident is not noted again: a new primary admits some members
+twice. Guess; to be measured by incidents that repeat in the recovery trials."""
 
 
 class IncidentRecord(NamedTuple):
-    """An incident with the Port's time."""
+    """An incident as it is kept. `at`: monotonic seconds; the rest as in `Incident`."""
 
     at: float
     what: str
@@ -52,12 +56,12 @@ class IncidentLog(Machine):
     def __init__(self, port: Port) -> None:
         super().__init__(port)
         self.records: deque[IncidentRecord] = deque(maxlen=MAX_INCIDENTS)
-        self._lost: dict[NodeId, float] = {}  # since when
+        self._lost: BoundedDict[NodeId, float] = BoundedDict(MAX_LOST_PEERS)  # since when
         self._role: tuple[Cluster | None, str] = (None, "none")  # as last heard
         self._suspected: float | None = None  # since when the primary is silent
 
     def handlers(self) -> Handlers:
-        """Events only."""
+        """Local events of links and clusters."""
         return {
             LinkDown: self.on_link_down,
             LinkUp: self.on_link_up,
@@ -74,7 +78,7 @@ class IncidentLog(Machine):
         return {GetIncidents: self.get_incidents}
 
     def get_incidents(self, client: int, command: GetIncidents) -> None:
-        """The newest first."""
+        """Reply with all incidents that are kept, the newest first."""
         now = self.port.now
         found = tuple(
             Incident(
@@ -89,31 +93,30 @@ class IncidentLog(Machine):
         )
         self.port.reply(client, Incidents(command.request, found))
 
-    # --- what links and clusters tell ---
+    # --- events of links and clusters ---
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A peer is gone; one that said goodbye is no incident."""
+        """A peer is lost; one that said that it leaves is no incident."""
         if event.left:
             return
         self._lost[event.peer.id] = self.port.now
-        if len(self._lost) > MAX_LOST_PEERS:
-            del self._lost[next(iter(self._lost))]
         self._note("lost", event.peer.id, None, event.reason)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A lost one is back, or another process of its node."""
+        """A peer that was lost is back, perhaps as another process."""
         since = self._lost.pop(event.peer.id, None)
         if since is not None:
             self._note("back", event.peer.id, None, f"after {self._since(since)}")
 
     def on_primary_suspected(self, event: PrimarySuspected) -> None:
-        """At a voter."""
+        """At a voter: the primary is silent. Noted once until a primary is elected."""
         if self._suspected is None:
             self._suspected = self.port.now
             self._note("silent", event.cluster.primary.id, event.cluster, "the primary")
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """Another primary, or another role of this node; the rest of a description is no news."""
+        """Another primary was elected, or this node has another role. Other changes of the
+        cluster's description are no incidents."""
         (before, role), self._role = self._role, (event.cluster, event.role)
         now = event.cluster
         if now is not None and before is not None and now.key == before.key:
@@ -134,19 +137,19 @@ class IncidentLog(Machine):
         self._note("elected", now.primary.id, now, text)
 
     def on_fenced(self, event: Fenced) -> None:
-        """This node led, and somebody else does."""
+        """This node was primary, and another one is."""
         self._note("fenced", event.cluster.primary.id, event.cluster, "leads what was led here")
 
     def on_member_joined(self, event: MemberJoined) -> None:
-        """At the primary."""
+        """At the primary: a member serves in the cluster."""
         self._note("joined", event.peer.id, self._role[0], "serves in the cluster")
 
     def on_member_lost(self, event: MemberLost) -> None:
-        """At the primary."""
+        """At the primary: a member no longer serves in the cluster."""
         self._note("member lost", event.peer.id, self._role[0], "serves no more")
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """Two rings have become one."""
+        """This node's ring has ended: two rings have become one."""
         text = f"{event.ring} has ended: over to {event.into}"
         self._note("ring ended", self.port.me.id, None, text)
 

@@ -1,4 +1,4 @@
-"""What replies tell of things: nodes, clusters, programs, subscriptions (overlay/client.py)."""
+"""The parts of replies (overlay/client.py): nodes, clusters, programs, subscriptions, reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from overlay.machine import Key, NodeId
 
 
 class PeerInfo(msgspec.Struct, frozen=True):
-    """One neighbour or link."""
+    """One neighbour or link, for `canopy peers`."""
 
     node: NodeId
     address: str
@@ -49,7 +49,7 @@ class Incident(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VirtualNodeInfo(msgspec.Struct, frozen=True):
-    """One virtual node of a tree."""
+    """One virtual node of a tree: an interval of values, as text, and the node that serves it."""
 
     lo: str
     hi: str
@@ -59,13 +59,13 @@ class VirtualNodeInfo(msgspec.Struct, frozen=True):
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
-    """A subscription of this node."""
+    """A subscription of a client of this node."""
 
     subscription: str
     name: str
     selector: str
     acknowledged: bool
-    delivered: int  # where its client gathers: events that are put down to this one
+    delivered: int  # events; where its client gathers, those that are counted for this one
     pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
 
 
@@ -91,7 +91,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why one subscription got the event or not."""
+    """Why the event was delivered to one subscription or not."""
 
     subscription: str
     name: str

@@ -44,20 +44,21 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A noun or a past fact that one node sends to another. Only Messages come from the wire."""
 
     def data_units(self) -> int:
-        """How many data-plane messages this counts for (DESIGN.md, section 6, Messages).
+        """How many data-plane messages this counts for: the kind that is held against the lower
+        bound in the figures of CBDLO, section 5.
 
         One event or one attribute that travels from one node to another is one unit; everything
-        else (acknowledgements, maintenance) counts 0 here and is counted as *the rest*.
+        else (acknowledgements, maintenance) counts 0 here and is counted as `other_messages`.
         """
         return 0
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """A local alarm. Equal timers are the same alarm: setting one again moves it."""
+    """A local timer. Equal timers are the same timer: setting one again moves it."""
 
 
 class LocalEvent(msgspec.Struct, frozen=True):
-    """What a machine tells those above it. Never comes from the wire."""
+    """What a machine emits for the machines above it. Never comes from the wire."""
 
 
 Handler = Callable[..., None]
@@ -66,11 +67,11 @@ Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 
 
 class Identified(Protocol):
-    """What has a name in traces."""
+    """What has an identity in trace records: an event."""
 
     @property
     def identity(self) -> str:
-        """The name."""
+        """The same text at every node."""
 
 
 Named = TypeVar("Named", bound=Identified)
@@ -101,10 +102,11 @@ class Port(Protocol):
         """Fire `timer` after `delay` seconds; an equal timer that is pending is moved."""
 
     def cancel_timer(self, timer: Timer) -> None:
-        """Forget `timer`; nothing happens if it is not pending."""
+        """Do not fire `timer`; nothing happens if it is not pending."""
 
     def emit(self, event: LocalEvent) -> None:
-        """Tell all machines that listen to this type, after the present handler has returned."""
+        """Hand `event` to all machines that listen to its type, after the present handler has
+        returned."""
 
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         """Keep the links to these peers open, so that their silence is noticed (`LinkDown`).
@@ -144,7 +146,8 @@ class Machine:
         self.port = port
 
     def handlers(self) -> Handlers:
-        """Message, timer and event types with the method that handles each."""
+        """Message, timer and event types with the method that handles each: the machine's table of
+        contents. Read once, when the node is built."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -152,10 +155,10 @@ class Machine:
 
 
 class Alarm:
-    """One timer that a busy machine cannot put off for ever.
+    """A timer that keeps the earliest of the times that were asked for.
 
-    `Port.set_timer` moves a pending timer; a machine that sets its timer at every event would never
-    be called as long as events come faster than its delay. An alarm keeps the earlier time.
+    `Port.set_timer` moves a pending timer: a machine that set its timer at every event would never
+    be called while events come faster than its delay.
     """
 
     def __init__(self, port: Port, timer: Timer) -> None:
@@ -164,21 +167,22 @@ class Alarm:
         self._due: float | None = None
 
     def within(self, delay: float) -> None:
-        """Ring in `delay` seconds, or when it is due already if that is sooner."""
+        """Fire the timer in `delay` seconds, unless it is due earlier already."""
         due = self.port.now + delay
         if self._due is None or due < self._due:
             self._due = due
             self.port.set_timer(delay, self.timer)
 
     def rang(self) -> None:
-        """It has rung: to be called first in the timer's handler."""
+        """The timer has fired. To be called first in its handler."""
         self._due = None
 
     def cancel(self) -> None:
-        """It shall not ring."""
+        """Do not fire the timer until it is asked for again."""
         self._due = None
         self.port.cancel_timer(self.timer)
 
 
 class ProtocolError(Exception):
-    """A peer said what the protocol does not allow: its link is closed with this reason."""
+    """A peer sent what the protocol does not allow. Raised by handlers of messages: the session
+    with the peer is closed with this reason, and the peer gets a penalty (overlay/links)."""

@@ -1,25 +1,25 @@
-"""Records on disk: how a node's state file is written and read back. Pure: bytes in, bytes out.
+"""The format of a node's state file, an append-only log of records. Pure: bytes in, bytes out.
 
-Theory of operation. A node appends records and never changes one; now and then it replaces all of
-them by fewer that say the same. What a turn stores is one *block*: its length, a CRC-32 and its
-number in the file before it, so that a reader finds the end of what is whole without being told.
-The contract of `Port.store`, which canopy/wire/folder.py keeps on a real disk and
-canopy/sim/world/disk.py on a simulated one:
+A node appends records and never changes one; now and then it replaces all of them by fewer that say
+the same (compaction). What a turn stores is one *block*, behind its length, a CRC-32 and its number
+in the file, so that a reader finds the end of the valid prefix without an index. The contract of
+`Port.store`, which canopy/wire/folder.py keeps on a real disk and canopy/sim/world/disk.py on a
+simulated one:
 
 * What a turn stores becomes durable, together and in order, at the end of the turn (fdatasync).
-  Only after that do the turn's frames and replies leave. So whatever a node has told anybody, it
-  still knows after a crash.
+  Only after that do the turn's frames and replies leave: persist before reply. What a node has said
+  it still knows after a crash.
 * Of a turn that was not yet durable when the process or its machine died, the next start finds all
-  or nothing. So a node may know what it has never told anybody.
-* What is stored *anew* takes the place of the whole file, or does not: a crash leaves one of both.
-* A *torn tail* (a block of which only a part was written, or whose bytes are not those that were
-  written, or the zeros of a file that grew before its bytes came) is cut off at the next start.
-* A file is *damaged* if a whole block follows one that is not (the next is only written when the
-  one before it is durable, so this was no crash), or if not even the first is there. What is lost
-  may be a promise; nobody may count on this node any more: it begins anew under another name, and
-  is given everything by its peers.
-* If the disk refuses (an error, no room), the process ends at once, and nothing of that turn
-  leaves: after a failed fdatasync nobody can know what is on the disk, so it is not tried again.
+  or nothing. So a node may know what it has never said.
+* What is stored *anew* replaces the whole file atomically: a crash leaves the old or the new one.
+* A *torn tail* (a block that was written in part, whose bytes are not those that were written, or
+  the zeros of a file that grew before its bytes came) is cut off at the next start.
+* A file is *damaged* if a valid block follows an invalid one (a block is only written when the one
+  before it is durable, so that a crash cannot do this), or if there is no valid block. What is lost
+  may be a vote, so that the node may not go on under its name: it starts with a new id, and its
+  peers give it everything.
+* If the disk refuses (an error, no space), the process ends at once, and nothing of that turn
+  leaves: what is on the disk after a failed fdatasync is not known, so it is not tried again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MARK: Final = b"\x93cnp"
-"""Begins a block, so that whole blocks can be looked for behind damage. Any four bytes would do; no
-text begins with the first."""
+"""Begins a block, so that valid blocks can be found behind damage. Any four bytes would do; no
+UTF-8 text begins with the first."""
 
 HEAD: Final = struct.Struct(">4sIIQ")  # MARK, length of the body, CRC-32 of number and body, number
 LENGTH: Final = struct.Struct(">I")  # before each record of a block
 
 
 class Recovered(NamedTuple):
-    """What a file holds: the records of its whole blocks, where the next block begins, its number,
-    and whether something is missing that had been durable."""
+    """What a file holds: the records of its valid blocks; the offset and the number of the next
+    block; whether something is missing that had been durable."""
 
     records: list[bytes]
     end: int
@@ -48,13 +48,13 @@ class Recovered(NamedTuple):
 
 
 def pack(number: int, records: Sequence[bytes]) -> bytes:
-    """The block `number` (from 0) as it stands in the file. May be of no records."""
+    """The bytes of the block `number` (from 0) with these records; there may be none."""
     body = b"".join(LENGTH.pack(len(record)) + record for record in records)
     return HEAD.pack(MARK, len(body), _digest(number, body), number) + body
 
 
 def recover(data: bytes) -> Recovered:
-    """What is whole, in order. A file without any whole block counts as damaged."""
+    """Read a state file up to its torn tail. A file without any valid block counts as damaged."""
     records: list[bytes] = []
     at = number = 0
     while (body := _block(data, at, number)) is not None:
@@ -70,7 +70,7 @@ def recover(data: bytes) -> Recovered:
 
 
 def _block(data: bytes, at: int, number: int) -> bytes | None:
-    """The body of the block `number` at `at`, if it is whole."""
+    """The body of the block `number` at `at`, None if it is not valid."""
     if at + HEAD.size > len(data):
         return None
     mark, length, digest, found = HEAD.unpack_from(data, at)
@@ -80,7 +80,7 @@ def _block(data: bytes, at: int, number: int) -> bytes | None:
 
 
 def _goes_on(data: bytes, at: int, number: int) -> bool:
-    """Whether a whole block with a later number stands somewhere behind `at`."""
+    """Whether a valid block with a later number stands somewhere behind `at`."""
     while (at := data.find(MARK, at)) >= 0:
         if at + HEAD.size <= len(data):
             found = HEAD.unpack_from(data, at)[3]

@@ -1,4 +1,4 @@
-"""What a node says of itself: `canopy status` and `canopy peers` (used by node.py only)."""
+"""What a node reports about itself: `canopy status`, `canopy peers` (used by node.py only)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from overlay.upper_tree.host.hosting import Hosting
 
 
 class Reports:
-    """Reads the machines, changes nothing."""
+    """Reads several machines for one reply; changes nothing."""
 
     def __init__(
         self, links: Links, view: View, clusters: Clusters, hosting: Hosting, clients: Clients
@@ -27,21 +27,21 @@ class Reports:
         self.clients = clients
 
     def find_peer(self, node: NodeId) -> Peer | None:
-        """A node's address, if a link or the view knows it."""
+        """The node as a link or the view knows it, None if none does."""
         for session in self.links.sessions():
             if session.peer.id == node:
                 return session.peer
         return next((peer for peer in self.view.peers() if peer.id == node), None)
 
     def query_targets(self, node: NodeId) -> tuple[Peer, ...]:
-        """That node, if its address is known, else all neighbours."""
+        """Whom to ask about `node`: itself if its address is known, else all neighbours."""
         peer = self.find_peer(node)
         return self.view.peers() if peer is None else (peer,)
 
     @property
     def pending(self) -> int:
-        """What is under way: events without all their acceptances, publications that wait for
-        room, registrations without an answer, and links with something unacknowledged."""
+        """How much is not finished: events that some tree has not accepted, publications that wait
+        for room, 1 for registrations without an answer, 1 for links with unacknowledged data."""
         return (
             self.clients.publisher.waited_for
             + self.clients.waiting
@@ -51,7 +51,7 @@ class Reports:
 
     @property
     def settled(self) -> bool:
-        """Whether a node that leaves may go."""
+        """Whether a draining node may end: it has left its cluster and nothing is pending."""
         return self.clusters.left and not self.pending and not len(self.hosting.intake.queue)
 
     def status(
@@ -65,7 +65,8 @@ class Reports:
         seeds: Mapping[str, str],
         counters: Mapping[str, int],
     ) -> Status:
-        """This node in one reply."""
+        """The reply to `GetStatus`. The arguments are what node.py knows itself: name, incarnation,
+        readiness, its seeds with what became of each, and its counters since the start."""
         cluster = self.clusters.cluster
         return Status(
             request=command.request,
@@ -89,7 +90,7 @@ class Reports:
         )
 
     def peers(self, command: GetPeers) -> Peers:
-        """Links, and neighbours that have none now."""
+        """The reply to `GetPeers`: all links, and the neighbours that have none now."""
         ages = {neighbour.peer.id: neighbour.age for neighbour in self.view.neighbours()}
         infos: dict[NodeId, PeerInfo] = {}
         for s in self.links.sessions():

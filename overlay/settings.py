@@ -1,8 +1,12 @@
-"""Every number a user may set, with where its default comes from.
+"""Every number that a user may set, with where its default comes from.
 
 One group per machine. The YAML file of a node has the same groups and names; an unknown name or a
 wrong type is refused (canopy/wire/config). Times are seconds, sizes bytes unless said otherwise.
-*wild guess* means that nobody measured it.
+*guess* means that the default was never measured. What would measure them: the timeouts of links
+and elections, the recovery trials (`canopy sim recovery`) on slow and lossy networks; periods and
+sizes of views, the share of walks that hit (figures 5 and 6, `canopy sim figure`); bounds of
+caches, their evictions per second in a large overlay (`bench`). Numbers that are no settings
+stand in the ``constants`` of each layer.
 """
 
 from __future__ import annotations
@@ -24,17 +28,17 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkSettings(Group, frozen=True):
     """Sessions between two nodes (M3, M5)."""
 
-    heartbeat: Seconds = 1.0  # a quiet link that is watched asks this often; wild guess
-    dead_after: Seconds = 6.0  # silence that counts as death: six heartbeats; wild guess
-    connect_timeout: Seconds = 5.0  # wild guess
+    heartbeat: Seconds = 1.0  # a quiet link that is watched asks this often; guess
+    dead_after: Seconds = 6.0  # silence that counts as death: six heartbeats; guess
+    connect_timeout: Seconds = 5.0  # guess
     retry_first: Seconds = 0.2  # first redial; doubles …
-    retry_most: Seconds = 10.0  # … up to this; wild guess
-    idle_close: Seconds = 60.0  # a link that nobody used for so long is closed; wild guess
+    retry_most: Seconds = 10.0  # … up to this; guess
+    idle_close: Seconds = 60.0  # a link that was idle for so long is suspended; guess
     retransmit_after: Seconds = 3.0  # unacknowledged for so long: sent again; doubles; less where
     # round trips are measured to be short. TCP needs it only after a resume, the simulator's lossy
     # links need it always
-    frame: Bytes = 256 * 1024  # a batch is cut here: under the 1 MiB bound of DESIGN.md, section 6
-    window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; wild guess
+    frame: Bytes = 256 * 1024  # a batch is cut here: below the 1 MiB that the framing accepts
+    window: Bytes = 4 * 1024 * 1024  # credit a receiver grants; guess
     queue: Bytes = 64 * 1024 * 1024  # waiting for credit; what is beyond is dropped and counted
     compress: bool = False  # batches over 1 KiB with zlib
 
@@ -44,12 +48,12 @@ class ViewSettings(Group, frozen=True):
 
     size: Count = 20  # CBDLO 5.4: view 20
     shuffle: Count = 8  # entries per exchange; Cyclon's paper uses 3 to 8
-    period: Seconds = 2.0  # wild guess: slow enough to be cheap, fast enough for a demo
+    period: Seconds = 2.0  # guess: slow enough to be cheap, fast enough for a demo
     seed_retry_most: Seconds = 30.0  # seeds are redialled for ever, at most this far apart
     access_points: Count = 100  # attributes in the table; CBDLO 5.3: 100
-    per_attribute: Count = 3  # access points kept per attribute; wild guess
-    gossiped: Count = 20  # access points per shuffle; wild guess
-    access_point_age: Count = 30  # shuffles after which an unconfirmed entry leaves; wild guess
+    per_attribute: Count = 3  # access points kept per attribute; guess
+    gossiped: Count = 20  # access points per shuffle; guess
+    access_point_age: Count = 30  # shuffles after which an unconfirmed entry leaves; guess
 
 
 class WalkSettings(Group, frozen=True):
@@ -58,44 +62,47 @@ class WalkSettings(Group, frozen=True):
     hops: Count = 10  # CBDLO 5.3: at most 10 hops
     trace: Count = 10  # the last k nodes; the paper leaves k open, so: as long as the walk
     always: bool = False  # walk also for trees whose owner is known; counting routing does
-    timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; wild guess
+    timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; guess
 
 
 class RingSettings(Group, frozen=True):
     """Chord over clusters (P2)."""
 
-    successors: Count = 4  # Zave: longer than the number of simultaneous failures; wild guess
-    stabilise: Seconds = 1.0  # wild guess
-    fix_fingers: Seconds = 5.0  # wild guess
+    successors: Count = 4  # Zave: longer than the number of simultaneous failures; guess
+    stabilise: Seconds = 1.0  # guess
+    fix_fingers: Seconds = 5.0  # guess
     lookup_timeout: Seconds = 1.0  # then asked again another way: by then a cluster whose primary
     # fell silent looks for another (election.suspect_after)
-    found_after: Seconds = 5.0  # no peer answered for so long: found a ring (DESIGN.md, Found)
-    known_clusters: Count = 256  # cached descriptions; wild guess
+    found_after: Seconds = 5.0  # no peer answered for so long: found a ring
+    # (docs/design/chord-ring.md); guess
+    known_clusters: Count = 256  # cached descriptions; guess
 
 
 class ClusterSettings(Group, frozen=True):
     """Clusters (P1)."""
 
-    size: Annotated[int, Meta(ge=1, le=64)] = 5  # MECHANISMS.md: five unless told
+    size: Annotated[int, Meta(ge=1, le=64)] = 5  # members (docs/design/clusters.md, P1): two may
+    # fail at once, and the log still has a majority
     split_trees: Count = 1_000  # a cluster that owns more attribute trees than this splits its arc:
-    # as few clusters as the load allows, since trees of one cluster can share hosts; wild guess
+    # as few clusters as the load allows, since trees of one cluster can share hosts; guess
     split_registrations: Count = 20_000  # … or more registrations; both a simple threshold
-    recruit_period: Seconds = 0.5  # wild guess
-    recruit_timeout: Seconds = 3.0  # a recruit that did not answer; wild guess
+    recruit_period: Seconds = 0.5  # guess
+    recruit_timeout: Seconds = 3.0  # a recruit that did not answer; guess
 
 
 class ElectionSettings(Group, frozen=True):
     """Another primary for a cluster (P4)."""
 
-    heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; wild guess
-    suspect_after: Seconds = 1.0  # silence that lets a voter look for another primary: recovery
-    # shall take 1.5 s at most (issue 4), and grants, HELLO and the first look take the rest
-    suspect_most: Seconds = 8.0  # patience where round trips are measured to be long; wild guess
-    rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; wild guess
-    grant_timeout: Seconds = 0.5  # a campaign without a majority ends; wild guess
+    heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; guess
+    suspect_after: Seconds = 1.0  # election timeout: silence that lets a voter campaign. Recovery
+    # shall take 1.5 s at most (docs/lab/recovery.md); votes, HELLO and the first heartbeat take
+    # the rest
+    suspect_most: Seconds = 8.0  # election timeout where round trips are long; guess
+    rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; guess
+    grant_timeout: Seconds = 0.5  # a campaign without a majority ends; guess
     fork_after: Seconds = 2.0  # a cluster that nobody leads for so long (longer where round trips
-    # are long) goes on without its majority (P5): five seconds until all flows (issue 4), less what
-    # agreeing and registering anew take
+    # are long) goes on without its majority (P5): everything shall flow within five seconds
+    # (docs/lab/recovery.md), of which agreeing and registering anew take the rest
 
 
 class TreeSettings(Group, frozen=True):
@@ -107,33 +114,33 @@ class TreeSettings(Group, frozen=True):
     # visit at one more host costs more than matching beside so many (docs/lab/performance.md)
     replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
-    # all three (issue's figure), and each costs an install per registration
+    # all three, and each costs an install per registration
     split_at: Count = 20_000  # registrations in one virtual node before it is cut: a host's worth
-    serving_lease: Seconds = 4.0  # how long a host may serve without a word from its owner (C6):
+    serving_lease: Seconds = 4.0  # how long a host may serve without hearing its owner (C6):
     # longer than an election takes (ElectionSettings), less than links.dead_after, after which a
     # silent host is replaced
     serving_most: Seconds = 20.0  # … on a slow network, where a lost frame or two delay a link by
-    # so much; so long a new primary waits for lost hosts. Wild guess
-    nobody_term: Seconds = 10.0  # how long *nobody there*, or a summary of who is, may be believed
-    # (C5); wild guess
+    # so much; so long a new primary waits for lost hosts. Guess
+    nobody_term: Seconds = 10.0  # lease of a cached answer *no tree here*, or of a cached summary
+    # (C5); guess
     summary_boxes: Count = 128  # of one tree's summary for publishers (C9): with 64 an event of
     # 6,000 subscriptions' load makes a twentieth more visits (docs/lab/routing.md)
     lease: Seconds = 60.0  # a registration that is not renewed for so long ends
     fan_out: Count = 16  # copies of an event that a node sends itself (C11); more recipients get it
     # through delegates, except in counting routing, which is as the paper has it
     retry: Seconds = 3.0  # a visit or registration without an answer is sent again
-    locations: Count = 4_096  # cached virtual node locations; wild guess
+    locations: Count = 4_096  # cached virtual node locations; guess
     pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then
     # publishing clients wait
-    dedupe: Count = 65_536  # identities of events seen, for duplicates; wild guess
-    count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; wild guess
+    dedupe: Count = 65_536  # identities of events seen, for duplicates; guess
+    count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; guess
     choice: Literal["time", "hash"] = "time"  # of replicas: who will be done first (P7), or always
     # the same one
     priority: bool = True  # a host that is behind matches the most urgent first (P6)
     ageing: Seconds = 0.1  # a waiting event is worth one latency level more after so long; four
     # of these are the most that it is overtaken by, less than any publisher's patience
     # (replicas.py), so that the less urgent is not sent again elsewhere meanwhile
-    history: Count = 2_000  # events that `canopy why` can explain; wild guess
+    history: Count = 2_000  # events that `canopy why` can explain; guess
 
 
 class Settings(Group, frozen=True):

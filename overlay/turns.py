@@ -1,9 +1,9 @@
-"""A node's inner loop: whose handler runs next, and when (used by node.py only).
+"""A node's dispatcher: which handler runs next, and when (used by node.py only).
 
-An input is a *turn*. The handler that owns it runs to completion; then everything that was emitted
-or sent to the node itself runs, in the order in which it was said, until nothing is left. Nothing
-here calls back into a handler that is still running. Timers that a tick's handlers set anew fire in
-a later turn.
+One input (a frame, a tick, a command) is a *turn*, as in an event loop. The handler that owns it
+runs to completion; then everything that was emitted, and every message of the node to itself, is
+handled in order until nothing is left. No handler is called while another one runs. Timers that the
+handlers of a tick set anew fire in a later turn.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, ProtocolError, Timer
 
-TURN_MOST = 200_000
+MAX_TURN_MESSAGES = 200_000
 """Messages of a node to itself in one turn. Far over what 4,096 events in its own trees need (those
-travel together); beyond it two handlers answer each other for ever. Wild guess."""
+travel together); beyond it two handlers answer each other without end. Guess; to be measured by the
+longest turn of a node that hosts every tree itself."""
 
 
 class Turns:
@@ -48,23 +49,23 @@ class Turns:
                     self._owners[kind] = handler
 
     def listen(self, kind: type[LocalEvent], listener: Callable[[Any], None]) -> None:
-        """One more listener, after those that are there."""
+        """Add a listener of a local event, behind those that are there."""
         self._listeners.setdefault(kind, []).append(listener)
 
     # --- what machines ask for ---
 
     def set_timer(self, delay: float, timer: Timer) -> None:
-        """Set or move."""
+        """Fire `timer` `delay` seconds after the beginning of this turn; a pending one is moved."""
         self._sequence += 1
         self._armed[timer] = self._sequence
         heapq.heappush(self._timers, (self.now + delay, self._sequence, timer))
 
     def cancel_timer(self, timer: Timer) -> None:
-        """Forget."""
+        """Do not fire `timer`."""
         self._armed.pop(timer, None)
 
     def emit(self, event: LocalEvent) -> None:
-        """Heard after the present handler."""
+        """Hand `event` to its listeners after the present handler."""
         self._events.append(event)
 
     def post(self, peer: Peer, message: Message) -> None:
@@ -74,11 +75,12 @@ class Turns:
     # --- running ---
 
     def begin(self) -> None:
-        """A turn begins: read the clock."""
+        """Begin a turn: read the clock, once for all its handlers."""
         self.now = self._clock()
 
     def dispatch(self, peer: Peer, message: Message) -> None:
-        """A message that came over a link, and all that follows from it."""
+        """Handle a message that came over a link, and all that follows from it. Raises
+        ProtocolError if no machine handles its type, or if the handler does."""
         owner = self._owners.get(type(message))
         if owner is None:
             raise ProtocolError(f"{type(message).__name__} is not for a node")
@@ -87,9 +89,9 @@ class Turns:
             self.run()
 
     def run(self) -> bool:
-        """Events and own messages, until nothing is left. Whether there was any.
+        """Handle events and own messages until nothing is left. Returns whether there was any.
 
-        Raises RuntimeError after TURN_MOST messages.
+        Raises RuntimeError after MAX_TURN_MESSAGES messages.
         """
         events, inbox = self._events, self._inbox
         if not events and not inbox:
@@ -102,14 +104,14 @@ class Turns:
                     listener(event)
             if inbox:
                 handled += 1
-                if handled > TURN_MOST:
+                if handled > MAX_TURN_MESSAGES:
                     raise RuntimeError(f"a turn without end: {inbox[0][1]!r:.200}")
                 peer, message = inbox.popleft()
                 self._owners[type(message)](peer, message)
         return True
 
     def deadline(self) -> float | None:
-        """When the next timer is due, by the clock."""
+        """When the next timer is due (monotonic seconds), None if there is none."""
         while self._timers:
             due, sequence, timer = self._timers[0]
             if self._armed.get(timer) == sequence:
@@ -118,7 +120,8 @@ class Turns:
         return None
 
     def fire_due(self) -> float:
-        """All timers that are due, in order of time, then of setting. How late the first is."""
+        """Fire all timers that are due, in the order of time, then of setting. Returns by how many
+        seconds the first was late."""
         last = self._sequence
         due = self.deadline()
         late = 0.0 if due is None else max(0.0, self.now - due)

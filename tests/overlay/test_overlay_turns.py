@@ -30,7 +30,7 @@ class Echo(Machine):
 def test_two_handlers_that_answer_each_other_for_ever_are_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns_module, "TURN_MOST", 100)
+    monkeypatch.setattr(turns_module, "MAX_TURN_MESSAGES", 100)
     turns = Turns(lambda: 0.0)
     turns.build([Echo(turns)])
     turns.dispatch(Peer("a", ""), Ping(100))
