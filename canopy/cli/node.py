@@ -50,7 +50,7 @@ def node(
     canopy node --config node.yaml
     """
     from canopy.wire.config import load_config
-    from canopy.wire.process import run_node
+    from canopy.wire.process.node_process import run_node
 
     trace = {"enabled": traced, "dir": trace_dir, "sample": trace_sample}
     known = {name: value for name, value in trace.items() if value is not None}

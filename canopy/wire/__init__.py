@@ -1,14 +1,16 @@
-"""All IO of a node. trio and the ``kademlia`` package are used here and nowhere else.
+"""All input and output of a node. trio and the ``kademlia`` package are used only here.
 
-Read in the order of the data flow:
+Read in this order:
 
-- ``framing`` bytes to frames and back, ``codec`` messages to bytes and back (both without IO);
-- ``connection`` one TCP connection; ``driver`` the node's `Driver` over trio;
-- ``control`` the Unix socket for programs, ``client`` its other side (plain blocking sockets, so
-  that a command line or a terminal UI needs no trio);
-- ``folder`` the data folder: lock, identity, stored records; ``config`` what a user may set;
-  ``log`` structured lines on standard error;
-- ``telemetry`` samples this machine, ``feed`` publishes the samples;
-- ``directory`` the phone book over Kademlia (``kademlia_mends``), ``finding`` what a node asks it;
-- ``process`` puts them together: `run_node`.
+- ``addresses``, ``config``, ``constants``, ``log``, ``folder``: what a node is given: addresses as
+  text, what a user may set, fixed numbers, the log, the data folder (lock, identity, records);
+- ``transport/`` frames, codec, and TCP connections;
+- ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
+- ``control/`` the Unix socket for programs, and its other side for CLI, TUI and client library
+  (plain blocking sockets, so that they need no trio);
+- ``directory/`` the Kademlia directory, and what a node looks up there;
+- ``process/`` puts them together: `run_node`, from the configuration to the exit code.
+
+`canopy.cli` calls ``process`` and ``config``; everything else of the product knows only
+``control``'s client side.
 """

@@ -1,18 +1,17 @@
 """What a user may set: a YAML file, ``CANOPY_…`` environment variables, and flags.
 
-Flags over environment over file over default (DESIGN.md, section 6, Faces). All three give the same
-keys, and all go through one typed conversion, so that an unknown key, a wrong type or a value out
-of bounds is refused with its place and what is expected there, whoever said it.
+Flags override the environment, which overrides the file (docs/reference/configuration.md). All
+three have the same keys and go through one typed conversion, so that an unknown key, a wrong type
+or a value out of bounds is refused with its source, its place and what is expected there.
 
 In the file the groups of `overlay.settings` are mappings of their own (``tree: {routing:
 counting}``); in the environment a group and its key are joined by two underscores
 (``CANOPY_TREE__ROUTING=counting``), and lists are separated by commas. Variables that name no key
-are left alone: other programs of Canopy have theirs.
+are ignored, since other commands have theirs.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import typing
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -23,14 +22,15 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.constants import CONFIG_FILE_LIMIT
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY
 from overlay.settings import Bytes, Group, Seconds, Settings
 
 ENVIRONMENT: Final = "CANOPY_"
-DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has given to nobody; wild guess
-FILE_LIMIT: Final = 1 << 20  # bytes of a configuration file; wild guess
+DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned
 
 PLAIN_WORDS: Final = {
     "`array`": "a list",
@@ -42,17 +42,17 @@ PLAIN_WORDS: Final = {
     "invalid enum value": "unknown choice",
     "Invalid enum value": "unknown choice",
 }
-"""msgspec's words for types, as the user of a configuration file says them."""
+"""msgspec's words for types, and what is shown to the user instead."""
 
 Name = Annotated[str, Meta(max_length=200)]
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; says where (file, variable or flag; key) and why."""
+    """The configuration is invalid; the message says where (source and key) and why."""
 
 
 class TraceConfig(Group, frozen=True):
-    """Where trace records go (`canopy.traces.writer`)."""
+    """Whether and where trace records are written (`canopy.traces.writer`)."""
 
     dir: str = ""  # "": the folder `traces` in the data folder
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced
@@ -62,24 +62,25 @@ class TraceConfig(Group, frozen=True):
 class ClientConfig(Group, frozen=True):
     """Programs at the control socket (canopy/wire/control/credit_window.py)."""
 
-    queue: Bytes = QUEUE  # bytes of deliveries that wait for one client's credit; what is beyond is
-    # dropped, counted and told
+    queue: Bytes = QUEUE  # bytes of deliveries that may wait for one client's credit; more are
+    # dropped and counted, and the client is notified
 
 
 class NodeConfig(Settings, frozen=True):
     """A node's configuration; the groups of `Settings` are fields of it."""
 
     listen: str = DEFAULT_LISTEN  # HOST:PORT; port 0: a free one
-    advertise: str = ""  # HOST:PORT that others can reach, if it is not what we listen on
+    advertise: str = ""  # HOST:PORT that others can reach, if it differs from `listen`
     peers: tuple[str, ...] = ()  # addresses to join at
     data: str = ""  # "": canopy.wire.folder.default_folder()
     name: Name = ""
     overlay: Name = "canopy"  # two overlays never link
     region: Name = ""
     tier: Annotated[int, Meta(ge=0, le=100)] = 0
-    directory: bool = True  # the phone book over Kademlia, on loopback only
+    directory: bool = True  # the Kademlia directory, on loopback only
     insecure: bool = False  # listen beyond loopback without key or certificate
-    drain_timeout: Seconds = 10.0  # leave after so long whatever is still under way; wild guess
+    drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
+    # by the time that a primary with full logs takes to hand over its arc
     log: typing.Literal["debug", "info", "warning", "error"] = "info"
     seed: int | None = None  # of the node's generator; None: from the system
     trace: TraceConfig = TraceConfig()
@@ -87,17 +88,17 @@ class NodeConfig(Settings, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """What the node's machines get."""
+        """The settings of the node's protocol machines."""
         return Settings(**{group: getattr(self, group) for group in Settings.__struct_fields__})
 
     @property
     def folder(self) -> Path:
-        """The data folder."""
+        """The data folder, the default one if `data` is empty."""
         return Path(self.data).expanduser() if self.data else default_folder()
 
     @property
     def trace_folder(self) -> Path:
-        """The folder of the trace files."""
+        """The folder of the trace files, ``traces`` in the data folder if `trace.dir` is empty."""
         return Path(self.trace.dir).expanduser() if self.trace.dir else self.folder / "traces"
 
 
@@ -131,7 +132,7 @@ def load_config(
 
 def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
     """`values` as a NodeConfig; ConfigError names `source`, key path and what is expected."""
-    strict = source != "environment"  # there everything is text
+    strict = source != "environment"  # where every value is text
     try:
         return msgspec.convert(values, NodeConfig, strict=strict)
     except msgspec.ValidationError as error:
@@ -182,10 +183,10 @@ def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe subset, and a key that is given twice is an error instead of a surprise."""
+    """YAML's safe subset, where a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As SafeLoader does, after a look for repeated keys."""
+        """As SafeLoader; raises ConstructorError if a key is repeated or is no text."""
         seen: dict[str, None] = {}
         for name, _ in node.value:
             key = name.value
@@ -205,9 +206,9 @@ def read_file(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError with the line of a fault."""
     try:
         with path.expanduser().open("rb") as source:
-            text = source.read(FILE_LIMIT + 1)
-        if len(text) > FILE_LIMIT:
-            raise ConfigError(f"{path}: more than {FILE_LIMIT} bytes")
+            text = source.read(CONFIG_FILE_LIMIT + 1)
+        if len(text) > CONFIG_FILE_LIMIT:
+            raise ConfigError(f"{path}: more than {CONFIG_FILE_LIMIT} bytes")
         found = yaml.load(text, UniqueKeyLoader)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
@@ -224,11 +225,11 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def yaml_fault(error: Exception) -> str:
-    """Place and reason of a YAML error, in one line."""
+    """Place and reason of a YAML error, as one line."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-    return f"{where}: no valid YAML: {problem}"
+    return f"{where}: invalid YAML: {problem}"
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -244,10 +245,10 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             continue
         if is_group(kind):
             if not inner:
-                raise ConfigError(f"environment: {variable}: a group; say {variable}__KEY")
+                raise ConfigError(f"environment: {variable}: a group of keys; use {variable}__KEY")
             found.setdefault(key, {})[inner] = text
         elif inner:
-            raise ConfigError(f"environment: {variable}: {key} is no group of keys")
+            raise ConfigError(f"environment: {variable}: {key} is not a group of keys")
         elif kind == tuple[str, ...]:
             found[key] = [part.strip() for part in text.split(",") if part.strip()]
         else:
@@ -260,37 +261,11 @@ def is_group(kind: Any) -> bool:
     return typing.get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Group)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT`` or ``[IPv6]:PORT``. Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{address!r}: put an IPv6 address in brackets, as in [::1]:4470")
-    if not colon or not host:
-        raise ValueError(f"{address!r} is no address; expected HOST:PORT")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise ValueError(f"{address!r}: {port!r} is no port; expected 0 to 65535")
-    return host, int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """``HOST:PORT``, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def check_addresses(config: NodeConfig) -> None:
-    """Addresses must be some, and listening beyond loopback must be wanted. Raises ConfigError."""
+    """Check the syntax of all addresses, and that listening beyond loopback is explicitly allowed.
+
+    Raises ConfigError.
+    """
     for key, addresses in (
         ("listen", (config.listen,)),
         ("advertise", (config.advertise,) if config.advertise else ()),
@@ -302,16 +277,16 @@ def check_addresses(config: NodeConfig) -> None:
             except ValueError as error:
                 raise ConfigError(f"{key}: {error}") from None
             if port == 0 and key != "listen":
-                raise ConfigError(f"{key}: {address!r}: port 0 can be listened on, not reached")
+                raise ConfigError(f"{key}: {address!r}: port 0 cannot be dialled")
     host, _ = split_address(config.listen)
     if not is_loopback(host) and not config.insecure:
         raise ConfigError(
             f"listen: {config.listen} can be reached by other machines, and this node has neither "
             f"a key nor a certificate: anybody could join, read and forge. Listen on 127.0.0.1, "
-            f"or say --insecure if the network is yours alone"
+            f"or add --insecure if you trust everybody on the network"
         )
     if host in ("0.0.0.0", "::") and not config.advertise:
         raise ConfigError(
-            f"listen: {config.listen} is every address of this machine; say with "
-            f"`advertise: HOST:PORT` which one others reach"
+            f"listen: {config.listen} is every address of this machine; set "
+            f"`advertise: HOST:PORT` to the one that other nodes can reach"
         )

@@ -1,18 +1,18 @@
-"""The node's driver over trio: TCP, the one timer, and what has to happen at the end of a turn.
+"""The node's driver over trio: TCP, the one timer, and the steps at the end of a turn.
 
-Everything that reaches the node goes through `TrioDriver.turn`, in the one trio thread: the node's
-handlers run to completion, queue what they have to say, and flush. Then, in this order:
+Every input of the node goes through `TrioDriver.turn`, in the one trio thread: the node's handlers
+run to completion, queue their output, and flush. Then, in this order:
 
 1. what the node stored becomes durable,
 2. replies and deliveries of the turn go to the control clients, coalesced,
 3. the frames of the turn go to the peers,
-4. the timer is set anew if the node's next deadline moved forward,
+4. the timer is set again if the node's next deadline moved forward,
 
-so that nothing leaves before what it promises is on disk (DESIGN.md, section 3). The methods that
-the node calls only queue and return; none calls back.
+so that no frame leaves before the records that it depends on are on disk. The methods that the node
+calls only queue and return; none calls back.
 
-An exception out of a handler is an own fault: it ends the process with a traceback in the log. What
-a peer does (closing, garbage, silence) never gets further than its own connection.
+An exception from a handler is a fault of this program: it ends the process with a traceback in the
+log. What a peer does (closing, garbage, silence) affects only its own connection.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import trio
 
 from canopy.traces.writer import TraceWriter
-from canopy.wire.config import split_address
+from canopy.wire.addresses import split_address
+from canopy.wire.constants import CONNECTIONS, TICK_LEAST
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.transport.connection import Connection
@@ -33,14 +34,6 @@ from canopy.wire.transport.outlet import Counters
 from overlay.client import Command, Event, Reply
 from overlay.links.messages import Frame
 from overlay.machine import Named
-
-CONNECTIONS: Final = 4_096
-"""Connections of one process, both directions; more are refused. Wild guess."""
-
-TICK_LEAST: Final = 0.001
-"""Seconds between two ticks with nothing in between: a bound on what a timer that is always due can
-cost. Where something came in, or the tick itself took longer, the next one may follow at once: a
-host that is behind works in its ticks (overlay/upper_tree/host/intake.py)."""
 
 
 class NodeInputs(Protocol):

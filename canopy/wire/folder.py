@@ -1,11 +1,11 @@
-"""The data folder of a node: who it is, that only one process uses it, and what it must not forget.
+"""The data folder of a node: its lock, its identity, and its stored records.
 
-- ``lock`` is held (flock) as long as the process lives; a second process is refused.
-- ``node.json`` has the node's id, drawn once, and its incarnation, raised and made durable before
-  the process says a word, so that no identity of an event is ever used twice (V7).
-- ``state`` has the records that the node stored; format, torn tails, damage and when a record is
-  durable are told in overlay/records.py. A damaged file is kept as ``state.damaged``, and the node
-  begins anew under another id: nobody knows what it has forgotten.
+- ``lock`` is locked (flock) as long as the process lives; a second process is refused.
+- ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
+  before the process sends anything, so that no event id is ever used twice (V7).
+- ``state`` has the records that the node stored; overlay/records.py describes format, torn tails,
+  damage, and when a record is durable. A damaged file is kept as ``state.damaged``, and the node
+  starts under another id, since it may have lost votes and registrations that others rely on.
 - ``address`` and ``control.sock`` say where the running node is.
 
 The folder is private (0700). A Unix socket's path has room for 107 bytes; where the folder's path
@@ -25,15 +25,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from canopy.wire.constants import SOCKET_PATH_LIMIT, STATE_LIMIT
 from overlay.records import Recovered, pack, recover
 
-SOCKET_PATH_LIMIT: Final = 107  # sun_path of Linux is 108 bytes with the closing zero, unix(7)
-STATE_LIMIT: Final = 256 * 1024 * 1024  # bytes of stored records; wild guess
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class FolderError(Exception):
-    """The data folder cannot be used; says why and what to do."""
+    """The data folder cannot be used; the message says why and what to do."""
 
 
 def default_folder() -> Path:
@@ -43,7 +42,7 @@ def default_folder() -> Path:
 
 
 def control_path(folder: Path) -> Path:
-    """Where the control socket of a data folder is (whether or not a node runs)."""
+    """The path of a data folder's control socket, whether or not a node runs."""
     pointer = folder / "control"
     try:
         return Path(pointer.read_text().strip())
@@ -52,7 +51,8 @@ def control_path(folder: Path) -> Path:
 
 
 def write_durably(path: Path, content: str | bytes) -> None:
-    """Replace a file so that after a crash either the old or the new one is there."""
+    """Replace a file atomically and durably: after a crash either the old or the new one is
+    there."""
     draft = path.with_name(path.name + ".new")
     with draft.open("wb") as out:
         out.write(content.encode() if isinstance(content, str) else content)
@@ -70,8 +70,8 @@ class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
     `node` is 16 hex digits, `incarnation` counts the starts from 1, `restored` are the records of
-    earlier starts in order, `cut` the bytes of a torn end that were thrown away, `lost` the id that
-    was given up because its state is damaged ("" where it is not).
+    earlier starts in order, `cut` the bytes of a torn tail that were removed, `lost` the id that
+    was given up because its state is damaged, else "". Raises FolderError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,9 +80,9 @@ class DataFolder:
         self.cut = 0
         self.lost = ""
         self._pending: list[bytes] = []
-        self._anew = False  # what is pending takes the place of the whole file
+        self._anew = False  # the pending records replace the whole file
         self._number = 0  # of the next block
-        self._size = 0  # of the file, as far as it is durable
+        self._size = 0  # bytes of the file that are durable
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -120,18 +120,18 @@ class DataFolder:
                 known = json.loads(path.read_text())
                 node, incarnation = known["node"], known["incarnation"]
                 if not NODE_ID.fullmatch(node) or type(incarnation) is not int or incarnation < 1:
-                    raise ValueError("the id or the incarnation is none")
+                    raise ValueError("no valid id and incarnation")
             except (ValueError, KeyError, TypeError) as error:
                 raise FolderError(
-                    f"{path} does not hold a node's identity ({error}); "
-                    f"move the folder away to begin as a new node"
+                    f"{path} does not contain a node's identity ({error}); "
+                    f"move the folder away to start as a new node"
                 ) from None
         incarnation += 1
         write_durably(path, json.dumps({"node": node, "incarnation": incarnation}) + "\n")
         return node, incarnation
 
     def _restore(self) -> int:
-        """Read the state file, make it if it is not there. Its open descriptor."""
+        """Read the state file, or make it. Returns its open descriptor."""
         path = self.path / "state"
         data = path.read_bytes() if path.exists() else b""
         if len(data) > STATE_LIMIT:
@@ -150,7 +150,7 @@ class DataFolder:
         return self._replace(state, pack(0, ())) if self._anew else state
 
     def _begin_anew(self, path: Path) -> None:
-        """The state is damaged: this is another node from now on."""
+        """Keep the damaged state aside and take another id."""
         if path.exists():
             path.replace(path.with_name("state.damaged"))
         (self.path / "node.json").unlink()
@@ -158,8 +158,10 @@ class DataFolder:
         self.node, self.incarnation = self._identify()
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Remember records; durable after `sync`. `anew`: instead of all that is stored already.
-        FolderError when the bound is reached."""
+        """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
+
+        Raises FolderError if the file would exceed `STATE_LIMIT`.
+        """
         if anew:
             self._pending.clear()
             self._anew = True
@@ -169,9 +171,9 @@ class DataFolder:
             raise FolderError(f"{self.path / 'state'} would exceed {STATE_LIMIT} bytes")
 
     def sync(self) -> None:
-        """Make everything that was stored durable. Cheap when nothing was.
+        """Make everything that was stored durable; returns at once if nothing was.
 
-        An OSError here is fatal for the caller: what may have been promised is not on disk.
+        An OSError is fatal for the caller: frames that depend on these records must not leave.
         """
         if not self._pending and not self._anew:
             return
@@ -188,19 +190,19 @@ class DataFolder:
         os.fdatasync(self._state)
 
     def _replace(self, state: int, block: bytes) -> int:
-        """Another file takes the place of the one that is open as `state`. Its descriptor."""
+        """Replace the file that is open as `state`. Returns the new one's descriptor."""
         os.close(state)
         write_durably(self.path / "state", block)
         self._anew, self._number, self._size = False, 1, len(block)
         return os.open(self.path / "state", os.O_RDWR | os.O_CLOEXEC)
 
-    def say_address(self, address: str) -> None:
-        """Leave the address where other programs find it: the file ``address``."""
+    def publish_address(self, address: str) -> None:
+        """Write the file ``address``, where other programs find it."""
         write_durably(self.path / "address", address + "\n")
 
-    def place_socket(self) -> Path:
-        """Where the control socket is to be made; nothing is there any more."""
-        self._remove_socket()  # of a process that was killed
+    def prepare_socket(self) -> Path:
+        """Where to bind the control socket; removes the one of a process that was killed."""
+        self._remove_socket()
         path = self.path.absolute() / "control.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
             path = Path(tempfile.mkdtemp(prefix="canopy-")) / "control.sock"
@@ -212,11 +214,11 @@ class DataFolder:
         path.unlink(missing_ok=True)
         if path.parent != self.path.absolute() and path.parent.name.startswith("canopy-"):
             (self.path / "control").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # somebody put something there: leave it
+            with contextlib.suppress(OSError):  # not empty: leave it
                 path.parent.rmdir()
 
     def close(self) -> None:
-        """Remove what says that the node runs, and give the folder free."""
+        """Remove the socket and the address, and unlock the folder."""
         self._remove_socket()
         (self.path / "address").unlink(missing_ok=True)
         os.close(self._state)

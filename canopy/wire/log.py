@@ -1,8 +1,8 @@
-"""Structured logs on standard error: one line per fact, ``key=value`` behind time, level and event.
+"""Structured logs on standard error: time, level and event, then ``key=value`` pairs.
 
-``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person,
-and every log collector takes it apart (logfmt). The log tells what happened to the process and its
-links; what happens to events is in the traces.
+``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person
+and for log collectors (logfmt). The log has what happens to the process and its connections; what
+happens to events is in the traces.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
+from canopy.wire.constants import LOG_VALUE_LIMIT
+
 LEVELS: Final = ("debug", "info", "warning", "error")
 PLAIN: Final = re.compile(r"[^\s\"=\\]+")
-VALUE_LIMIT: Final = 2_000  # characters of one value; a reason comes from outside. Wild guess
 ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def logfmt(value: object) -> str:
-    """A value as logfmt has it: quoted where needed, printable, bounded."""
+    """A value in logfmt: quoted where needed, unprintable characters escaped, at most
+    `LOG_VALUE_LIMIT` characters."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    if len(text) > VALUE_LIMIT:
-        text = text[:VALUE_LIMIT] + "…"
+    if len(text) > LOG_VALUE_LIMIT:
+        text = text[:LOG_VALUE_LIMIT] + "…"
     if PLAIN.fullmatch(text) and text.isprintable():
         return text
     text = text.translate(ESCAPES)
@@ -46,19 +48,19 @@ class Log:
         self._clock = clock
 
     def debug(self, event: str, **fields: Any) -> None:
-        """What only a developer wants."""
+        """Write a line for developers: connections, libraries."""
         self._write(0, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """What an operator wants to know."""
+        """Write a line for operators: steps of the process's life."""
         self._write(1, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """What goes wrong while the node goes on."""
+        """Write a line about a fault that the node survives."""
         self._write(2, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Why the process ends."""
+        """Write a line about the fault that ends the process."""
         self._write(3, event, fields)
 
     def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
@@ -69,17 +71,17 @@ class Log:
             time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
         )
         words = [stamp, LEVELS[level], event, *(f"{k}={logfmt(v)}" for k, v in fields.items())]
-        with contextlib.suppress(OSError, ValueError):  # a closed pipe: the node goes on unread
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the node
             print(" ".join(words), file=self._out, flush=True)
 
 
 class Forward(logging.Handler):
-    """Takes what libraries say through `logging` into a `Log`, as event ``library``."""
+    """Writes the `logging` records of libraries to a `Log`, as event ``library``."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record of a library; their warnings are our debug."""
+        """Write one record on level debug: a library's warning is not one of the node."""
         self._log.debug("library", name=record.name, message=record.getMessage())

@@ -1,4 +1,4 @@
-"""A process that runs `canopy.wire.process` with an `EchoNode`: ``python -m
+"""A process that runs `canopy.wire.process.node_process` with an `EchoNode`: ``python -m
 tests.support.echo_process``.
 
 Arguments: a JSON object with keys of `NodeConfig`, and what else the node is to do: ``stubborn``
@@ -12,7 +12,7 @@ import sys
 
 from canopy.wire.config import load_config
 from canopy.wire.driver import NodeInputs
-from canopy.wire.process import NodeProcess, run_node
+from canopy.wire.process.node_process import NodeProcess, run_node
 from overlay.client import Command
 from tests.support.echo_node import EchoNode
 

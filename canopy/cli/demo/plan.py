@@ -93,7 +93,7 @@ def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[Wanted, ...
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or error
-        raise PlanError(f"{source}{place}: no valid YAML: {problem}") from None
+        raise PlanError(f"{source}{place}: invalid YAML: {problem}") from None
     if not isinstance(entries, list) or not entries:
         raise PlanError(f"{source}: expected a list of {{name: …, where: SELECTOR}}")
     if len(entries) > SUBSCRIPTIONS_LIMIT:

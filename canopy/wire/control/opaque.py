@@ -11,7 +11,8 @@ from typing import Any, Final, Union
 
 import msgspec
 
-from canopy.wire.transport.framing import CONTROL_LIMIT, PREFIX, FrameFormat
+from canopy.wire.constants import CONTROL_LIMIT
+from canopy.wire.transport.framing import PREFIX, FrameFormat
 from matching import Value
 from overlay.client import REPLIES, Event, Gathered, Reply
 

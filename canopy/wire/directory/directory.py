@@ -1,13 +1,13 @@
-"""The phone book: Kademlia maps names to addresses, on loopback only (DESIGN.md, section 7).
+"""The directory: Kademlia maps names to addresses, on loopback only (docs/design/chord-ring.md).
 
-Soft state that helps a newcomer with one peer to find the rest and a split ring to find itself
-again; never an authority. Whoever is on this machine can write anything into it, so an entry is a
-bounded list of loopback addresses and nothing more, and what is found there is only dialled: the
-handshake of the link decides who answers. Entries fade unless they are told again.
+It is soft state that helps a new node with one peer to find the rest, and the halves of a split
+ring to find each other. Every program on this machine can write anything into it, so an entry is a
+bounded list of loopback addresses, and what is found there is only dialled: the handshake of the
+link decides who answers. Entries expire unless they are announced again.
 
-It runs in a daemon thread with a loop of asyncio, because the library needs one; the thread's
-troubles never reach the node, whose life goes on without a directory. Results come back into the
-trio thread through `trio.lowlevel.TrioToken`.
+It runs in a daemon thread with an asyncio loop, because the library needs one. A failure of the
+thread is logged, and the node goes on without a directory. Results come back into the trio thread
+through `trio.lowlevel.TrioToken`.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
-from canopy.wire.config import is_loopback, split_address
+from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.constants import ENTRY_ADDRESSES, STOP_WAIT
 from canopy.wire.log import Forward, Log
 
 if TYPE_CHECKING:
-    from canopy.wire.directory.kademlia_fixes import MendedServer
-
-ADDRESSES: Final = 16  # of one entry; wild guess
-STOP_WAIT: Final = 1.0  # seconds for the thread to end; it is a daemon
+    from canopy.wire.directory.kademlia_fixes import HardenedServer
 
 Found = Callable[[tuple[str, ...]], None]
 Addresses = msgspec.json.Decoder(list[str])
 
 
 def sound_addresses(text: str | None) -> tuple[str, ...]:
-    """The loopback addresses of an entry; () for anything that is no entry."""
+    """The loopback addresses of an entry; () if `text` is not a valid one."""
     if text is None:
         return ()
     try:
         addresses = Addresses.decode(text)
     except (msgspec.MsgspecError, ValueError):
         return ()
-    return tuple(address for address in addresses[:ADDRESSES] if is_reachable(address))
+    return tuple(address for address in addresses[:ENTRY_ADDRESSES] if is_reachable(address))
 
 
 def is_reachable(address: str) -> bool:
@@ -64,28 +62,28 @@ class Directory:
         self._identity = sha1(node.encode()).digest()
         self._log = log
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._server: MendedServer | None = None
+        self._server: HardenedServer | None = None
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it listens."""
+        """Whether the directory listens."""
         return self._server is not None
 
     def start(self, host: str, port: int, on_running: Callable[[], None]) -> None:
-        """Listen on UDP `port` of loopback; `on_running` is called in the trio thread then.
+        """Listen on UDP `port` of `host`, then call `on_running` in the trio thread.
 
-        If that fails the log says so and the directory stays off.
+        If that fails the directory stays off, and the log says why.
         """
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.Thread(
-            target=self._live, args=(host, port, on_running), name="directory", daemon=True
+            target=self._serve, args=(host, port, on_running), name="directory", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; waits at most `STOP_WAIT` seconds."""
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
             try:
@@ -95,32 +93,33 @@ class Directory:
             thread.join(STOP_WAIT)
 
     def join(self, addresses: Sequence[str], then: Callable[[], None]) -> None:
-        """Get to know the nodes at these addresses, if none is known yet; then call `then`."""
+        """Contact the directories at `addresses` if no other is known yet; then call `then`."""
         places = [split_address(address) for address in addresses if is_reachable(address)]
         contacts = [("127.0.0.1" if host == "localhost" else host, port) for host, port in places]
 
-        async def bootstrap(server: MendedServer) -> None:
+        async def bootstrap(server: HardenedServer) -> None:
             if server.alone and contacts:
                 await server.bootstrap(contacts)
 
         self._run(bootstrap, lambda _: then())
 
     def put(self, name: str, addresses: Sequence[str]) -> None:
-        """Tell where `name` is. It fades (`kademlia_mends.VALUE_AGE`) unless told again."""
-        sound = [address for address in addresses if is_reachable(address)][:ADDRESSES]
+        """Announce the addresses of `name`. The entry expires after `VALUE_AGE` seconds."""
+        sound = [address for address in addresses if is_reachable(address)][:ENTRY_ADDRESSES]
         if not sound:
             return
         key, entry = self._key(name), msgspec.json.encode(sound).decode()
 
-        async def tell(server: MendedServer) -> None:
+        async def store(server: HardenedServer) -> None:
             await server.set(key, entry)
 
-        self._run(tell, lambda _: None)
+        self._run(store, lambda _: None)
 
     def get(self, name: str, found: Found) -> None:
-        """Look `name` up and call `found` in the trio thread; () if nobody knows."""
+        """Look `name` up and call `found` with its addresses in the trio thread; () if there are
+        none."""
 
-        async def look(server: MendedServer) -> str | None:
+        async def look(server: HardenedServer) -> str | None:
             value = await server.get(self._key(name))
             return value if isinstance(value, str) else None
 
@@ -131,10 +130,13 @@ class Directory:
 
     def _run(
         self,
-        job: Callable[[MendedServer], Coroutine[Any, Any, Any]],
+        job: Callable[[HardenedServer], Coroutine[Any, Any, Any]],
         then: Callable[[Any], None],
     ) -> None:
-        """Do `job` in the thread, and `then` with its result in trio; nothing if it fails."""
+        """Run `job` in the directory's thread, then `then` with its result in trio.
+
+        If `job` raises, the result is None; without a running directory neither is called.
+        """
         server, loop = self._server, self._loop
         if server is None or loop is None:
             return
@@ -162,21 +164,21 @@ class Directory:
 
     # In the directory's thread.
 
-    def _live(self, host: str, port: int, on_running: Callable[[], None]) -> None:
+    def _serve(self, host: str, port: int, on_running: Callable[[], None]) -> None:
         loop = asyncio.new_event_loop()
         try:
-            from canopy.wire.directory.kademlia_fixes import MendedServer
+            from canopy.wire.directory.kademlia_fixes import HardenedServer
 
             silence_libraries(self._log)
             loop.set_exception_handler(self._on_fault)
-            server = MendedServer(self._identity, time.monotonic)
+            server = HardenedServer(self._identity, time.monotonic)
             loop.run_until_complete(server.listen(port, interface=host))
             self._server, self._loop = server, loop
             self._call(on_running)
             loop.run_forever()
             server.stop()
             loop.run_until_complete(asyncio.sleep(0))  # the transport closes in the next step
-        except Exception as error:  # whatever it is: the node lives without a directory
+        except Exception as error:  # the node goes on without a directory
             self._log.warning("directory_off", reason=f"{type(error).__name__}: {error}")
         finally:
             self._server = None
@@ -188,7 +190,7 @@ class Directory:
 
 
 def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what is under way in a loop that has stopped."""
+    """Cancel the tasks of a loop that has stopped."""
     tasks = list(asyncio.all_tasks(loop))
     for task in tasks:
         task.cancel()
@@ -197,7 +199,7 @@ def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def silence_libraries(log: Log) -> None:
-    """Their loggers write to our log on level debug, and nowhere else."""
+    """Have the libraries' loggers write to `log` on level debug, and nowhere else."""
     for name in ("kademlia", "rpcudp", "asyncio"):
         logger = logging.getLogger(name)
         if not logger.handlers:

@@ -1,1 +1,6 @@
-"""Frames, codec, and TCP connections over trio."""
+"""Frames, codec, and TCP connections over trio (docs/reference/wire.md).
+
+``framing`` cuts bytes into frames and ``codec`` turns bodies into messages, both without IO.
+``connection`` is one TCP connection between two nodes: it reads through ``inlet`` and writes
+through ``outlet``, which the control socket uses too.
+"""

@@ -1,10 +1,10 @@
-"""Messages to bytes and back: the one map between tag and type (DESIGN.md, section 3).
+"""Messages to bytes and back: the one map between tag and type (docs/reference/wire.md).
 
-Every overlay folder has one ``messages.py``; all `Message` classes defined there form one typed
-union, whose tag is the class's name. Decoding knows only this union, so that a peer can forge
-neither a timer nor a command, and a hostile body costs no more than its types allow: msgspec builds
-typed structs directly (1 MiB of nested MessagePack: 2 MB, untyped 75 MB; issue 2, *Facts*), checks
-lengths against what is left of the body before it reserves room, and bounds recursion.
+All `Message` classes in the overlay's ``messages.py`` files form one typed union, whose tag is the
+class's name. Decoding knows only this union, so that a peer can forge neither a timer nor a
+command, and a hostile body costs no more than its types allow: msgspec builds typed structs
+directly (1 MiB of nested MessagePack takes 2 MB, decoded without types 75 MB), checks lengths
+against the rest of the body before it allocates, and bounds recursion.
 
 The body of a batch is a MessagePack array. Its parts are encoded one by one when they are sent and
 only concatenated behind an array header when the batch is cut: nothing is encoded twice, neither
@@ -22,11 +22,9 @@ from typing import Any, Final, Union
 import msgspec
 
 import overlay
+from canopy.wire.constants import BODY_LIMIT
 from canopy.wire.transport.framing import MALFORMED, shorten
 from overlay.machine import Message, ProtocolError
-
-BODY_LIMIT: Final = 1 << 20
-"""Bytes of a batch's body after decompression; DESIGN.md, section 6, Wire: 1 MiB."""
 
 
 def message_modules() -> list[ModuleType]:
@@ -38,7 +36,7 @@ def message_modules() -> list[ModuleType]:
 def collect(modules: Iterable[ModuleType]) -> dict[str, type[Message]]:
     """Tag to class of all messages that `modules` define themselves, in order of definition.
 
-    Two classes with one tag are an own fault: AssertionError.
+    AssertionError if two classes have the same tag, which is a fault of this program.
     """
     types: dict[str, type[Message]] = {}
     for module in modules:
@@ -57,7 +55,7 @@ def collect(modules: Iterable[ModuleType]) -> dict[str, type[Message]]:
 
 
 MESSAGES: Final[dict[str, type[Message]]] = collect(message_modules())
-"""Every message that may come over the wire, by its tag."""
+"""Every message that peers may send, by its tag."""
 
 
 def array_header(length: int) -> bytes:
@@ -72,7 +70,7 @@ def array_header(length: int) -> bytes:
 class WireCodec:
     """The codec of `overlay.links.events.Codec` for all messages of the overlay. Pure.
 
-    Without an argument it knows `MESSAGES`; tests may hand in other classes.
+    `messages` are the classes that it knows, `MESSAGES` by default.
     """
 
     def __init__(self, messages: Sequence[type[Message]] | None = None) -> None:

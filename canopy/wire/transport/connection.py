@@ -1,49 +1,34 @@
 """One TCP connection between two nodes: a reader and a writer over trio.
 
-Costs decide the shape (issue 2, *Facts*): a `send_all` is 14 to 19 µs, a receive 9 to 12, a memory
-channel 8 to 13 per message. So the reader takes as much as there is and hands all its frames over
-in one call; what the node's turn queued leaves in one piece at the turn's end
-(canopy/wire/transport/outlet.py), and only what the socket does not take at once is the writer's.
+It is built for few calls: in trio a `send_all` costs 14 to 19 µs, a receive 9 to 12, a memory
+channel 8 to 13 per message. So the reader takes as much as there is and passes all its frames on in
+one call; what the node's turn queued is written together at the end of the turn
+(canopy/wire/transport/outlet.py), and the writer task sends only what the socket did not accept.
 
-A peer that does not read must not block us for ever: what waits is bounded, and a peer that takes
-nothing for a while is given up. Half a frame may have left then, so the connection is closed; the
-session above resumes on the next one (M5).
+A peer that does not read must not hold resources for ever: the queue is bounded, and the connection
+is closed if the peer accepts nothing for `SEND_TIMEOUT`. Part of a frame may have left then; the
+session above resumes on the next connection (M5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import trio
 
+from canopy.wire.constants import LINGER, QUEUE_LIMIT, READ_SIZE, SEND_TIMEOUT
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
 
-READ_SIZE: Final = 64 * 1024
-"""Bytes asked for in one receive. Twice a frame of a busy link; larger ones were not faster."""
-
-QUEUE_LIMIT: Final = 16 << 20
-"""Bytes that wait in one connection. Links grant each other 4 MiB of credit
-(`LinkSettings.window`), so more than this is a peer that does not play by the rules."""
-
-SEND_TIMEOUT: Final = 10.0
-"""Seconds in which a stalled peer has to take something; longer than `LinkSettings.dead_after`,
-so that the failure detector, not this, decides about a slow peer. Wild guess."""
-
-LINGER: Final = 2.0
-"""Seconds in which what was written before `close` may still leave. Wild guess."""
-
 
 class Connection:
     """A connection that the node knows by `number`.
 
-    `on_frames` gets the frames of one read together, `on_garbage` the reason why what came is no
-    frame. `run` returns the reason for which the
-    connection ended, or None if the node had closed it itself.
+    `on_frames(number, frames)` gets the frames of one read together; `on_garbage(number, reason)`
+    is called once if the peer sends anything else.
     """
 
     def __init__(
@@ -57,7 +42,7 @@ class Connection:
         self.number = number
         self.address = address
         self.closing = False
-        """The node has closed it: nothing of it may reach the node any more."""
+        """The node has closed it, and gets nothing of it any more."""
         self._open = False
         self._counters = counters
         self._on_frames = on_frames
@@ -67,8 +52,8 @@ class Connection:
         self._reason: str | None = None
 
     def write(self, frame: Frame) -> None:
-        """Queue a frame; `send_now` has to follow. Ends the connection if too much waits (the peer
-        does not read)."""
+        """Queue a frame; `send_now` has to follow. Ends the connection if more than `QUEUE_LIMIT`
+        bytes are queued, since the peer does not read."""
         if self.closing or self._reason is not None:
             return
         self._outlet.put(NODE_FRAMES.encode(frame))
@@ -77,11 +62,11 @@ class Connection:
             self._fail(f"the peer does not read: {self._outlet.waiting} bytes wait")
 
     def send_now(self) -> None:
-        """The end of a turn: what was queued leaves."""
+        """Write what was queued, at the end of a turn."""
         self._outlet.send_now()
 
     def close(self) -> None:
-        """End it after what was written has left, at most `LINGER` seconds from now."""
+        """Close it when everything queued has left, at most `LINGER` seconds from now."""
         self.closing = True
         if not self._open:
             self._scope.cancel()
@@ -93,7 +78,7 @@ class Connection:
         self._scope.cancel()
 
     def _refuse(self, reason: str) -> None:
-        """The peer sent what is no frame: tell it why (the writer still may), then end."""
+        """Close it because of malformed input: send a Bye with the reason, then end."""
         self._outlet.put(NODE_FRAMES.encode(Bye(reason)))
         self._reason = self._reason or reason
         self._scope.deadline = trio.current_time() + LINGER
@@ -106,12 +91,12 @@ class Connection:
     ) -> str | None:
         """Connect, then read and write until the connection ends.
 
-        Returns the reason, or None if the node closed it.
+        Returns the reason for which it ended, or None if the node closed it.
         """
         with self._scope:
             try:
                 stream = await connect()
-            except (OSError, ValueError) as error:  # ValueError: an address that is none
+            except (OSError, ValueError) as error:  # ValueError: a malformed address
                 self._reason = connect_fault(error)
                 return None if self.closing else self._reason
             self._open = True
@@ -140,7 +125,7 @@ class Connection:
             if self.closing:
                 if not data:
                     break
-                continue  # the node does not listen any more; the writer still has to finish
+                continue  # the node has closed it; the writer still has to finish
             if not data:
                 self._reason = self._reason or (
                     "the peer closed it in the middle of a frame"
@@ -179,7 +164,7 @@ class Connection:
 
 
 def connect_fault(error: OSError | ValueError) -> str:
-    """Why a connection did not come about, in few words (trio hides the cause in a group)."""
+    """The system's reason for a failed dial, which trio wraps in an exception group."""
     cause: BaseException | None = error.__cause__
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]

@@ -1,9 +1,9 @@
-"""Frames: one MessagePack value behind a 4-byte big-endian length (DESIGN.md, section 6, Wire).
+"""Frames: one MessagePack value behind a 4-byte big-endian length (docs/reference/wire.md).
 
 Without IO: bytes in, frames out. The length is checked as soon as its four bytes are there, before
 anything of the frame itself is kept, so a peer cannot make us buffer more than the limit. The first
-frame of a connection has a limit of its own, for until the handshake nobody knows who speaks. What
-a frame may be is a typed union; anything else ends the stream with a reason.
+frame of a connection has a smaller limit, since it is read before the handshake. What a frame may
+be is a typed union; anything else ends the stream with a reason.
 
 The same reader serves the links between nodes (`NODE_FRAMES`) and both directions of the control
 socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from canopy.wire.constants import CONTROL_LIMIT, FRAME_LIMIT, HANDSHAKE_LIMIT
 from overlay.client import COMMANDS, REPLIES, Command, Reply
 from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
 
@@ -24,26 +25,23 @@ T = TypeVar("T")
 
 LENGTH: Final = struct.Struct(">I")
 PREFIX: Final = LENGTH.size
-HANDSHAKE_LIMIT: Final = 64 * 1024  # DESIGN.md, section 6, Wire
-FRAME_LIMIT: Final = 1 << 20  # the same place
-CONTROL_LIMIT: Final = (
-    8 << 20
-)  # a user's own programs publish thousands of events at once; wild guess
-
 
 MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
-"""What msgspec raises for input that is not of the asked type (measured on each kind of garbage:
-text that is not UTF-8 and too deep nesting have errors of their own)."""
+"""What msgspec raises for input that is not of the expected type: text that is not UTF-8, deep
+nesting and large numbers have errors of their own."""
 
 
 def shorten(reason: BaseException) -> str:
-    """An error's text as a reason that fits a log line and a Bye."""
+    """An error's text, at most 200 characters, as a reason for a log line or a Bye."""
     text = str(reason) or type(reason).__name__
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 class FrameFormat(Generic[T]):
-    """What frames a stream carries, how large, and how they look as bytes."""
+    """The frames of one kind of stream: their types, the limits of their sizes, their encoding.
+
+    `first_limit` is the limit in bytes of the first frame, `limit` that of later ones.
+    """
 
     def __init__(self, union: Any, first_limit: int, limit: int) -> None:
         self.first_limit = first_limit
@@ -52,18 +50,21 @@ class FrameFormat(Generic[T]):
         self._encoder = msgspec.msgpack.Encoder()
 
     def encode(self, frame: T) -> bytes:
-        """`frame` with its length before it. ValueError if it exceeds the limit (own fault)."""
+        """`frame` with its length before it. Raises ValueError if it exceeds the limit."""
         buffer = bytearray(PREFIX)
         self._encoder.encode_into(frame, buffer, PREFIX)
         return self._seal(buffer)
 
     def join(self, parts: Sequence[bytes], size: int) -> bytes:
-        """An already encoded frame, in parts that have so many bytes, with its length before it;
-        ValueError as `encode`."""
+        """An already encoded frame, in `parts` of `size` bytes altogether, with its length before
+        it.
+
+        Raises ValueError as `encode` does.
+        """
         return b"".join([LENGTH.pack(self._checked(size)), *parts])
 
     def decode(self, payload: bytes | memoryview) -> T:
-        """The frame in `payload`; one of `MALFORMED` if it is none."""
+        """The frame in `payload`. Raises one of `MALFORMED` if it is not one."""
         return self._decoder.decode(payload)
 
     def _seal(self, buffer: bytearray) -> bytes:
@@ -91,11 +92,11 @@ class FrameReader(Generic[T]):
 
     @property
     def buffered(self) -> int:
-        """Bytes kept of a frame that is not complete: below the limit plus one read."""
+        """Bytes kept of an incomplete frame: less than the limit plus one read."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray) -> list[T]:
-        """Take what was read and return the frames that are complete now."""
+        """Add `data` to the stream and return the frames that are now complete."""
         frames: list[T] = []
         if self.error is not None:
             return frames
@@ -104,14 +105,14 @@ class FrameReader(Generic[T]):
             with memoryview(self._buffer) as view:
                 end = self._cut(view, frames)
             del self._buffer[:end]
-        else:  # the common case: whole frames, decoded where they lie
+        else:  # the common case: whole frames, decoded in place
             with memoryview(data) as view:
                 end = self._cut(view, frames)
             self._buffer += data[end:]
         return frames
 
     def _cut(self, view: memoryview, frames: list[T]) -> int:
-        """Decode all complete frames in `view`; the end of what need not be kept."""
+        """Append all complete frames in `view` to `frames`. Returns the end of what is consumed."""
         start, size = 0, len(view)
         while size - start >= PREFIX:
             (length,) = LENGTH.unpack_from(view, start)
@@ -134,10 +135,10 @@ class FrameReader(Generic[T]):
 NODE_FRAMES: Final[FrameFormat[Frame]] = FrameFormat(
     Hello | Welcome | Batch | Ack | Bye, HANDSHAKE_LIMIT, FRAME_LIMIT
 )
-"""Between two nodes."""
+"""Frames between two nodes."""
 
 COMMAND_FRAMES: Final[FrameFormat[Command]] = FrameFormat(COMMANDS, CONTROL_LIMIT, CONTROL_LIMIT)
-"""From a program to its node."""
+"""Frames from a program to its node."""
 
 REPLY_FRAMES: Final[FrameFormat[Reply]] = FrameFormat(REPLIES, CONTROL_LIMIT, CONTROL_LIMIT)
-"""From a node to a program."""
+"""Frames from a node to a program."""

@@ -1,9 +1,9 @@
-"""What comes in on one socket, read as soon as it is there.
+"""Reads one socket with few calls.
 
-trio's own `receive_some` first tries to read, fails where nothing is there yet, waits, and tries
-again, each time through several layers. A connection between nodes nearly always has to wait. So
-this waits first and then reads straight from the descriptor: about half the cost of a read, which
-for small batches was more than what a node does with them.
+trio's `receive_some` first tries to read, fails if nothing is there yet, waits, and tries again,
+each time through several layers. A connection between nodes nearly always has to wait. So `Inlet`
+waits first and then reads from the descriptor, at about half the cost; for small batches a
+`receive_some` took longer than what the node does with them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import trio
 
 
 class Inlet:
-    """The bytes of one stream as they come."""
+    """The incoming bytes of one stream."""
 
     def __init__(self, stream: trio.abc.ReceiveStream) -> None:
         self._stream = stream
         self._file = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else None
 
     async def read(self, most: int) -> bytes | bytearray:
-        """What has come, at least one byte and at most so many; nothing: the other side has closed.
+        """Between one and `most` bytes, as soon as there are any; b"" if the other side has closed.
 
         Raises trio.BrokenResourceError and trio.ClosedResourceError as `receive_some` does.
         """
@@ -31,7 +31,7 @@ class Inlet:
             await trio.lowlevel.wait_readable(self._file)
             try:
                 return os.read(self._file, most)
-            except BlockingIOError:  # somebody was woken in vain
+            except BlockingIOError:  # a spurious wake-up
                 continue
             except OSError as error:
                 raise trio.BrokenResourceError(f"reading failed: {error}") from error

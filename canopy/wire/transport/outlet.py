@@ -1,30 +1,27 @@
-"""What waits to be written to one socket, and leaves at once where the socket takes it.
+"""The write queue of one socket, which is written at once as far as the socket accepts it.
 
-A task that has to be woken before anything leaves costs some 20 µs of trio's and puts every other
-ready task before it. So whoever has queued something calls `send_now` at the end of the turn: it
-writes straight to the descriptor, which does not block, until nothing waits or the socket is full.
-Only what is left then is the writer task's (`drain`), which waits for room and writes in the same
-way. Whoever writes takes from the front of one list, so bytes never overtake each other; and what
-several sockets are to get may be one object, since nothing is copied here.
+Waking a writer task costs some 20 µs in trio, and every other ready task runs before it. So
+`send_now`, called at the end of a turn, writes to the non-blocking descriptor until the queue is
+empty or the socket is full. The writer task (`drain`) waits for room and writes the rest in the
+same way. Both take from the front of one list, so bytes stay in order. Nothing is copied: several
+sockets may queue the same bytes object.
 
-Faults are the writer's, too: `send_now` leaves the bytes where they are, and `drain` meets the
-fault again when it writes them.
+A write error in `send_now` leaves the bytes in the queue, and `drain` meets and reports the error
+when it writes them.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Final
 
 import trio
 
-PIECES: Final = 1_024
-"""Pieces of one write at most: what Linux and macOS take (IOV_MAX)."""
+from canopy.wire.constants import WRITE_PIECES
 
 
 class Counters:
-    """What the connections of one process have moved (shown in `canopy status` as ``wire_…``)."""
+    """Totals over the connections of one process (``wire_…`` in `canopy status`)."""
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends")
 
@@ -38,19 +35,18 @@ class Counters:
 
 
 class Outlet:
-    """The bytes that wait for one stream, in order, and who writes them."""
+    """The write queue of one stream; `counters` counts what is written."""
 
     def __init__(self, counters: Counters) -> None:
-        """`counters`: where what leaves is counted."""
         self.waiting = 0
-        """Bytes that nobody has begun to write."""
+        """Bytes in the queue."""
         self._counters = counters
         self._pieces: list[bytes | memoryview] = []
         self._file: int | None = None
         self._lot = trio.lowlevel.ParkingLot()
 
     def __bool__(self) -> bool:
-        """Whether anything waits."""
+        """Whether anything is queued."""
         return bool(self._pieces)
 
     def open(self, stream: trio.SocketStream) -> None:
@@ -58,36 +54,36 @@ class Outlet:
         self._file = stream.socket.fileno()
 
     def close(self) -> None:
-        """The stream is about to be closed: its descriptor may soon be another's."""
+        """Stop using the stream's descriptor, which the system may reuse after it is closed."""
         self._file = None
 
     def put(self, data: bytes) -> None:
-        """Queue; `send_now` or `wake` has to follow."""
+        """Queue `data`; `send_now` or `wake` has to follow."""
         self._pieces.append(data)
         self.waiting += len(data)
 
     def send_now(self) -> None:
-        """Write what the socket takes without waiting; the writer task gets the rest."""
-        with suppress(OSError):  # the writer will see
+        """Write what the socket accepts now, and wake the writer task for the rest."""
+        with suppress(OSError):  # `drain` meets it again
             self._write()
         if self._pieces:
             self.wake()
 
     def wake(self) -> None:
-        """Let the writer task look: at what waits, or at why it should end."""
+        """Wake the writer task, which has something to write or has to end."""
         self._lot.unpark_all()
 
     async def idle(self) -> None:
-        """The writer task: wait until somebody calls `wake`."""
+        """Wait for `wake`; called by the writer task."""
         await self._lot.park()
 
     async def drain(self) -> None:
-        """The writer task: wait until the socket takes something, and write that.
+        """Wait until the socket has room, and write; called by the writer task.
 
-        Raises trio.BrokenResourceError, and trio.ClosedResourceError as `send_all` does.
+        Raises trio.BrokenResourceError and trio.ClosedResourceError as `send_all` does.
         """
         if self._file is None:
-            raise trio.ClosedResourceError("it was closed")
+            raise trio.ClosedResourceError("the stream was closed")
         await trio.lowlevel.wait_writable(self._file)
         try:
             self._write()
@@ -95,10 +91,10 @@ class Outlet:
             raise trio.BrokenResourceError(f"writing failed: {error}") from error
 
     def _write(self) -> None:
-        """Write until nothing waits or the socket is full. OSError: it is at its end."""
+        """Write until the queue is empty or the socket is full. Raises OSError of the socket."""
         pieces = self._pieces
         while pieces and self._file is not None:
-            some = pieces if len(pieces) <= PIECES else pieces[:PIECES]
+            some = pieces if len(pieces) <= WRITE_PIECES else pieces[:WRITE_PIECES]
             try:
                 count = os.writev(self._file, some)
             except BlockingIOError:

@@ -381,7 +381,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_a_node_loads_no_spark_and_no_textual() -> None:
     code = (
-        "import sys; import canopy.cli.main, canopy.cli.node, canopy.wire.process, node;"
+        "import sys; import canopy.cli.main, canopy.cli.node, node;"
+        "import canopy.wire.process.node_process;"
         "print([m for m in ('pyspark', 'textual', 'matplotlib', 'psutil') if m in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60)

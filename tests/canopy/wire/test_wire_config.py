@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from canopy.wire.config import ConfigError, NodeConfig, join_address, load_config, split_address
+from canopy.wire.addresses import join_address, split_address
+from canopy.wire.config import ConfigError, NodeConfig, load_config
 from overlay.settings import Settings
 
 
@@ -74,14 +75,14 @@ WRONG = {
     "peers: 127.0.0.1:1": ["peers", "a list"],
     "peers: [1]": ["peers[0]", "a text"],
     "directory: 'yes'": ["directory", "true or false"],
-    "name: [": ["line 2", "no valid YAML"],
+    "name: [": ["line 2", "invalid YAML"],
     "name: a\nname: b": ["line 2", "given twice"],
     "- 1": ["expected a mapping"],
     "1: 2": ["a key must be a text"],
-    "? [a]\n: 1": ["no valid YAML"],
-    "!!python/object/apply:os.getpid []": ["no valid YAML"],
-    "name: \x00": ["no valid YAML"],
-    "[" * 2_000: ["no valid YAML"],
+    "? [a]\n: 1": ["invalid YAML"],
+    "!!python/object/apply:os.getpid []": ["invalid YAML"],
+    "name: \x00": ["invalid YAML"],
+    "[" * 2_000: ["invalid YAML"],
 }
 
 
@@ -100,7 +101,7 @@ def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="No such file"):
         load_config(tmp_path / "absent.yaml")
     (tmp_path / "binary").write_bytes(b"name: \xc3\x28")
-    with pytest.raises(ConfigError, match="no valid YAML"):
+    with pytest.raises(ConfigError, match="invalid YAML"):
         load_config(tmp_path / "binary")
 
 
@@ -110,7 +111,7 @@ def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> Non
         ({"CANOPY_TIER": "x"}, "environment: tier: expected a whole number"),
         ({"CANOPY_TREE__ROUTNG": "x"}, "environment: tree.routng: unknown key"),
         ({"CANOPY_TREE": "x"}, "CANOPY_TREE__KEY"),
-        ({"CANOPY_NAME__X": "x"}, "no group"),
+        ({"CANOPY_NAME__X": "x"}, "not a group"),
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable(
@@ -125,8 +126,8 @@ def test_a_mistake_in_the_environment_names_the_variable(
     [
         ({"links": {"frame": 1 << 20}}, r"links\.frame"),  # it would not fit into a frame
         ({"listen": "7000"}, "HOST:PORT"),
-        ({"listen": "127.0.0.1:x"}, "no port"),
-        ({"listen": "127.0.0.1:65536"}, "no port"),
+        ({"listen": "127.0.0.1:x"}, "not a port"),
+        ({"listen": "127.0.0.1:65536"}, "not a port"),
         ({"listen": "::1:7000"}, "brackets"),
         ({"peers": ["127.0.0.1:0"]}, "port 0"),
         ({"peers": ["nobody"]}, "peers"),

@@ -197,19 +197,19 @@ def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_control_socket_lies_in_the_folder(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
-    assert folder.place_socket() == control_path(tmp_path) == tmp_path / "control.sock"
+    assert folder.prepare_socket() == control_path(tmp_path) == tmp_path / "control.sock"
     folder.close()
 
 
 def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     folder = DataFolder(deep)
-    path = folder.place_socket()
+    path = folder.prepare_socket()
     assert len(os.fsencode(path)) < 108
     assert control_path(deep) == path
     assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
     path.touch()
-    again = folder.place_socket()  # as after a kill
+    again = folder.prepare_socket()  # as after a kill
     assert again != path
     assert not path.parent.exists()
     again.touch()

@@ -9,11 +9,11 @@ import math
 import pytest
 
 from canopy.wire.config import NodeConfig
-from canopy.wire.directory import finding as finding_module
-from canopy.wire.directory.finding import Finding
+from canopy.wire.directory import discovery as discovery_module
+from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Forward, Log, logfmt
-from canopy.wire.telemetry import Sampler
+from canopy.wire.process.telemetry import Sampler
 from matching import check_value
 from overlay.machine import Peer
 from tests.support.echo_node import EchoNode
@@ -90,14 +90,14 @@ def test_a_rate_needs_two_samples_and_is_kilobits_per_second() -> None:
 
 
 def test_found_addresses_become_seeds_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding_module, "FOUND_MOST", 3)
+    monkeypatch.setattr(discovery_module, "FOUND_MOST", 3)
     log = Log("error", io.StringIO())
     driver = TrioDriver(log)
     node = EchoNode(driver)
     driver.attach(node)
-    finding = Finding(driver, NodeConfig(peers=("127.0.0.1:1",)), log)
-    finding._own = Peer("00000000000000aa", "127.0.0.1:2").address
-    finding._take(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:3"))
-    finding._take(("127.0.0.1:3", "127.0.0.1:4"))
-    finding._take(("127.0.0.1:5", "127.0.0.1:6"))
+    discovery = Discovery(driver, NodeConfig(peers=("127.0.0.1:1",)), log)
+    discovery._own = Peer("00000000000000aa", "127.0.0.1:2").address
+    discovery._take(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:3"))
+    discovery._take(("127.0.0.1:3", "127.0.0.1:4"))
+    discovery._take(("127.0.0.1:5", "127.0.0.1:6"))
     assert node.seeds == ["127.0.0.1:3", "127.0.0.1:4", "127.0.0.1:5"]

@@ -72,7 +72,7 @@ class Book:
         """Wait until this book knows what `teller` tells again and again, as a node does.
 
         One datagram may be lost, or be answered after `WAIT` on a busy machine; then the asker
-        forgets the other until it joins again (`canopy.wire.directory.finding`).
+        forgets the other until it joins again (`canopy.wire.directory.discovery`).
         """
         with trio.fail_after(DEADLINE):
             while await self.get(name) != value:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import trio
@@ -14,7 +12,7 @@ import trio.testing
 
 import matching
 from canopy.wire.log import Log
-from canopy.wire.process import NodeProcess, compile_apart
+from canopy.wire.process.compiling import compile_apart, prepare_engine
 
 
 @pytest.mark.trio
@@ -33,12 +31,11 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
         assert threads == [], "before this process reads what was compiled"
         apart.append("done")
 
-    monkeypatch.setattr("canopy.wire.process.compile_apart", compile_apart)
-    monkeypatch.setattr("canopy.wire.process.lay_aside", lambda: None)
+    monkeypatch.setattr("canopy.wire.process.compiling.compile_apart", compile_apart)
+    monkeypatch.setattr("canopy.wire.process.compiling.freeze_heap", lambda: None)
     out = io.StringIO()
-    process = cast(Any, SimpleNamespace(log=Log("info", out)))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(NodeProcess._warm_matching, process)
+        nursery.start_soon(prepare_engine, Log("info", out))
         await trio.sleep(60)
         assert threads == []
         wanted.append(True)
@@ -54,12 +51,12 @@ async def test_another_process_compiles_and_its_failure_is_no_matter(
 ) -> None:
     done = tmp_path / "done"
     monkeypatch.setattr(
-        "canopy.wire.process.COMPILE",
+        "canopy.wire.process.compiling.COMPILE",
         f"import matching, pathlib as p; p.Path({str(done)!r}).touch()",
     )
     await compile_apart()
     assert done.exists(), "it finds the package where this process has it"
-    monkeypatch.setattr("canopy.wire.process.COMPILE", "raise SystemExit(3)")
+    monkeypatch.setattr("canopy.wire.process.compiling.COMPILE", "raise SystemExit(3)")
     await compile_apart()
     monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
     await compile_apart()

@@ -1,22 +1,17 @@
-"""A node as a process: `run_node`, from the configuration to the exit code.
+"""Runs one node in this process: `run_node`, from the configuration to the exit code.
 
-Life of the process, each step a line in the log: *listening* (data folder locked, incarnation
-raised, TCP port and control socket open), *ready* (the node has found its way into the overlay),
-*draining* (SIGTERM, SIGINT or the command Drain: the node leaves in order), *left*. A second signal
-ends it at once. Whatever stops a start is told in one line with what to do, and the exit code is 1.
+Each step of its life is a line in the log: *listening* (data folder locked, incarnation raised, TCP
+port open), *ready* (the node has found its way into the overlay), *draining* (SIGTERM, SIGINT or
+the command Drain: the node hands over its duties), *left*. A second signal ends the process at
+once. If the start fails, one line of the log says why and what to do, and the exit code is 1.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import gc
 import os
 import random
 import secrets
 import signal
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,16 +20,19 @@ from typing import Final, TextIO
 import msgspec
 import trio
 
-import matching
 from canopy.traces.writer import TraceFile, TraceWriter
-from canopy.wire.config import NodeConfig, is_loopback, join_address, split_address
+from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.config import NodeConfig
+from canopy.wire.constants import SETTLE, TRACE_FLUSH
 from canopy.wire.control.server import ControlServer
-from canopy.wire.directory.finding import Finding
+from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import NodeInputs, TrioDriver
-from canopy.wire.feed import FeedError, TelemetryFeed
 from canopy.wire.folder import DataFolder, FolderError
 from canopy.wire.log import Log
-from canopy.wire.memory import give_back
+from canopy.wire.process.compiling import prepare_engine
+from canopy.wire.process.feed import FeedError, TelemetryFeed
+from canopy.wire.process.listening import StartError, listen, raise_file_limit
+from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from overlay.client import (
     Command,
     Done,
@@ -49,39 +47,20 @@ from overlay.client import (
 from overlay.machine import Peer
 
 INTERNAL: Final = 0
-"""The client number of the process itself; the control socket counts from 1."""
+"""The client number of the process itself; those of the control socket begin at 1."""
 
-SETTLE: Final = 2.0
-"""Seconds for the last frames (Bye) to leave. Wild guess."""
-
-TRACE_FLUSH: Final = 0.5
-"""Seconds between two writes of the trace buffer: what a killed process may lose. Wild guess."""
-
-INTERRUPTED: Final = 130  # DESIGN.md, section 6, exit codes
-
-COMPILE: Final = "import matching; matching.warm()"
-"""What a process of its own does, so that the node need not compile."""
-
-GARBAGE: Final = 20_000
-"""New objects after which the youngest generation is collected: several batches of events. Wild
-guess."""
-
-WARM_LOOK: Final = 1.0
-"""Seconds between looks at whether the fast matching engine is wanted. Wild guess."""
-
-
-class StartError(Exception):
-    """The node cannot start; says why and what to do."""
-
+INTERRUPTED: Final = 130
+"""Exit code of a process that a second signal ended (docs/reference/commands.md)."""
 
 Build = Callable[["NodeProcess"], NodeInputs]
-"""Makes the node of a process; tests hand in their own."""
+"""Makes the node of a process; tests pass their own."""
 
 
 def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None = None) -> int:
-    """Run a node until it has left or failed; the exit code. Logs to `out` (standard error)."""
+    """Run a node until it has left or failed. Returns the exit code; logs to `out`, or to standard
+    error."""
     log = Log(config.log, out)
-    give_back()
+    return_large_blocks()
     try:
         folder = DataFolder(config.folder)
     except FolderError as error:
@@ -99,10 +78,10 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
 
 
 def report(error: BaseException, log: Log) -> int:
-    """Say in the log why the process ends; the exit code."""
+    """Log why the process ends. Returns the exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, KeyboardInterrupt):  # before the signal receiver was there
+    if isinstance(error, KeyboardInterrupt):  # before the signal receiver was open
         log.error("interrupted")
         return INTERRUPTED
     if isinstance(error, StartError | FolderError):
@@ -114,7 +93,7 @@ def report(error: BaseException, log: Log) -> int:
 
 
 def build_node(process: NodeProcess) -> NodeInputs:
-    """The real node, for `process`."""
+    """The node of the overlay (`node.Node`) for `process`."""
     from canopy.wire.transport.codec import WireCodec
     from node import Node
 
@@ -135,13 +114,17 @@ def build_node(process: NodeProcess) -> NodeInputs:
 
 
 class NodeProcess:
-    """What belongs to one running node. Carries out the commands that are not the node's own."""
+    """One running node with its files, sockets and tasks.
+
+    Carries out the commands that concern the process (Feed, Drain) and hands the others to the
+    node.
+    """
 
     def __init__(self, config: NodeConfig, folder: DataFolder, log: Log, build: Build) -> None:
         self.config = config
         self.folder = folder
         self.log = log
-        self.me = Peer(folder.node, "")  # the address is known when we listen
+        self.me = Peer(folder.node, "")  # the address follows when the port is open
         self._build = build
         self._began = time.monotonic()
         self._traces = self._open_traces()
@@ -151,7 +134,7 @@ class NodeProcess:
         self.driver.replies = self._reply
         self.driver.after_turn.append(self._watch)
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
-        self._finding = Finding(self.driver, config, log)
+        self._discovery = Discovery(self.driver, config, log)
         self._last_status: Status | None = None
         self._ready = self._draining = False
         self._nursery: trio.Nursery | None = None
@@ -159,7 +142,7 @@ class NodeProcess:
         self._code = 0
 
     async def run(self) -> int:
-        """From listening to left; the exit code."""
+        """Listen, serve until drained or interrupted, leave. Returns the exit code."""
         raise_file_limit()
         listeners, self.me = await listen(self.config, self.folder.node)
         self.driver.attach(self._build(self))
@@ -168,7 +151,7 @@ class NodeProcess:
                 self._nursery = nursery
                 nursery.start_soon(self._obey, signals)
                 nursery.start_soon(self._write_traces)
-                nursery.start_soon(self._warm_matching)
+                nursery.start_soon(prepare_engine, self.log)
                 nursery.start_soon(self._feed.run)
                 self.log.info(
                     "listening",
@@ -179,20 +162,20 @@ class NodeProcess:
                     peers=",".join(self.config.peers),
                 )
                 await nursery.start(self.driver.run, listeners)
-                await nursery.start(self._control.serve, self.folder.place_socket())
-                self.folder.say_address(self.me.address)
+                await nursery.start(self._control.serve, self.folder.prepare_socket())
+                self.folder.publish_address(self.me.address)
                 if self.config.directory and is_loopback(split_address(self.me.address)[0]):
-                    await self._finding.start(nursery, self.me)
+                    await self._discovery.start(nursery, self.me)
                 await self._over.wait()
                 await self._leave()
                 nursery.cancel_scope.cancel()
-        self._finding.stop()
+        self._discovery.stop()
         return self._code
 
-    # Commands (from the control socket).
+    # Commands from the control socket.
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
-        """Carry out the process's own command; hand others to the node."""
+        """Carry out one command, or several publications in one turn of the node."""
         command = commands[0]
         if isinstance(command, Feed):
             try:
@@ -208,11 +191,11 @@ class NodeProcess:
             self.driver.turn(self.driver.node.commands, client, commands)
 
     def client_gone(self, client: int) -> None:
-        """End the subscriptions of a client."""
+        """End the subscriptions of a client that has disconnected."""
         self.driver.turn(self.driver.node.client_gone, client)
 
     def drain(self, reason: str) -> None:
-        """Begin to leave; a second call changes nothing."""
+        """Begin to leave the overlay; further calls change nothing."""
         if self._draining:
             return
         self._draining = True
@@ -222,7 +205,7 @@ class NodeProcess:
         self._nursery.start_soon(self._limit_drain)
         self.driver.turn(self.driver.node.drain)
 
-    # From the node.
+    # Replies of the node.
 
     def _reply(self, client: int, reply: Reply) -> None:
         if client != INTERNAL:
@@ -233,7 +216,7 @@ class NodeProcess:
             self._feed.answered(reply)
 
     def _fill_status(self, status: Status) -> Status:
-        """What the node does not know of itself (DESIGN.md, section 6: `status`)."""
+        """`status` with what the node does not know: process id, uptime, bytes, clients."""
         moved = self.driver.counters
         counters = dict(status.counters)
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
@@ -246,10 +229,10 @@ class NodeProcess:
         )
 
     def _watch(self) -> None:
-        """At the end of each turn: has the node become ready, or drained?"""
+        """At the end of each turn: log that the node became ready, stop when it is drained."""
         if not self._ready and self.driver.node.ready:
             self._ready = True
-            lay_aside()
+            freeze_heap()
             self.log.info("ready", node=self.me.id, address=self.me.address)
         if self._draining and self.driver.node.drained:
             self._over.set()
@@ -257,7 +240,7 @@ class NodeProcess:
     # Tasks.
 
     async def _obey(self, signals: AsyncIterator[int]) -> None:
-        """SIGTERM and SIGINT: the first drains, the second ends."""
+        """Drain on the first SIGTERM or SIGINT, end on the second."""
         async for number in signals:
             name = signal.Signals(number).name
             if self._draining:
@@ -268,13 +251,13 @@ class NodeProcess:
                 self.drain(name)
 
     async def _limit_drain(self) -> None:
-        """Leave after the time-out, whatever is still under way."""
+        """Leave after `drain_timeout` even if the node is not drained."""
         await trio.sleep(self.config.drain_timeout)
         self.log.warning("drain_timeout", after=self.config.drain_timeout)
         self._over.set()
 
     async def _leave(self) -> None:
-        """The last moments: final counters into the traces, last frames out."""
+        """Say goodbye to all peers, and write the last trace record with the final counters."""
         self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
         late = self._draining and not self.driver.node.drained
         self.driver.turn(self.driver.node.leave, "drain time-out" if late else "drained")
@@ -304,22 +287,6 @@ class NodeProcess:
             if self._traces is not None:
                 self._traces.flush()
 
-    async def _warm_matching(self) -> None:
-        """Make the fast matching engine ready, once some index has become large.
-
-        Compiling, once per machine and version, takes seconds, holds up this process's other
-        threads and leaves 200 MB behind; a process of its own does it and keeps the result on
-        disk, from where a thread here loads it.
-        """
-        while not matching.warm_wanted():
-            await trio.sleep(WARM_LOOK)
-        begun = trio.current_time()
-        if await trio.to_thread.run_sync(matching.warm_is_slow):
-            await compile_apart()
-        await trio.to_thread.run_sync(matching.warm, abandon_on_cancel=True)
-        lay_aside()
-        self.log.info("matching_warm", seconds=round(trio.current_time() - begun, 1))
-
     def _open_traces(self) -> TraceWriter | None:
         config = self.config
         if not config.trace.enabled:
@@ -330,71 +297,7 @@ class NodeProcess:
         )
 
 
-def lay_aside() -> None:
-    """What is there now stays: the garbage collector need not look at it again, and looks at what
-    is new less often, since a batch of events is more than its default of 700 objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
-
-
-async def compile_apart() -> None:
-    """Fill the cache of compiled kernels from another process. Should that fail, whoever needs them
-    compiles them."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    with contextlib.suppress(OSError):
-        await trio.run_process(
-            [sys.executable, "-c", COMPILE],
-            env=environment,
-            check=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-
 def open_trace(path: str) -> TraceFile:
-    """Open a trace file for appending; its folders are made."""
+    """Open a trace file for appending, and make its folders."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return open(path, "ab", buffering=0)  # TraceWriter buffers, and closes it
-
-
-async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListener], Peer]:
-    """Open the TCP port; the listeners, and this node with the address that others dial.
-
-    Raises StartError when the port is in use or the address is not ours.
-    """
-    host, port = split_address(config.listen)
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        raise StartError(f"cannot listen on {config.listen}: {listen_fault(error)}") from None
-    for listener in listeners[1:]:  # a name with two addresses: one is enough, and one port
-        await listener.aclose()
-    name = listeners[0].socket.getsockname()
-    address = config.advertise or join_address(name[0], name[1])
-    return listeners[:1], Peer(node, address)
-
-
-def listen_fault(error: OSError) -> str:
-    """Why a port cannot be had, and what to do."""
-    if error.errno == errno.EADDRINUSE:
-        return "the port is in use by another program; choose another with --listen HOST:PORT"
-    if error.errno == errno.EACCES:
-        return "ports below 1024 are for the system; choose another with --listen HOST:PORT"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "this machine does not have that address"
-    return error.strerror or str(error)
-
-
-def raise_file_limit() -> None:
-    """Allow as many open files as the system lets us: each link is one."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):
-            return  # macOS names a hard limit that it does not grant

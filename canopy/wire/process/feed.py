@@ -1,12 +1,11 @@
-"""The task that publishes the built-in feed (command Feed) through the node.
+"""Publishes samples of this machine through the node (command Feed).
 
-One feed at most runs per node. A sample that comes while the last one is not admitted yet is
-skipped and counted: telemetry that waits is worth nothing.
+A node has at most one feed. A sample that is taken while the last one is not admitted yet is
+skipped and counted, since telemetry loses its value while it waits.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -14,25 +13,28 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from canopy.wire.constants import FEED_PERIOD_LEAST, FEED_PERIOD_MOST
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from overlay.client import Draft, Failed, Publish, Published
 
 if TYPE_CHECKING:
-    from canopy.wire.telemetry import Sampler
+    from canopy.wire.process.telemetry import Sampler
 
 FEED: Final = "telemetry"
-PERIOD_LEAST: Final = 0.05  # seconds; a sample of a machine with few processes takes 5 ms
-PERIOD_MOST: Final = 86_400.0
+"""The name of the only feed."""
 
 
 class FeedError(Exception):
-    """There is no such feed, or not with that period."""
+    """The name of the feed is unknown, or its period out of bounds."""
 
 
 class TelemetryFeed:
-    """Samples this machine every period and publishes the sample as client `client`."""
+    """Samples this machine once per period and publishes the sample as client `client`.
+
+    `skipped` counts samples that were not published, since the last one was not admitted yet.
+    """
 
     def __init__(
         self,
@@ -53,40 +55,39 @@ class TelemetryFeed:
         self._runs = 0
         self._period = 0.0
         self._request = 0
-        self._waiting = False  # for the admission of the last sample
+        self._unanswered = False  # the last sample is not admitted yet
         self._changed = trio.lowlevel.ParkingLot()
 
     def set(self, name: str, period: float) -> None:
         """Start the feed, change its period, or (0) stop it. Raises FeedError."""
         if name != FEED:
             raise FeedError(f"there is no feed {name!r}; there is {FEED!r}")
-        if period and not (math.isfinite(period) and PERIOD_LEAST <= period <= PERIOD_MOST):
-            raise FeedError(f"the period must be {PERIOD_LEAST:g} to {PERIOD_MOST:g} seconds, or 0")
+        if period and not FEED_PERIOD_LEAST <= period <= FEED_PERIOD_MOST:  # nan is refused too
+            bounds = f"{FEED_PERIOD_LEAST:g} to {FEED_PERIOD_MOST:g}"
+            raise FeedError(f"the period must be {bounds} seconds, or 0")
         self._period = period
         self._log.info("feed", name=name, period=period)
         self._changed.unpark_all()
 
     def stop(self) -> None:
-        """Publish nothing any more."""
+        """Publish no further samples."""
         self._period = 0.0
         self._changed.unpark_all()
 
     def answered(self, reply: Published | Failed) -> None:
-        """The node has taken, or refused, the last sample."""
-        self._waiting = False
+        """The node has admitted, or refused, the last sample."""
+        self._unanswered = False
         if isinstance(reply, Failed):
             self._log.warning("feed", reason=reply.reason)
         elif reply.refused:
             self._log.warning("feed", refused=len(reply.refused), reason=reply.refused[0][1])
 
     async def run(self) -> None:
-        """Wait for a start, feed until the stop, and again."""
+        """Publish whenever the feed is switched on; runs until cancelled."""
         while True:
             while not self._period:
                 await self._changed.park()
-            from canopy.wire.telemetry import (
-                Sampler,
-            )  # psutil costs a node that feeds nothing nothing
+            from canopy.wire.process.telemetry import Sampler  # psutil is imported when needed
 
             self._runs += 1
             run = f"{self._folder.incarnation}.{self._runs}"
@@ -103,7 +104,7 @@ class TelemetryFeed:
                 due = trio.current_time()  # a new period begins now, or the feed ends
                 continue
             drafts = await trio.to_thread.run_sync(sampler.sample)
-            if self._waiting:
+            if self._unanswered:
                 self.skipped += 1
             elif self._period:  # not stopped in the meantime
                 self._publish(drafts)
@@ -111,7 +112,7 @@ class TelemetryFeed:
     def _publish(self, drafts: list[Draft]) -> None:
         now = self._wall()
         self._request += 1
-        self._waiting = True
+        self._unanswered = True
         stamped = tuple(msgspec.structs.replace(draft, time=now) for draft in drafts)
         publish = Publish(self._request, stamped)
         self._driver.turn(self._driver.node.commands, self._client, (publish,))

@@ -1,12 +1,11 @@
-"""The built-in feed: the telemetry of this machine as events (issue 2, point 11).
+"""The telemetry of this machine as events: a source of live data that needs no download.
 
-It needs no download and is never the same twice. Sampling is plain code without trio: each call of
-`Sampler.sample` reads counters through psutil and yields flat events, one per processor core,
-memory, disk, network interface, busy process, and one of the load. Names of attributes have no dots
-and no quotes, so that a selector needs none: ``type = 'cpu' AND cpu_percent > 80``.
+Sampling is plain code without trio: each call of `Sampler.sample` reads counters through psutil and
+returns flat events. Names of attributes have no dots, so that a selector needs no quotes:
+``type = 'cpu' AND cpu_percent > 80``.
 
-Rates are differences between two samples, so the first sample of a rate is left out instead of
-guessed. Every event has ``id`` (unique: node, incarnation of the feed, sample, number), ``type``,
+Rates are differences between two samples, so the first sample has none. Every event has ``id``
+(unique: node, incarnation of the feed, sample, number), ``type``,
 ``host``, ``node`` and ``sample``.
 """
 
@@ -19,12 +18,9 @@ from typing import Any, Final
 
 import psutil
 
+from canopy.wire.constants import BUSIEST_PROCESSES, CORES, DISKS, INTERFACES
 from overlay.client import Draft
 
-PROCESSES: Final = 5  # the busiest processes of a sample; wild guess
-DISKS: Final = 16  # at most, of each kind of thing that a machine may have many of; wild guess
-INTERFACES: Final = 16
-CORES: Final = 256
 MEBIBYTE: Final = 1 << 20
 
 Record = dict[str, bool | int | float | str | None]
@@ -46,7 +42,8 @@ class Sampler:
         psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with
 
     def sample(self) -> list[Draft]:
-        """All events of this moment. A kind that this machine does not tell is left out."""
+        """One event per core, memory, disk, interface and busy process, and one of the load. Kinds
+        that the system does not report are left out."""
         now = self._clock()
         elapsed = now - self._when
         self._when = now
@@ -170,7 +167,7 @@ class Sampler:
         self._processes = spent
         found.sort(key=lambda entry: (-entry[0], entry[1]["pid"]))
         busy = [entry for entry in found if entry[0] > 0]
-        for rank, (seconds, info) in enumerate(busy[:PROCESSES], 1):
+        for rank, (seconds, info) in enumerate(busy[:BUSIEST_PROCESSES], 1):
             try:
                 memory = info["process"].memory_info().rss / MEBIBYTE
                 threads = info["process"].num_threads()

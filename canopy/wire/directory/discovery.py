@@ -1,10 +1,10 @@
-"""What a node asks of the directory: others to join at, and where it is itself.
+"""What a node looks up in the directory, and what it announces there (T5).
 
-At the start the seeds are asked for the rest of the phone book, then for ``ring``: the addresses of
-some cluster, told by its primary. Until the node has found its way this is repeated every
-`SEEK_SOON`, afterwards every `SEEK` seconds, so that two halves of a split ring find each other
-again; the own entries are told again then too, for they fade. What is found goes to the node as
-further seeds, each address once, at most `FOUND_MOST`: a hint to dial, nothing else.
+At the start the directory joins the seeds' ones, then looks up ``ring``: the addresses of some
+cluster, announced by its primary. Until the node is ready this is repeated every `SEEK_SOON`,
+afterwards every `SEEK` seconds, so that two halves of a split ring find each other again; the own
+entries are announced again then too, since they expire. What is found goes to the node as further
+seeds, each address once, at most `FOUND_MOST`: addresses to dial and nothing else.
 """
 
 from __future__ import annotations
@@ -14,33 +14,36 @@ from typing import Final
 
 import trio
 
-from canopy.wire.config import NodeConfig, split_address
+from canopy.wire.addresses import split_address
+from canopy.wire.config import NodeConfig
+from canopy.wire.constants import FOUND_MOST, SEEK, SEEK_SOON
 from canopy.wire.directory.directory import Directory
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from overlay.machine import Peer
 
-SEEK_SOON: Final = 2.0  # seconds between two questions of a node that is lost; wild guess
-SEEK: Final = 60.0  # seconds, of one that is ready; wild guess
-FOUND_MOST: Final = 64  # seeds are redialled for ever, so there must not be many; wild guess
 RING: Final = "ring"
+"""The entry with the addresses of some cluster."""
 
 
-class Finding:
-    """Connects the node to the directory. A directory that fails changes nothing here."""
+class Discovery:
+    """Connects the node to the directory. If the directory fails, the node runs without one."""
 
     def __init__(self, driver: TrioDriver, config: NodeConfig, log: Log) -> None:
         self._driver = driver
         self._config = config
         self._log = log
         self._directory: Directory | None = None
-        self._told: dict[str, tuple[str, ...]] = {}  # before the directory ran
+        self._announced: dict[
+            str, tuple[str, ...]
+        ] = {}  # kept until the directory runs, and to repeat
         self._found: dict[str, None] = {}
         self._own = ""
         driver.publish = self.publish
 
     async def start(self, nursery: trio.Nursery, me: Peer) -> None:
-        """Begin to listen, on the UDP port of the node's own number, and to seek."""
+        """Start the directory on the UDP port with the number of the node's TCP port, and look
+        up."""
         self._own = me.address
         self._directory = Directory(self._config.overlay, me.id, self._log)
         host, port = split_address(me.address)
@@ -54,8 +57,8 @@ class Finding:
             self._directory.stop()
 
     def publish(self, name: str, addresses: tuple[str, ...]) -> None:
-        """From the node: where something is."""
-        self._told[name] = addresses
+        """Announce for the node under which addresses `name` is reached."""
+        self._announced[name] = addresses
         if self._directory is not None and self._directory.running:
             self._directory.put(name, addresses)
 
@@ -64,13 +67,13 @@ class Finding:
         self._join()
 
     def _join(self) -> None:
-        """Meet the others first, so that what is put and asked goes to them."""
+        """Join the other directories, so that entries and lookups go to them."""
         if self._directory is not None:
             self._directory.join(self._config.peers, self._joined)
 
     def _joined(self) -> None:
         assert self._directory is not None
-        for name, addresses in self._told.items():
+        for name, addresses in self._announced.items():
             self._directory.put(name, addresses)
         self._ask()
 

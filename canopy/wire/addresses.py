@@ -1,0 +1,34 @@
+"""Addresses as people and messages write them: ``HOST:PORT``, an IPv6 host in brackets."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` or ``[IPv6]:PORT``. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{address!r}: put an IPv6 address in brackets, as in [::1]:4470")
+    if not colon or not host:
+        raise ValueError(f"{address!r} is not an address; expected HOST:PORT")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise ValueError(f"{address!r}: {port!r} is not a port; expected 0 to 65535")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """``HOST:PORT``, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

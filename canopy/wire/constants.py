@@ -1,0 +1,156 @@
+"""The numbers of `canopy.wire` that nobody sets; what a user may set is in `canopy.wire.config`.
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- connections between nodes (transport/, driver) ---
+
+CONNECTIONS: Final = 4_096
+"""Connections of one process, both directions; more are refused. Guess; to be measured by the
+memory of a node that this many others have dialled."""
+
+TICK_LEAST: Final = 0.001
+"""Between two ticks with no other input in between: bounds what a timer that is always due can
+cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:
+a host with a backlog works in its ticks (overlay/upper_tree/host/intake.py)."""
+
+READ_SIZE: Final = 64 * 1024
+"""Asked for in one receive. Twice a frame of a busy link; larger ones were not faster."""
+
+QUEUE_LIMIT: Final = 16 << 20
+"""Bytes queued for one connection. Links grant each other 4 MiB of credit (`LinkSettings.window`),
+so a peer that lets more than this wait violates the protocol."""
+
+SEND_TIMEOUT: Final = 10.0
+"""A connection whose peer accepts no byte for so long is closed. Longer than
+`LinkSettings.dead_after`, so that the failure detector, not this, decides about a slow peer. Guess;
+to be measured by how long a loaded peer's socket stays full."""
+
+LINGER: Final = 2.0
+"""How long after `close` what was written before may still leave. Guess; to be measured by how long
+a `Bye` takes to a loaded peer."""
+
+BODY_LIMIT: Final = 1 << 20
+"""Bytes of a batch's body after decompression (docs/reference/wire.md)."""
+
+HANDSHAKE_LIMIT: Final = 64 * 1024
+"""Bytes of the first frame of a connection (docs/reference/wire.md)."""
+
+FRAME_LIMIT: Final = 1 << 20
+"""Bytes of any later frame (docs/reference/wire.md)."""
+
+CONTROL_LIMIT: Final = 8 << 20
+"""Bytes of a frame of the control socket: programs of the same user publish thousands of events at
+once. Guess; to be measured by publishing throughput against the size of a command."""
+
+WRITE_PIECES: Final = 1_024
+"""Buffers of one `writev`: what Linux and macOS accept (IOV_MAX)."""
+
+# --- the process ---
+
+SETTLE: Final = 2.0
+"""How long a process that leaves waits for its last frames (Bye) to be written. Guess; to be
+measured by the time from *left* of a node to its last frame's arrival at a loaded peer."""
+
+TRACE_FLUSH: Final = 0.5
+"""Between two writes of the trace buffer: what a killed process may lose. Guess; to be measured by
+the share of a node's turns that wait for the disk."""
+
+YOUNG_OBJECTS: Final = 20_000
+"""New objects after which Python collects the youngest generation: several batches of events, where
+the default of 700 is less than one. Guess; to be measured by events per second and by the longest
+turn."""
+
+WARM_CHECK: Final = 1.0
+"""Between two checks whether the compiled matching engine is wanted. Guess; to be measured by the
+matching time of an index that has just become large."""
+
+# --- the data folder, the configuration, the log ---
+
+STATE_LIMIT: Final = 256 * 1024 * 1024
+"""Bytes of stored records. Guess; to be measured by the time that a start with such a file
+takes."""
+
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket's path: `sun_path` of Linux has 108 with the closing zero, unix(7)."""
+
+CONFIG_FILE_LIMIT: Final = 1 << 20
+"""Bytes of a configuration file. Guess: far more than anybody writes."""
+
+LOG_VALUE_LIMIT: Final = 2_000
+"""Characters of one value in a log line, since reasons may come from a peer. Guess: a traceback of
+three frames fits."""
+
+# --- the directory ---
+
+SEEK_SOON: Final = 2.0
+"""Between two lookups of a node that has not found its way into the overlay. Guess; to be measured
+by the time that a node with one dead seed takes to become ready."""
+
+SEEK: Final = 60.0
+"""Between two lookups of a node that is ready, and between two announcements of its own entries.
+Guess; to be measured by how long two halves of a ring stay apart, against datagrams per node."""
+
+FOUND_MOST: Final = 64
+"""Addresses from the directory that become seeds: seeds are redialled for ever, so there must not
+be many. Guess; to be measured by dials per second of a node whose seeds are all dead."""
+
+ENTRY_ADDRESSES: Final = 16
+"""Addresses of one entry. Guess; to be measured by how many of them a joining node tries."""
+
+STOP_WAIT: Final = 1.0
+"""How long to wait for the directory's thread to end; it is a daemon thread, so nothing is lost."""
+
+BUCKET_SIZE: Final = 8
+"""Kademlia's k: contacts per bucket and copies of a value. The paper's 20 is for millions of nodes
+(Maymounkov and Mazières 2002, section 2.2); on loopback there are some dozens."""
+
+PARALLEL_QUERIES: Final = 3
+"""Kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)."""
+
+QUERY_TIMEOUT: Final = 0.3
+"""Until a contact on loopback counts as dead; an answer takes about a millisecond. The library's
+five seconds held up every lookup next to a dead contact."""
+
+WELCOME_MOST: Final = 8
+"""Values that are pushed to one new contact. Guess; to be measured by the bytes that one ping can
+cause (without the bound: 1,001 datagrams from a node with 1,000 values)."""
+
+DATAGRAM_LIMIT: Final = 8 * 1024 + 64
+"""Bytes of a datagram; rpcudp sends none that is larger than 8 KiB and its header."""
+
+STORED_VALUES: Final = 1_000
+"""Values of others that a node stores. Guess; to be measured by the memory of a full store (values
+are at most 1 KiB)."""
+
+VALUE_LIMIT: Final = 1_024
+"""Bytes of one stored value: `ENTRY_ADDRESSES` addresses."""
+
+VALUE_AGE: Final = 300.0
+"""After so long without being announced again a value is dropped: five times `SEEK`."""
+
+# --- telemetry ---
+
+BUSIEST_PROCESSES: Final = 5
+"""The processes of a sample, by processor time. Guess; to be measured by the events that a
+subscriber of a desktop machine finds useful."""
+
+FEED_PERIOD_LEAST: Final = 0.05
+"""The shortest period of the feed; a sample of a machine with few processes takes 5 ms."""
+
+FEED_PERIOD_MOST: Final = 86_400.0
+"""The longest period of the feed: a day."""
+
+DISKS: Final = 16
+"""Disks of a sample at most. Guess, as the next two; to be measured by the largest machines."""
+
+INTERFACES: Final = 16
+"""Network interfaces of a sample at most."""
+
+CORES: Final = 256
+"""Processor cores of a sample at most."""

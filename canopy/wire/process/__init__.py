@@ -1,0 +1,12 @@
+"""A node as an operating-system process: from the configuration to the exit code.
+
+`canopy node` and ``python node.py`` call `node_process.run_node`. Read in this order:
+
+- ``node_process`` `run_node` and `NodeProcess`: opens everything in order, carries out the commands
+  that concern the process, handles signals, drains and leaves;
+- ``listening`` the TCP port, and as many open files as the system allows;
+- ``memory`` what the C library and Python's garbage collector are told at start and when the node
+  is ready;
+- ``compiling`` prepares the compiled matching engine beside the running node;
+- ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
+"""

