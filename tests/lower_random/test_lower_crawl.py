@@ -10,52 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.links.events import LinkUp
-from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
-from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
-from overlay.lower_random.view import View
+from overlay.lower_random.messages import Walk, WalkHit, WalkMiss
 from overlay.machine import Message, Peer, ProtocolError
-from overlay.settings import ViewSettings, WalkSettings
-from tests.support.fake_port import FakePort, Grove, Member
-
-
-def peer(name: str) -> Peer:
-    return Peer(name, f"{name}:1")
-
-
-def walker(port: FakePort, *neighbours: str, **changed: float) -> tuple[Crawl, AccessPoints]:
-    """A node whose neighbours do not change."""
-    view_settings = ViewSettings(size=max(1, len(neighbours)))
-    points = AccessPoints(port, view_settings)
-    view = View(port, view_settings, points)
-    crawl = Crawl(port, WalkSettings(**changed), view, points)  # type: ignore[arg-type]
-    port.add(points, view, crawl)
-    for name in neighbours:
-        view.on_link_up(LinkUp(peer(name), True))
-    port.sent.clear()
-    port.emitted.clear()
-    return crawl, points
-
-
-def woods(
-    links: dict[str, str], seed: int = 1, **changed: float
-) -> tuple[Grove, dict[str, tuple[Member, Crawl, AccessPoints]]]:
-    """A fixed graph: node -> its neighbours' letters."""
-    grove = Grove(seed)
-    nodes = {}
-    for name, neighbours in links.items():
-        member = grove.member(name)
-        crawl, points = walker(member, *neighbours, **changed)
-        nodes[name] = (member, crawl, points)
-    grove._steps.clear()  # the views' first shuffles: the graph shall stay as it is
-    return grove, nodes
-
-
-def point(attribute: str, name: str, version: tuple[int, int] = (1, 1)) -> AccessPoint:
-    return AccessPoint(attribute, peer(name), version, 0)
+from tests.support.fake_port import FakePort, Member
+from tests.support.walks import peer, point, walker, woods
 
 
 def a_walk(
