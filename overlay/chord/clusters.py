@@ -1,38 +1,37 @@
-"""The cluster machine (P1): this node's role in at most one cluster.
+"""The cluster machine (P1): this node's role in at most one cluster, and all that follows from it.
 
-Table of contents: `seat` is the role, `founding` the first cluster of a ring, `recruiting` finds
-members, `members` lets them come and go, `copying` keeps the standby's copy of the log, `handover`
-gives an arc away, `merging` ends a ring that has met a better one. This file is what they look like
-from outside: the registry of the trees appends entries, answers the events StateWanted, ArcLeaving,
-Uniting and MemberLeaving, and asks what it `owns`.
+`Clusters` builds the parts and routes messages, timers and events to them; it decides nothing
+itself. The registry of the trees (overlay/upper_tree/owner) uses it as its replicated log: it
+appends entries, answers the events FollowerSnapshotWanted, DiskSnapshotWanted, ArcLeaving,
+MergeStageWanted and MemberLeaving, and asks which keys this node `owns`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overlay.chord.consensus.election import CampaignOver, Election, NominationDue
-from overlay.chord.consensus.heartbeat import BeatDue, Heartbeat, PrimarySilent
+from overlay.chord.consensus.election import CampaignDue, CampaignTimeout, Election
+from overlay.chord.consensus.heartbeat import Heartbeat, HeartbeatDue, PrimarySilent
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import (
-    Beat,
-    BeatReply,
+    ClusterHeartbeat,
+    ClusterHeartbeatReply,
     ClusterHello,
     ClusterHelloReply,
-    Grant,
     LogAck,
-    LogCopy,
     LogEntries,
-    Nominate,
+    LogSnapshot,
+    RequestVote,
+    VoteReply,
 )
-from overlay.chord.epochs import beyond
+from overlay.chord.epochs import above_fork
 from overlay.chord.events import (
     ClusterMoved,
     Committed,
     Fenced,
     OtherRing,
-    RingCollected,
+    RingWalked,
     Role,
     RoleChanged,
 )
@@ -60,10 +59,10 @@ from overlay.chord.messages import (
     TakenOver,
     TakeOver,
 )
-from overlay.chord.recovery.messages import Recover, RecoverReply
-from overlay.chord.recovery.observer import Observing
+from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
+from overlay.chord.recovery.observer import ObservedLogs
 from overlay.chord.recovery.observers import Observers
-from overlay.chord.recovery.recovery import AnswersDue, Recovery, RecoveryRound
+from overlay.chord.recovery.recovery import Recovery, RecoveryAnswersDue, RecoveryRound
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import RoleChanges
@@ -91,25 +90,27 @@ class Clusters(Machine):
         chosen = election or ElectionSettings()
         self.ring = ring
         self.journal = Journal(port, restored)
-        self.seat = ClusterRole(port, ring, view, self.journal)
-        self.log = LeaderLog(self.seat, self.journal, settings.size)
-        self.pulse = Heartbeat(chosen, self.seat, self.log)
-        self.membership = Members(self.seat, self.log, self.pulse)
-        self.recruiting = Recruiting(settings, self.seat, self.membership)
-        self.election = Election(chosen, self.seat, self.log, self.pulse)
-        parts = Parts(self.seat, self.log, self.membership, self.recruiting, self.election)
+        self.cluster_role = ClusterRole(port, ring, view, self.journal)
+        self.log = LeaderLog(self.cluster_role, self.journal, settings.size)
+        self.heartbeat = Heartbeat(chosen, self.cluster_role, self.log)
+        self.membership = Members(self.cluster_role, self.log, self.heartbeat)
+        self.recruiting = Recruiting(settings, self.cluster_role, self.membership)
+        self.election = Election(chosen, self.cluster_role, self.log, self.heartbeat)
+        parts = Parts(self.cluster_role, self.log, self.membership, self.recruiting, self.election)
         self.handovers, self.taking_over = HandOvers(parts), TakingOver(parts)
         founder = founder and self.journal.cluster is None and not self.companions()
-        self.founding = Founding(self.seat, founder, ring.settings.found_after)
-        self.log.hears = self.pulse.follows
-        self.observers = Observers(self.seat, self.log)
-        self.observing = Observing(self.seat)
-        self.recovery = Recovery(chosen, self.seat, self.log, self.pulse, self.observing)
-        self.merging = Merging(self.seat, self.pulse, self.membership, self.handovers)
-        self.succession = RoleChanges(
-            self.seat,
+        self.founding = Founding(self.cluster_role, founder, ring.settings.found_after)
+        self.log.hears = self.heartbeat.is_following
+        self.observers = Observers(self.cluster_role, self.log)
+        self.observed_logs = ObservedLogs(self.cluster_role)
+        self.recovery = Recovery(
+            chosen, self.cluster_role, self.log, self.heartbeat, self.observed_logs
+        )
+        self.merging = Merging(self.cluster_role, self.heartbeat, self.membership, self.handovers)
+        self.role_changes = RoleChanges(
+            self.cluster_role,
             self.log,
-            self.pulse,
+            self.heartbeat,
             self.membership,
             self.recruiting,
             self.election,
@@ -127,18 +128,18 @@ class Clusters(Machine):
             Leaving: self.membership.on_leaving,
             Released: self.membership.on_released,
             LogEntries: self.log.on_entries,
-            LogCopy: self.log.on_copy,
+            LogSnapshot: self.log.on_copy,
             LogAck: self.log.on_ack,
             ClusterHello: self.membership.on_hello,
             ClusterHelloReply: self.log.on_hello_reply,
-            Beat: self.pulse.on_beat,
-            BeatReply: self.pulse.on_beat_reply,
-            Nominate: self.election.on_nominate,
-            Grant: self.election.on_grant,
-            BeatDue: self.pulse.on_beat_due,
-            PrimarySilent: self.pulse.on_silent,
-            NominationDue: self.election.on_nomination_due,
-            CampaignOver: self.election.on_campaign_over,
+            ClusterHeartbeat: self.heartbeat.on_heartbeat,
+            ClusterHeartbeatReply: self.heartbeat.on_heartbeat_reply,
+            RequestVote: self.election.on_request_vote,
+            VoteReply: self.election.on_vote_reply,
+            HeartbeatDue: self.heartbeat.on_heartbeat_due,
+            PrimarySilent: self.heartbeat.on_silent,
+            CampaignDue: self.election.on_campaign_due,
+            CampaignTimeout: self.election.on_campaign_timeout,
             LocalStall: self.election.on_local_stall,
             Committed: self.handovers.on_committed,
             TakeOver: self.taking_over.on_take_over,
@@ -160,25 +161,25 @@ class Clusters(Machine):
             Merge: self.merging.on_merge,
             MergeReply: self.merging.on_reply,
             RingEnded: self.merging.on_ended,
-            RingCollected: self.merging.on_collected,
+            RingWalked: self.merging.on_collected,
             MergeRound: self.merging.on_round,
             LinkUp: self.membership.on_link_up,
             LinkDown: self.on_link_down,
-            Recover: self.recovery.on_recover,
+            RecoverRequest: self.recovery.on_recover,
             RecoverReply: self.recovery.on_reply,
             RecoveryRound: self.recovery.on_round,
-            AnswersDue: self.recovery.on_answers_due,
+            RecoveryAnswersDue: self.recovery.on_answers_due,
             RoleChanged: self.on_role_changed,
             **self.observers.handlers(),
-            **self.observing.handlers(),
+            **self.observed_logs.handlers(),
         }
 
     def start(self) -> None:
         """Go on where the former process ended; else found, or wait to hear of a ring."""
-        self.seat.offer()
+        self.cluster_role.advertise_idle()
         self._found(self.founding.start())
         cluster = self.journal.cluster
-        if cluster is not None and self.seat.cluster is None:
+        if cluster is not None and self.cluster_role.cluster is None:
             self._resume(cluster)
         self.taking_over.resume()
 
@@ -187,67 +188,67 @@ class Clusters(Machine):
     @property
     def cluster(self) -> Cluster | None:
         """The newest description of the own cluster."""
-        return self.seat.cluster
+        return self.cluster_role.cluster
 
     @property
     def role(self) -> Role:
         """This node's role in it."""
-        return self.seat.role
+        return self.cluster_role.kind
 
     @property
     def is_primary(self) -> bool:
         """Whether this node leads its cluster."""
-        return self.seat.is_primary
+        return self.cluster_role.is_primary
 
     @property
     def left(self) -> bool:
         """Whether a node that was told to `leave` is free to go."""
-        return self.seat.left
+        return self.cluster_role.left
 
     def members(self) -> tuple[Peer, ...]:
-        """All who serve in the own cluster, this node included; primary first."""
-        return () if self.seat.cluster is None else self.seat.cluster.members()
+        """All members of the own cluster, this node included, the primary first."""
+        return () if self.cluster_role.cluster is None else self.cluster_role.cluster.members()
 
     @property
     def is_followed(self) -> bool:
         """Whether this node is the primary of its cluster and a majority of the voters follows."""
-        return self.seat.is_primary and self.pulse.serving()
+        return self.cluster_role.is_primary and self.heartbeat.has_lease()
 
     @property
     def lease_left(self) -> float:
         """Seconds for which this node alone decides, whatever happens; 0.0 or less: none."""
-        return self.pulse.lease_left() if self.seat.is_primary else 0.0
+        return self.heartbeat.lease_left() if self.cluster_role.is_primary else 0.0
 
     @property
     def led_for(self) -> float:
         """Seconds that this node has led its cluster under the present epoch."""
-        return self.port.now - self.pulse.led_since
+        return self.port.now - self.heartbeat.led_since
 
     def is_silent(self, node: NodeId) -> bool:
         """Whether this node leads, and does not hear this member: a voter did not answer the last
         beats, or the link is down."""
-        if not self.seat.is_primary or node == self.port.me.id:
+        if not self.cluster_role.is_primary or node == self.port.me.id:
             return False
-        return self.membership.misses(node) or (
-            self.log.votes(node) and not self.pulse.follows(node)
+        return self.membership.is_unreachable(node) or (
+            self.log.is_voter(node) and not self.heartbeat.is_following(node)
         )
 
     def owns(self, key: Key) -> bool:
         """Whether this node alone decides about `key` now, as the primary of the arc; False while
         that part of the arc is being given away."""
-        cluster = self.seat.cluster
+        cluster = self.cluster_role.cluster
         return (
             cluster is not None
-            and self.seat.is_primary
+            and self.cluster_role.is_primary
             and cluster.owns(key)
-            and not self.handovers.leaving(key)
-            and not self.log.gone(key)
-            and self.pulse.serving()
+            and not self.handovers.is_leaving(key)
+            and not self.log.is_split_off(key)
+            and self.heartbeat.has_lease()
         )
 
     def companions(self) -> tuple[Peer, ...]:
         """With whom this node served or voted before it was started."""
-        last, cluster = self.log.promises.last, self.journal.cluster
+        last, cluster = self.log.votes.last, self.journal.cluster
         found = () if cluster is None else cluster.members()
         known = {peer.id: peer for peer in (*found, *(() if last is None else last.others))}
         known.pop(self.port.me.id, None)
@@ -258,7 +259,7 @@ class Clusters(Machine):
     def append(self, entry: bytes) -> int:
         """Write `entry` to the cluster's log. Returns its index; Committed(next > index) follows
         when a majority of the voters has it."""
-        assert self.seat.is_primary, "only the primary writes"
+        assert self.cluster_role.is_primary, "only the primary writes"
         handover = self.handovers.current
         assert handover is None or handover.kind == "split" or not handover.asked, (
             "the log has been handed over"
@@ -266,40 +267,42 @@ class Clusters(Machine):
         return self.log.append(entry)
 
     def append_all(self, entries: Sequence[bytes]) -> int:
-        """Write some at once; the last one's index. (Not while an arc leaves.)"""
+        """Append several entries in one step; returns the index of the last. Not to be called while
+        an arc leaves."""
         return self.log.append_all(entries)
 
     def is_copied(self, index: int) -> bool:
-        """Whether the observers that answer have this entry. LogCopied tells of a change."""
+        """Whether every observer that answers has entry `index`; ObserversProgressed says when this
+        may have changed."""
         return self.observers.is_copied(index)
 
     def is_whole(self, key: Key) -> bool:
         """Whether the copy that this node has of the log of the cluster `key` lacks nothing that
         was acknowledged to a subscriber."""
-        return self.observing.is_whole(key)
+        return self.observed_logs.is_whole(key)
 
-    def forget_copy(self, key: Key) -> None:
+    def forget_log(self, key: Key) -> None:
         """The copy of this cluster's log has served its purpose."""
-        self.observing.forget(key)
+        self.observed_logs.forget(key)
 
-    def copy_state(self, entries: Sequence[bytes]) -> None:
-        """Answer to StateWanted: the whole state as of now, as entries of the log."""
-        self.log.copy_state(entries)
-        self.observers.copy_state(entries)
+    def send_snapshot(self, entries: Sequence[bytes]) -> None:
+        """Answer to FollowerSnapshotWanted: the whole state as of now, as entries of the log."""
+        self.log.send_snapshot(entries)
+        self.observers.send_snapshot(entries)
 
-    def keep(self, entries: Sequence[bytes]) -> None:
-        """Answer to SnapshotWanted: the same, for this node's own disk."""
-        if self.log.held is not None:
-            self.journal.begin(self.log.held, entries)
+    def store_snapshot(self, entries: Sequence[bytes]) -> None:
+        """Answer to DiskSnapshotWanted: the same, for this node's own disk."""
+        if self.log.voter_log is not None:
+            self.journal.begin(self.log.voter_log, entries)
 
     def transfer(self, entries: Sequence[bytes]) -> None:
         """Answer to ArcLeaving: the state of that arc; nothing is under way in it any more."""
         self.handovers.transfer(entries)
 
-    def united(self, stage: int, audience: Sequence[Peer] = ()) -> None:
-        """Answer to Uniting: the stage is reached. `audience`: who used the trees, to be told when
-        the ring has ended."""
-        self.merging.reached(stage, audience)
+    def merge_stage_reached(self, stage: int, tree_users: Sequence[Peer] = ()) -> None:
+        """Answer to MergeStageWanted: the registry has reached `stage`. `tree_users`: nodes that
+        used the trees, to be informed when the ring has ended."""
+        self.merging.reached(stage, tree_users)
 
     def release(self, peer: Peer) -> None:
         """Answer to MemberLeaving: nothing is hosted by `peer` any more."""
@@ -308,11 +311,11 @@ class Clusters(Machine):
     def outrank(self, epoch: int) -> None:
         """Somebody listens to nobody below this epoch: have the voters grant one above it. (A fork
         that is gone may have been higher than whoever has its arc now.)"""
-        self.election.renew(beyond(epoch, self.port.rng))
+        self.election.raise_epoch(above_fork(epoch, self.port.rng))
 
     def request_split(self, middle: Key) -> None:
-        """Give the arc up to and including `middle` to a cluster of its own, when members can be
-        found for it. Ignored unless this node is the primary and none is under way."""
+        """Give the arc up to and including `middle` to a cluster of its own as soon as there are
+        members enough for it. Ignored unless this node is the primary and no split is under way."""
         self.handovers.request_split(middle)
 
     def want(self, members: int) -> None:
@@ -328,14 +331,14 @@ class Clusters(Machine):
 
     def leave(self) -> None:
         """Drain: serve until others have taken over; then `left` is True. Bounded in time."""
-        if self.seat.leaving:
+        if self.cluster_role.leaving:
             return
-        self.seat.leaving = True
-        self.seat.offer()
-        if self.seat.cluster is None:
-            self.seat.left = True
-        elif self.seat.is_primary:
-            self.membership.limit_leaving()
+        self.cluster_role.leaving = True
+        self.cluster_role.advertise_idle()
+        if self.cluster_role.cluster is None:
+            self.cluster_role.left = True
+        elif self.cluster_role.is_primary:
+            self.membership.bound_leaving()
             self.handovers.leave()
         else:
             self.membership.leave()
@@ -347,38 +350,38 @@ class Clusters(Machine):
     def on_recruit_round(self, timer: RecruitRound) -> None:
         """Regular look at the number of members."""
         self.recruiting.on_round(timer)
-        self.log.fit()
-        self.membership.let_go()
-        self.succession.look()
+        self.log.reconfigure()
+        self.membership.release_waiting()
+        self.role_changes.check_lease()
         self.handovers.consider()
-        self.observers.look()
+        self.observers.refresh()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Time is up, whoever may still be waiting."""
-        if self.seat.is_primary and self.seat.leaving:
-            self.handovers.go()
+        if self.cluster_role.is_primary and self.cluster_role.leaving:
+            self.handovers.leave_now()
         else:
             self.membership.on_leave_anyway(timer)
 
     def on_fenced(self, event: Fenced) -> None:
         """Somebody else serves our keys."""
-        self.succession.fence(event.cluster)
+        self.role_changes.fence(event.cluster)
 
     def on_link_down(self, event: LinkDown) -> None:
         """Somebody does not answer."""
-        self.recruiting.lose(event.peer.id)
-        self.observers.lose(event.peer.id)
-        self.observing.lose(event.peer.id)
+        self.recruiting.peer_lost(event.peer.id)
+        self.observers.peer_lost(event.peer.id)
+        self.observed_logs.peer_lost(event.peer.id)
         if not event.left:
-            self.recovery.lose(event.peer.id)
+            self.recovery.peer_lost(event.peer.id)
         self.membership.on_link_down(event)
-        self.handovers.lose(event.peer.id)
+        self.handovers.peer_lost(event.peer.id)
 
     def on_role_changed(self, event: RoleChanged) -> None:
         """Who leads has observers; who serves has the log."""
-        self.observers.look()
+        self.observers.refresh()
         if event.cluster is not None and event.role != "primary":
-            self.observing.forget(event.cluster.key)
+            self.observed_logs.forget(event.cluster.key)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """Somebody has told who leads."""
@@ -391,11 +394,11 @@ class Clusters(Machine):
         self.port.count("resumed")
         self.recovery.resume()
         self.log.resume(cluster)
-        self.seat.resume(cluster)
-        self.pulse.resume(self.journal.patience)
-        if self.seat.resting:
-            self.election.renew(cluster.version[0])  # nobody has to be patient with anybody
+        self.cluster_role.resume(cluster)
+        self.heartbeat.resume(self.journal.election_timeout)
+        if self.cluster_role.resting:
+            self.election.raise_epoch(cluster.version[0])  # nobody has to be patient with anybody
 
     def _found(self, cluster: Cluster | None) -> None:
         if cluster is not None:
-            self.succession.found(cluster)
+            self.role_changes.found(cluster)

@@ -1,11 +1,11 @@
-"""Epochs that nobody granted (P5): a cluster that lost its majority goes on under a *fork*.
+"""Epochs, and how a cluster that lost its majority forks them (P5).
 
-The high part of an epoch counts forks, the low part elections. A fork begins with how many others
-its node sees, and a number by chance: two who fork the same cluster, each on its side of a
-partition, never choose the same epoch, and when they meet, the one from the larger side fences the
-other, as far as a view can tell. Every epoch of a fork is higher than
-all that the lost cluster may still grant, so it is fenced, too, when it comes back; but a cluster
-that was never lost, only out of sight, has its majority grant an epoch above the fork's.
+An epoch is Raft's term. Its high part counts forks, its low part elections. The first epoch of a
+fork contains how many other nodes its leader saw, and random bits: two nodes that fork the same
+cluster, each on its side of a partition, choose different epochs, and when they meet, the one from
+the larger side fences the other, as far as a view can tell. Every epoch of a fork is above all that
+the lost cluster may still grant, so that cluster is fenced as well when it comes back; but a
+cluster that was never lost, only out of sight, has its majority grant an epoch above the fork's.
 """
 
 from __future__ import annotations
@@ -14,41 +14,45 @@ from random import Random
 from typing import Final
 
 FORK: Final = 1 << 32
-"""Epochs of one fork. Two million forks fit into the 53 bits that JSON readers keep."""
+"""Epochs of one fork. Two million forks fit into the 53 bits that JSON readers keep exactly."""
 
-SEEN: Final = 6
-"""Bits of a fork's first epoch that say how many others were seen: a view has 20. Then …"""
+SEEN_BITS: Final = 6
+"""Bits of a fork's first epoch that hold the number of other nodes seen (a view has 20
+neighbours)."""
 
-CHANCE: Final = 11
-"""… bits by chance: few forks of one cluster meet, so they tell them apart; above …"""
+CHANCE_BITS: Final = 11
+"""Random bits below them: they tell apart the few forks of one cluster that ever meet."""
 
-OUTLIVING: Final = 9
-"""Bits by chance for a cluster that outlives a fork: those of `CHANCE` and some of `SEEN` have room
-for some hundred such steps, and clusters that outlive the same fork are few."""
+OVERRIDE_BITS: Final = 9
+"""Random bits by which a cluster overrides a fork. There is room for some hundred such steps in
+SEEN_BITS and CHANCE_BITS, and few clusters override the same fork."""
 
-ELECTIONS: Final = 15
-"""… those that count elections in it: one a second for nine hours."""
+ELECTION_BITS: Final = 15
+"""Lowest bits, which count the elections within a fork: one per second for nine hours."""
 
 
-def fork_of(epoch: int, seen: int, rng: Random) -> int:
-    """An epoch above all of the branch to which `epoch` belongs. `seen`: other nodes."""
-    size = min(seen, (1 << SEEN) - 1)
-    first = (size << CHANCE | rng.getrandbits(CHANCE)) << ELECTIONS
+def new_fork(epoch: int, seen: int, rng: Random) -> int:
+    """An epoch above every epoch of the fork to which `epoch` belongs; `seen` is the number of
+    other nodes in view."""
+    size = min(seen, (1 << SEEN_BITS) - 1)
+    first = (size << CHANCE_BITS | rng.getrandbits(CHANCE_BITS)) << ELECTION_BITS
     return (epoch // FORK + 1) * FORK + first
 
 
-def branch(epoch: int) -> int:
-    """How many forks led to this epoch."""
+def fork_count(epoch: int) -> int:
+    """How many forks led to this epoch; 0 for epochs that only elections granted."""
     return epoch // FORK
 
 
-def lineage(epoch: int) -> int:
-    """What all epochs have in common that were granted by elections after one another."""
-    return epoch >> ELECTIONS
+def fork_id(epoch: int) -> int:
+    """What all epochs of one fork have in common: the epoch without its count of elections."""
+    return epoch >> ELECTION_BITS
 
 
-def beyond(epoch: int, rng: Random) -> int:
-    """In the same branch, above all of the epoch's lineage: the next one is granted to nobody else.
+def above_fork(epoch: int, rng: Random) -> int:
+    """An epoch with the same fork count, above all epochs that share `epoch`'s fork id.
 
-    By chance, since of two that outlive the same fork each has voters of its own to grant it."""
-    return (epoch | ((1 << ELECTIONS) - 1)) + (rng.getrandbits(OUTLIVING) << ELECTIONS)
+    The step is random, since two clusters that override the same fork each have voters of their
+    own.
+    """
+    return (epoch | ((1 << ELECTION_BITS) - 1)) + (rng.getrandbits(OVERRIDE_BITS) << ELECTION_BITS)

@@ -55,7 +55,7 @@ class MemberLeaving(LocalEvent, frozen=True):
     peer: Peer
 
 
-class EntryCopied(LocalEvent, frozen=True):
+class EntryReceived(LocalEvent, frozen=True):
     """At a voter, or at the new primary of a split-off arc: apply this entry."""
 
     key: Key
@@ -63,8 +63,8 @@ class EntryCopied(LocalEvent, frozen=True):
     entry: bytes
 
 
-class CopyReset(LocalEvent, frozen=True):
-    """Forget the copy of this cluster's state; a whole one follows as EntryCopied."""
+class LogReset(LocalEvent, frozen=True):
+    """Forget the copy of this cluster's state; a whole one follows as EntryReceived."""
 
     key: Key
 
@@ -101,14 +101,14 @@ class ClusterForked(LocalEvent, frozen=True):
     cluster: Cluster
 
 
-class StateWanted(LocalEvent, frozen=True):
-    """At the primary: a voter needs the whole state: call `Clusters.copy_state(entries)`
+class FollowerSnapshotWanted(LocalEvent, frozen=True):
+    """At the primary: a voter needs the whole state: call `Clusters.send_snapshot(entries)`
     in this handler; entries appended later follow it by themselves."""
 
     key: Key
 
 
-class SnapshotWanted(LocalEvent, frozen=True):
+class DiskSnapshotWanted(LocalEvent, frozen=True):
     """At a member that holds the log: tell the whole state as of now, for the disk: call
     `Clusters.keep(entries)` in this handler."""
 
@@ -117,7 +117,7 @@ class LogGrown(LocalEvent, frozen=True):
     """At a primary: its log has more entries than its observers were sent."""
 
 
-class LogCopied(LocalEvent, frozen=True):
+class ObserversProgressed(LocalEvent, frozen=True):
     """At a primary: an observer has more of the log, or is not waited for any more."""
 
 
@@ -165,8 +165,8 @@ class ArcKept(LocalEvent, frozen=True):
     arc: Cluster
 
 
-class RingCollected(LocalEvent, frozen=True):
-    """Answer to `Ring.collect`: all clusters in ring order."""
+class RingWalked(LocalEvent, frozen=True):
+    """Answer to `Ring.walk`: all clusters in ring order."""
 
     clusters: tuple[Cluster, ...]
     complete: bool
@@ -208,10 +208,10 @@ class RingLeft(LocalEvent, frozen=True):
     into: str
 
 
-class Uniting(LocalEvent, frozen=True):
-    """At the primary of a ring that ends: what is registered here goes to the owners in the ring of
-    `into`. Call `Clusters.united(stage)` when the stage is reached (upper_tree/uniting.py says what
-    each is); 0, and None: it does not end, go on as before."""
+class MergeStageWanted(LocalEvent, frozen=True):
+    """At the primary of a ring that ends: bring the registrations to `stage` of the merge into the
+    ring of `into`, then call `Clusters.merge_stage_reached(stage)`. `into` is None (and the stage
+    0) where the ring does not end after all: go on as before."""
 
     into: Cluster | None
     stage: int

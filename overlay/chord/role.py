@@ -55,7 +55,7 @@ class ClusterRole:
         self.reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
 
     @property
-    def role(self) -> Role:
+    def kind(self) -> Role:
         """This node's role by the newest description."""
         if self.cluster is None:
             return "none"
@@ -76,10 +76,10 @@ class ClusterRole:
         is in no log."""
         self.resting = cluster.primary.id == self.port.me.id
         self._describe(cluster)
-        self.ring.belong(cluster)
+        self.ring.serve_as_member(cluster)
         self._changed("started again")
 
-    def take(
+    def adopt(
         self,
         cluster: Cluster,
         reason: str,
@@ -92,18 +92,20 @@ class ClusterRole:
         self._describe(cluster)
         self.reserved = None
         if self.is_primary:
-            self.ring.serve(cluster, predecessor, successors)
+            self.ring.serve_as_primary(cluster, predecessor, successors)
         else:
-            self.ring.belong(cluster)
+            self.ring.serve_as_member(cluster)
         self._changed(reason)
 
     def _describe(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.journal.seat(cluster)
+        self.journal.store_cluster(cluster)
         hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
         self.view.advertise_ring(hint)
 
-    def give_up(self, reason: str, successor: Cluster | None = None, stored: bool = False) -> None:
+    def leave_cluster(
+        self, reason: str, successor: Cluster | None = None, stored: bool = False
+    ) -> None:
         """This node serves no more; `successor` is the description without it, where there is
         one that the ring neighbours must hear from us. `stored`: nobody took its place, so it
         serves again when it starts again."""
@@ -112,26 +114,26 @@ class ClusterRole:
         self.cluster = None
         self.resting = False
         if not stored:
-            self.journal.seat(None)
+            self.journal.store_cluster(None)
         self.view.advertise_ring(None)
         if successor is None:
-            self.ring.belong(None)
+            self.ring.serve_as_member(None)
         else:
             self.ring.handed_over(successor)
         self._changed(reason)
 
-    def offer(self) -> None:
+    def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
         self.view.set_idle(self.cluster is None and not self.leaving and self.reserved is None)
 
-    def tell_members(self) -> None:
+    def announce(self) -> None:
         """Primary: all other members get the newest description."""
         if self.cluster is not None:
             for member in self.cluster.members()[1:]:
                 self.port.send(member, Membership(self.cluster))
 
     def _changed(self, reason: str) -> None:
-        self.offer()
+        self.advertise_idle()
         cluster = self.cluster
         members = () if cluster is None else cluster.members()
         # A primary misses any member's silence; the others only the primary's.
@@ -139,8 +141,8 @@ class ClusterRole:
         self.port.watch("cluster", watched)
         epoch = 0 if cluster is None else cluster.version[0]
         name = "" if cluster is None else cluster.key
-        self.port.trace("cluster", epoch=epoch, name=name, reason=f"{self.role}: {reason}")
-        self.port.emit(RoleChanged(cluster, self.role))
+        self.port.trace("cluster", epoch=epoch, name=name, reason=f"{self.kind}: {reason}")
+        self.port.emit(RoleChanged(cluster, self.kind))
 
 
 def role_of(node: NodeId, cluster: Cluster) -> Role:

@@ -19,8 +19,8 @@ import msgspec
 from overlay.chord.consensus.election import Campaign, Election
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import Config
-from overlay.chord.epochs import beyond, branch, lineage
+from overlay.chord.consensus.messages import Configuration
+from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcGone, Elected, Replanted
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
@@ -30,7 +30,7 @@ from overlay.chord.messages import Cluster, Moved
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.role import ClusterRole, has_member
 
-REIGN = 10.0
+NOT_LOST_AFTER = 10.0
 """Seconds of being led, by one primary after another, after which a cluster that hears of its own
 fork was out of sight, not lost: one that comes back hears of it sooner. Wild guess."""
 
@@ -40,9 +40,9 @@ class RoleChanges:
 
     def __init__(
         self,
-        seat: ClusterRole,
+        role: ClusterRole,
         log: LeaderLog,
-        pulse: Heartbeat,
+        heartbeat: Heartbeat,
         members: Members,
         recruiting: Recruiting,
         election: Election,
@@ -50,19 +50,19 @@ class RoleChanges:
         taking_over: TakingOver,
         recovery: Recovery,
     ) -> None:
-        self.seat = seat
+        self.role = role
         self.log = log
-        self.pulse = pulse
+        self.heartbeat = heartbeat
         self.members = members
         self.recruiting = recruiting
         self.election = election
         self.handovers = handovers
         self.taking_over = taking_over
         self.recovery = recovery
-        self.port = seat.port
-        self._reign = 0.0  # since when somebody leads here, as far as this node knows
-        pulse.on_silence = self._suspect
-        pulse.on_behind = self._renew
+        self.port = role.port
+        self._led_since = 0.0  # since when somebody leads here, as far as this node knows
+        heartbeat.on_silence = self._suspect
+        heartbeat.on_behind = self._renew
         members.followed = self._follow
         election.on_won = self._won
         recovery.on_inherit = self._inherit
@@ -73,81 +73,87 @@ class RoleChanges:
 
     def _suspect(self) -> None:
         """The primary is silent; or only to this node, which was forgotten."""
-        if self.seat.cluster is not None:
-            self.recovery.suspect(self.seat.cluster)
+        if self.role.cluster is not None:
+            self.recovery.suspect(self.role.cluster)
         self.election.suspect()
-        self.members.knock()
+        self.members.probe_members()
 
-    def look(self) -> None:
+    def check_lease(self) -> None:
         """A primary that nobody follows may have lost its voters."""
-        if self.seat.cluster is not None and self.seat.is_primary and not self.pulse.serving():
-            self.recovery.suspect(self.seat.cluster)
+        if (
+            self.role.cluster is not None
+            and self.role.is_primary
+            and not self.heartbeat.has_lease()
+        ):
+            self.recovery.suspect(self.role.cluster)
 
-    def _renew(self, promised: int) -> None:
+    def _renew(self, voted_epoch: int) -> None:
         """A voter has promised a higher epoch than the one under which this node leads: to somebody
         who was not elected; or it has heard of a fork, and so will this node."""
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
-        if lineage(promised) == lineage(own.version[0]):
-            self.election.renew(promised)
-        elif branch(promised) > branch(own.version[0]) and self._lasts():
-            self.election.renew(beyond(promised, self.port.rng))
+        if fork_id(voted_epoch) == fork_id(own.version[0]):
+            self.election.raise_epoch(voted_epoch)
+        elif fork_count(voted_epoch) > fork_count(own.version[0]) and self._was_always_led():
+            self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
 
     def _follow(self) -> None:
         """There is a primary: no election."""
         self.election.cancel()
-        self.pulse.follow()
+        self.heartbeat.start_following()
 
     # -- this node leads -------------------------------------------------------------------------
 
     def found(self, cluster: Cluster) -> None:
         """Nobody else is in it yet, and nothing."""
         self.port.count("founded")
-        self._reign = self.port.now
+        self._led_since = self.port.now
         self.members.begin()
-        self.seat.take(cluster, "founded")
+        self.role.adopt(cluster, "founded")
         self.log.found(cluster)
-        self.pulse.lead({}, 0.0)
+        self.heartbeat.lead({}, 0.0)
         self.recruiting.begin()
 
     def _replant(self, cluster: Cluster, lost: Cluster) -> None:
         """Nothing is left of the cluster `lost`: begin anew."""
         self.found(cluster)
-        self.seat.ring.rejoin(cluster, lost.primary)
+        self.role.ring.rejoin(cluster, lost.primary)
         self._replanted(cluster, lost)
 
     def _replanted(self, cluster: Cluster, lost: Cluster) -> None:
         """Its arc is led by this node now: some hear of it at once, who spread it by gossip."""
         self.port.emit(Replanted(lost))
-        for peer in self.seat.view.peers():
+        for peer in self.role.view.peers():
             self.port.send(peer, Moved(cluster))
 
     def _absorb(self, lost: Cluster, epoch: int) -> None:
         """The cluster before this one is lost: its arc is ours, but for what is ours already. (An
         older word of it may reach back over our own key.)"""
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
-        self.election.absorb(own.key if lost.owns(own.key) else lost.start, epoch)
+        self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
     def _inherit(self, epoch: int) -> None:
         """Nobody else is left who could lead: this node does, with the log that it has."""
-        self.election.inherit(epoch)
-        self._reign = self.port.now  # whoever has a majority meanwhile was never without a leader
-        self.handovers.keep()
+        self.election.lead_without_majority(epoch)
+        self._led_since = (
+            self.port.now
+        )  # whoever has a majority meanwhile was never without a leader
+        self.handovers.abort()
 
     def _won(self, cluster: Cluster, campaign: Campaign) -> None:
         """A majority has granted this node the epoch of `cluster`."""
-        before, was_primary = self.seat.cluster, self.seat.is_primary
+        before, was_primary = self.role.cluster, self.role.is_primary
         assert before is not None
-        if campaign.wanted:
+        if campaign.transfer:
             self.taking_over.taken(cluster)
         if not was_primary:
             self.members.begin()
-        self.seat.take(cluster, "elected")
-        self.seat.tell_members()
+        self.role.adopt(cluster, "elected")
+        self.role.announce()
         self.log.lead(campaign.start)
-        self.pulse.lead(campaign.granted, campaign.since)
-        forked = lineage(cluster.version[0]) != lineage(before.version[0])
+        self.heartbeat.lead(campaign.granted, campaign.since)
+        forked = fork_id(cluster.version[0]) != fork_id(before.version[0])
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 lost = msgspec.structs.replace(cluster, key=before.start)
@@ -155,31 +161,31 @@ class RoleChanges:
             elif forked:  # which has told hosts and publishers otherwise
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
-        self._reign = self.pulse.led_from()
-        self.seat.ring.rejoin(cluster, before.primary)
+        self._led_since = self.heartbeat.led_continuously_since()
+        self.role.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
-        if not campaign.wanted:
+        if not campaign.transfer:
             self.port.emit(Elected(cluster, before.primary, forked))
 
     # -- somebody else does ----------------------------------------------------------------------
 
     def fence(self, other: Cluster) -> None:
         """Our keys are served under a higher epoch: whoever paused too long stops here."""
-        own, handover = self.seat.cluster, self.handovers.current
+        own, handover = self.role.cluster, self.handovers.current
         if own is None or other.version[0] <= own.version[0]:
             return  # told before the own epoch rose
-        if not self.seat.is_primary:
-            if self.pulse.silent():
-                self.members.step_out("another serves its arc")
+        if not self.role.is_primary:
+            if self.heartbeat.is_primary_silent():
+                self.members.leave_cluster("another serves its arc")
             elif own.primary.id != self.port.me.id:  # else it led before it was started again
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
         if handover is not None and handover.arc.key == other.key:
-            if handover.give_after >= 0 or has_member(handover.arc, other.primary.id):
+            if handover.decided_at >= 0 or has_member(handover.arc, other.primary.id):
                 return  # we gave it away ourselves; its own word is on the way
-            self.handovers.keep()  # somebody else has it
-        if self._was_not_lost(own, other):
-            self._outlive(own, other)
+            self.handovers.abort()  # somebody else has it
+        if self._overrides(own, other):
+            self._override_fork(own, other)
             return
         self.port.count("fenced")
         self.election.cancel()
@@ -189,34 +195,34 @@ class RoleChanges:
         self.handovers.forget()
         if not has_member(own, other.primary.id):
             self.members.disband("fenced by a fork")
-            self.seat.ring.learn(other)
+            self.role.ring.learn(other)
         elif has_member(other, self.port.me.id):
-            self.members.serve_on(other)  # its copy stays, and follows
+            self.members.follow_new_primary(other)  # its copy stays, and follows
         else:
             self.port.emit(ArcGone(own))
             self.members.step_down(other)
 
-    def _outlive(self, own: Cluster, other: Cluster) -> None:
+    def _override_fork(self, own: Cluster, other: Cluster) -> None:
         """This cluster was never lost: it gives back what it took in the place of one that was not
         lost either, and has its voters grant an epoch above that of who took its own place."""
-        self.port.count("forks_outlived")
+        self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
             arc = msgspec.structs.replace(own, key=other.key)
-            self.log.configure(Config(self.log.voters, other.key))
+            self.log.configure(Configuration(self.log.voters, other.key))
             self.members.shrink(other.key)
             self.port.emit(ArcGone(arc))
         if other.owns(own.key):
-            self.election.renew(beyond(other.version[0], self.port.rng))
+            self.election.raise_epoch(above_fork(other.version[0], self.port.rng))
 
-    def _was_not_lost(self, own: Cluster, other: Cluster) -> bool:
+    def _overrides(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` has taken the place of this cluster, or claims what this one took in its
         place, and this one was never without a leader. (Of two with the same key the one that was
         there before the fork goes on in the fork's own branch, which ends the matter.)"""
-        before = branch(own.version[0]) if own.key == other.key else 0
-        forked = branch(other.version[0]) > before
-        return forked and self._lasts()
+        before = fork_count(own.version[0]) if own.key == other.key else 0
+        forked = fork_count(other.version[0]) > before
+        return forked and self._was_always_led()
 
-    def _lasts(self) -> bool:
+    def _was_always_led(self) -> bool:
         """Whether the cluster has been led for a while, now by this node: it was never lost."""
-        followed = self.pulse.serving() or self.election.is_asking
-        return followed and self.port.now - self._reign >= REIGN
+        followed = self.heartbeat.has_lease() or self.election.is_asking
+        return followed and self.port.now - self._led_since >= NOT_LOST_AFTER

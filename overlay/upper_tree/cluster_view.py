@@ -45,19 +45,19 @@ class ClusterView(Protocol):
         """Write some at once, while no arc leaves; the last one's index."""
 
     def is_copied(self, index: int) -> bool:
-        """Whether the log's observers have this entry; LogCopied tells of a change."""
+        """Whether the log's observers have this entry; ObserversProgressed tells of a change."""
 
     def is_whole(self, key: Key) -> bool:
         """Whether the copy of this other cluster's log has all that was acknowledged."""
 
-    def forget_copy(self, key: Key) -> None:
+    def forget_log(self, key: Key) -> None:
         """It has served its purpose."""
 
-    def copy_state(self, entries: Sequence[bytes]) -> None:
-        """Answer to StateWanted."""
+    def send_snapshot(self, entries: Sequence[bytes]) -> None:
+        """Answer to FollowerSnapshotWanted."""
 
-    def keep(self, entries: Sequence[bytes]) -> None:
-        """Answer to SnapshotWanted."""
+    def store_snapshot(self, entries: Sequence[bytes]) -> None:
+        """Answer to DiskSnapshotWanted."""
 
     def transfer(self, entries: Sequence[bytes]) -> None:
         """Answer to ArcLeaving."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.consensus.messages import Beat, BeatReply
+from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
@@ -43,7 +43,7 @@ def majority_stays(world: MiniWorld, gone: MiniNode) -> bool:
             holding = [
                 one
                 for one in alive
-                if one.clusters.log.held is not None and not one.clusters.seat.leaving
+                if one.clusters.log.voter_log is not None and not one.clusters.cluster_role.leaving
             ]
             if len(holding) <= len(voters) // 2:
                 return False
@@ -120,7 +120,7 @@ def test_a_quiet_ring_costs_few_messages() -> None:
     world.sent.clear()
     world.run(60)
     # One question and one answer per primary and round, word to the members, fingers once per five.
-    beats = [m for _, _, m in world.sent if isinstance(m, Beat | BeatReply)]
+    beats = [m for _, _, m in world.sent if isinstance(m, ClusterHeartbeat | ClusterHeartbeatReply)]
     copies = 5 * 60 * 2 * 2 * 2  # two observers, twice a second, and back
     assert len(world.sent) - len(beats) <= 5 * 60 * (2 + 4) * 1.4 + copies
     assert len(beats) <= 5 * 4 * 60 * 4 * 2  # four others, four times a second, and back

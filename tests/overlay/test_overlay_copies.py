@@ -34,7 +34,7 @@ def cluster_of(world: World, leader: str) -> list[str]:
 
 
 def led(world: World) -> bool:
-    return any(world.node(n).clusters.pulse.serving() for n in with_role(world, "primary"))
+    return any(world.node(n).clusters.heartbeat.has_lease() for n in with_role(world, "primary"))
 
 
 def publish(world: World, attributes: int = 2, count: int = 40) -> None:

@@ -69,7 +69,7 @@ def test_a_primary_behind_a_partition_is_fenced_when_it_heals(seed: int, longer:
     (old,) = with_role(world, "primary")
     world.network.partition([[old]])
     wait(world, lambda: len(with_role(world, "primary")) == 2, 3, "another primary")
-    assert not world.node(old).clusters.pulse.serving()
+    assert not world.node(old).clusters.heartbeat.has_lease()
     world.run(longer)
     world.network.heal()
     wait(world, lambda: len(with_role(world, "primary")) == 1, 15, "one primary")

@@ -7,7 +7,7 @@ import pytest
 from canopy.sim.checks.log_checks import check_voters
 from canopy.sim.checks.state_checks import check_trees
 from canopy.sim.world.world import World
-from overlay.chord.epochs import branch
+from overlay.chord.epochs import fork_count
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
@@ -37,7 +37,7 @@ def publish(world: World, count: int = 40) -> None:
 
 
 def led(world: World) -> bool:
-    return any(world.node(n).clusters.pulse.serving() for n in with_role(world, "primary"))
+    return any(world.node(n).clusters.heartbeat.has_lease() for n in with_role(world, "primary"))
 
 
 def shown(world: World) -> int:
@@ -119,7 +119,7 @@ def test_the_lost_cluster_comes_back_and_its_members_are_ordinary_nodes() -> Non
     (leader,) = with_role(world, "primary")
     cluster = world.node(leader).clusters.cluster
     assert leader not in gone
-    assert branch(cluster.version[0]) == 1
+    assert fork_count(cluster.version[0]) == 1
     for name in gone:
         world.subscribe(name, "x > 10")
     acknowledged(world)

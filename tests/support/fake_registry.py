@@ -11,16 +11,16 @@ from overlay.chord.events import (
     ArcKept,
     ArcLeaving,
     Committed,
-    CopyReset,
-    EntryCopied,
+    DiskSnapshotWanted,
     EntryObserved,
+    EntryReceived,
+    FollowerSnapshotWanted,
+    LogReset,
     MemberLeaving,
+    MergeStageWanted,
     ObservedEnded,
     ObservedReset,
     RoleChanged,
-    SnapshotWanted,
-    StateWanted,
-    Uniting,
 )
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, LocalEvent, Peer
@@ -67,15 +67,15 @@ class FakeRegistry:
                 self.entries.clear()
             if event.role != "primary":
                 self.written.clear()
-        elif isinstance(event, CopyReset):
+        elif isinstance(event, LogReset):
             self.entries.clear()
-        elif isinstance(event, EntryCopied):
+        elif isinstance(event, EntryReceived):
             if not event.entry.startswith(b"soft"):
                 self.entries.append(event.entry)
-        elif isinstance(event, StateWanted):
-            clusters.copy_state(list(self.entries))
-        elif isinstance(event, SnapshotWanted):
-            clusters.keep(list(self.entries))
+        elif isinstance(event, FollowerSnapshotWanted):
+            clusters.send_snapshot(list(self.entries))
+        elif isinstance(event, DiskSnapshotWanted):
+            clusters.store_snapshot(list(self.entries))
         elif isinstance(event, Committed):
             self.durable += [entry for index, entry in self.written if index < event.next]
             self.written = [(i, entry) for i, entry in self.written if i >= event.next]
@@ -96,11 +96,11 @@ class FakeRegistry:
         elif isinstance(event, MemberLeaving):
             self.leaving.append(event.peer)
             if not self.hosts_for_long:
-                self.let_go()
-        elif isinstance(event, Uniting):
+                self.release_waiting()
+        elif isinstance(event, MergeStageWanted):
             self.stages.append(event.stage)
             if self.unites and event.stage:
-                clusters.united(event.stage)
+                clusters.merge_stage_reached(event.stage)
 
     def go_on(self) -> None:
         """Transfer what leaves."""
@@ -113,7 +113,7 @@ class FakeRegistry:
         else:
             self.node.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
 
-    def let_go(self) -> None:
+    def release_waiting(self) -> None:
         for peer in self.leaving:
             self.node.clusters.release(peer)
         self.leaving.clear()

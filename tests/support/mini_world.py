@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from overlay.chord.clusters import Clusters
-from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
+from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown, LinkUp
@@ -140,8 +140,8 @@ class MiniNode:
     def answers(self, key: Key) -> list[OwnerFound | OwnerUnknown]:
         return [e for e in self.events if isinstance(e, OwnerFound | OwnerUnknown) and e.key == key]
 
-    def collected(self) -> list[RingCollected]:
-        return [e for e in self.events if isinstance(e, RingCollected)]
+    def collected(self) -> list[RingWalked]:
+        return [e for e in self.events if isinstance(e, RingWalked)]
 
 
 class MiniWorld:
@@ -311,7 +311,7 @@ class MiniWorld:
         """At rest: arcs fit together, pointers are right, lists are as long as they can be."""
         arcs = self.arcs()
         for at, node in enumerate(self.primaries()):
-            own, pointers = arcs[at], node.ring.place.pointers
+            own, pointers = arcs[at], node.ring.state.pointers
             before = arcs[at - 1]
             assert own.start == before.key, "a gap or an overlap between two arcs"
             following = [arcs[(at + 1 + i) % len(arcs)] for i in range(len(arcs) - 1)]

@@ -234,13 +234,13 @@ class FakeClusters:
     def is_whole(self, key: Key) -> bool:
         return key in self.whole
 
-    def forget_copy(self, key: Key) -> None:
+    def forget_log(self, key: Key) -> None:
         self.forgotten.append(key)
 
-    def copy_state(self, entries: Sequence[bytes]) -> None:
+    def send_snapshot(self, entries: Sequence[bytes]) -> None:
         self.copied = list(entries)
 
-    def keep(self, entries: Sequence[bytes]) -> None:
+    def store_snapshot(self, entries: Sequence[bytes]) -> None:
         raise AssertionError("there is no disk")
 
     def transfer(self, entries: Sequence[bytes]) -> None:
@@ -277,7 +277,7 @@ class FakeRing:
     def learn(self, cluster: Cluster) -> None:
         self.clusters.append(cluster)
 
-    def collect(self) -> None:
+    def walk(self) -> None:
         self.collected += 1
 
     def answer(self, attribute: str, cluster: Cluster | None) -> None:

@@ -28,7 +28,7 @@ def check_chord(world: World) -> list[Violation]:
     for name in world.names():
         node = world.node(name)
         if node.clusters.is_primary:
-            pointers = node.ring.place.pointers
+            pointers = node.ring.state.pointers
             lists[node.clusters.cluster.key] = [c.key for c in pointers.successors]
     return [Violation("chord", text) for text in chord_violations(lists, length)]
 

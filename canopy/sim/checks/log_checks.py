@@ -8,7 +8,7 @@
 * A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
   stands still decides nothing; its clock goes on before it does anything again.)
 
-A fork (P5) goes on without a majority, so all of this holds within each lineage of epochs; that one
+A fork (P5) goes on without a majority, so all of this holds within each fork_id of epochs; that one
 of two is left at rest is seen by other checks (`check_arcs`).
 
 Once the world is at rest, every voter has applied what its primary has, and every copy outside of
@@ -24,7 +24,7 @@ from typing import Any
 
 from canopy.sim.checks.checkers import Violation
 from canopy.sim.world.world import World
-from overlay.chord.epochs import lineage
+from overlay.chord.epochs import fork_id
 from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId
 
@@ -62,7 +62,7 @@ class LogWatch:
                 clusters = self.world.node(name).clusters
                 if clusters.owns(key):
                     cluster = clusters.cluster
-                    branch = (cluster.ring, lineage(cluster.version[0]))
+                    branch = (cluster.ring, fork_id(cluster.version[0]))
                     by_lineage.setdefault(branch, []).append(name)
             for owners in by_lineage.values():
                 if len(owners) > 1:
@@ -76,23 +76,23 @@ class LogWatch:
         return any(
             other.is_primary
             and other.owns(mine.key)
-            and lineage(other.cluster.version[0]) > lineage(mine.version[0])
+            and fork_id(other.cluster.version[0]) > fork_id(mine.version[0])
             for other in others
         )
 
     def _compare(self, name: str, node: Any) -> None:
         log, cluster = node.clusters.log, node.clusters.cluster
-        if log.held is None:
+        if log.voter_log is None:
             return
         which = f"{cluster.ring}/{cluster.key}"
         reign = (node.me.id, node.incarnation, which, cluster.version[0])
-        ledger = self._ledger.setdefault((which, lineage(cluster.version[0])), {})
+        ledger = self._ledger.setdefault((which, fork_id(cluster.version[0])), {})
         known = max(ledger, default=-1)
         if reign not in self._seen and log.next <= known:
             self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")
         if self._seen.get(reign, -1) == log.committed:
             return
-        first, items = log.held.tail()
+        first, items = log.voter_log.tail()
         start = max(first, self._seen.get(reign, 0))
         for index in range(start, log.committed):
             item = items[index - first]
@@ -109,8 +109,10 @@ class LogWatch:
             if voter.id not in nodes:
                 holding += 1
                 continue
-            held = self.world.node(nodes[voter.id]).clusters.log.held
-            holding += held is not None and held.key == log.held.key and held.next >= log.committed
+            held = self.world.node(nodes[voter.id]).clusters.log.voter_log
+            holding += (
+                held is not None and held.key == log.voter_log.key and held.next >= log.committed
+            )
         if log.voters and holding < log.majority():
             text = f"{name} calls {log.committed} entries committed, {holding} voters have them"
             self.note("log", text)

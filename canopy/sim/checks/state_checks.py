@@ -150,7 +150,7 @@ def check_ring(world: World) -> list[Violation]:
     keys = sorted(primaries)
     violations = []
     for number, key in enumerate(keys):
-        place = primaries[key].ring.place
+        place = primaries[key].ring.state
         around = keys[number + 1 :] + keys[:number]
         wanted = around[: place.pointers.length]
         found = [cluster.key for cluster in place.pointers.successors]
@@ -191,7 +191,7 @@ def led(world: World) -> bool:
     for name in world.names():
         clusters = world.node(name).clusters
         if clusters.cluster is not None:
-            serves = clusters.is_primary and clusters.pulse.serving()
+            serves = clusters.is_primary and clusters.heartbeat.has_lease()
             leading[clusters.cluster.key] = leading.get(clusters.cluster.key, 0) + serves
     return all(count == 1 for count in leading.values())
 
@@ -261,8 +261,8 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("located trees", len(node.finder.locations._trees), settings.tree.locations),
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
-        ("clusters", len(node.ring.place.known), settings.ring.known_clusters),
-        ("copies of logs", len(node.clusters.observing.copies), COPIES_MOST),
+        ("clusters", len(node.ring.state.known), settings.ring.known_clusters),
+        ("copies of logs", len(node.clusters.observed_logs.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),

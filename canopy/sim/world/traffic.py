@@ -44,10 +44,10 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
         *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "Recover", "RecoverReply"),
     ),
-    "log_copies": ("LogEntries", "LogCopy", "LogAck", "ClusterHello", "ClusterHelloReply"),
-    "observers": ("Observe", "Observed", "ObserverEntries", "ObserverCopy", "ObserverReleased"),
-    "heartbeats": ("Beat", "BeatReply"),  # of primaries and their voters
-    "elections": ("Nominate", "Grant", "Rejoin"),
+    "log_copies": ("LogEntries", "LogSnapshot", "LogAck", "ClusterHello", "ClusterHelloReply"),
+    "observers": ("Observe", "Observed", "ObserverEntries", "ObserverSnapshot", "ObserverReleased"),
+    "heartbeats": ("Beat", "ClusterHeartbeatReply"),  # of primaries and their voters
+    "elections": ("RequestVote", "VoteReply", "Rejoin"),
     "leases": ("Renew", "RenewRefused"),
     "registrations": (
         "Register",

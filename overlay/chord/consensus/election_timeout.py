@@ -23,11 +23,11 @@ SHARE = 2.0
 class ElectionTimeout:
     """An estimate from measured times, all in seconds."""
 
-    def __init__(self, least: float, most: float, beat: float) -> None:
-        """`least`, `most`: bounds of the answer. `beat`: time between two beats."""
+    def __init__(self, least: float, most: float, heartbeat: float) -> None:
+        """`least`, `most`: bounds of the answer. `heartbeat`: time between two beats."""
         self.least = least
         self.most = most
-        self.beat = beat
+        self.heartbeat = heartbeat
         self._longest = 0.0
         self._at = 0.0
 
@@ -36,13 +36,13 @@ class ElectionTimeout:
         self._longest = max(took, self._remembered(now))
         self._at = now
 
-    def inherit(self, term: float, now: float) -> None:
+    def start_from(self, seconds: float, now: float) -> None:
         """What the primary before asked for is a beginning."""
-        self.note((term - 2.0 * self.beat) / SHARE, now)
+        self.note((seconds - 2.0 * self.heartbeat) / SHARE, now)
 
-    def term(self, now: float) -> float:
+    def seconds(self, now: float) -> float:
         """How long voters shall be patient from now on."""
-        wanted = SHARE * self._remembered(now) + 2.0 * self.beat
+        wanted = SHARE * self._remembered(now) + 2.0 * self.heartbeat
         return min(max(wanted, self.least), self.most)
 
     def _remembered(self, now: float) -> float:

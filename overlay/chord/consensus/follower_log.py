@@ -15,28 +15,28 @@ from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import (
     ClusterHello,
     ClusterHelloReply,
-    Config,
+    Configuration,
     LogAck,
-    LogCopy,
     LogEntries,
-    LogItem,
+    LogEntry,
+    LogSnapshot,
 )
 from overlay.chord.consensus.vote_store import VoteStore
 from overlay.chord.consensus.voter_log import VoterLog
-from overlay.chord.events import ArcGone, CopyReset, EntryCopied
+from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
 from overlay.machine import Key, NodeId, Peer, Version
 
-NOTHING: Version = (0, 0)
+EMPTY: Version = (0, 0)
 """The position of who has no log."""
 
 
-class Staged:
+class StagedSnapshot:
     """A copy of the whole state that is still arriving, or that nobody has taken over yet."""
 
-    def __init__(self, key: Key, epoch: int, position: Version, config: Config) -> None:
+    def __init__(self, key: Key, epoch: int, position: Version, config: Configuration) -> None:
         self.key = key
         self.epoch = epoch
         self.position = position
@@ -45,7 +45,7 @@ class Staged:
         self.complete = False
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Staged:
+    def of(cls, snapshot: Snapshot) -> StagedSnapshot:
         """One that was stored when it was complete."""
         found = cls(snapshot.key, snapshot.position[0], snapshot.position, snapshot.config)
         found.entries += snapshot.entries
@@ -56,32 +56,32 @@ class Staged:
 class FollowerLog:
     """What every voter has of the log."""
 
-    def __init__(self, seat: ClusterRole, journal: Journal) -> None:
-        self.seat = seat
-        self.port = seat.port
+    def __init__(self, role: ClusterRole, journal: Journal) -> None:
+        self.role = role
+        self.port = role.port
         self.journal = journal
-        self.promises = VoteStore(seat.port, journal)
-        self.held: VoterLog | None = None
-        self.staged: Staged | None = None
+        self.votes = VoteStore(role.port, journal)
+        self.voter_log: VoterLog | None = None
+        self.staged: StagedSnapshot | None = None
 
     # -- what is held ----------------------------------------------------------------------------
 
     @property
     def next(self) -> int:
         """Number of the next entry."""
-        return 0 if self.held is None else self.held.next
+        return 0 if self.voter_log is None else self.voter_log.next
 
     @property
     def position(self) -> Version:
         """How far this node's log is."""
-        return NOTHING if self.held is None else self.held.position
+        return EMPTY if self.voter_log is None else self.voter_log.position
 
     @property
     def voters(self) -> tuple[Peer, ...]:
         """By the newest configuration in this node's log."""
-        return () if self.held is None else self.held.config.voters
+        return () if self.voter_log is None else self.voter_log.config.voters
 
-    def votes(self, node: NodeId) -> bool:
+    def is_voter(self, node: NodeId) -> bool:
         """Whether `node` is a voter."""
         return any(peer.id == node for peer in self.voters)
 
@@ -92,12 +92,12 @@ class FollowerLog:
     @property
     def fenced(self) -> bool:
         """Whether this primary has promised a higher epoch, and so may not help in its own."""
-        cluster = self.seat.cluster
-        return cluster is not None and self.promises.epoch(cluster.key) > cluster.version[0]
+        cluster = self.role.cluster
+        return cluster is not None and self.votes.epoch(cluster.key) > cluster.version[0]
 
-    def gone(self, key: Key) -> bool:
+    def is_split_off(self, key: Key) -> bool:
         """Whether `key` may be served by a cluster that was split off."""
-        leaving = None if self.held is None else self.held.config.leaving
+        leaving = None if self.voter_log is None else self.voter_log.config.leaving
         return leaving is not None and leaving.owns(key)
 
     # -- at the other voters ---------------------------------------------------------------------
@@ -109,23 +109,23 @@ class FollowerLog:
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
         """Apply and acknowledge."""
-        held = self.held
+        voter_log = self.voter_log
         if not self._listens(sender, message.key, message.epoch):
             self.port.count("log_refused")
             return
-        if held is None or held.key != message.key or held.position != message.after:
+        if voter_log is None or voter_log.key != message.key or voter_log.position != message.after:
             self.port.count("log_gaps")
-            if held is None or message.after[1] > held.next:
+            if voter_log is None or message.after[1] > voter_log.next:
                 self._say_position(sender)
             return
-        for item in message.items:
-            self._apply(held, item)
-        self.journal.append(message.items)
+        for item in message.entries:
+            self._apply(voter_log, item)
+        self.journal.append(message.entries)
         self._acknowledge(sender, message.epoch)
 
-    def on_copy(self, sender: Peer, message: LogCopy) -> None:
+    def on_copy(self, sender: Peer, message: LogSnapshot) -> None:
         """A piece of a whole state; it counts when it is complete."""
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         mine = cluster is not None and cluster.key == message.key
         if (mine and not self._listens(sender, message.key, message.epoch)) or (
             not mine and (cluster is None or sender.id != cluster.primary.id)
@@ -133,7 +133,9 @@ class FollowerLog:
             self.port.count("log_refused")
             return
         if message.first:
-            self.staged = Staged(message.key, message.epoch, message.position, message.config)
+            self.staged = StagedSnapshot(
+                message.key, message.epoch, message.position, message.config
+            )
         staged = self.staged
         if staged is None or (staged.key, staged.epoch, staged.position) != (
             message.key,
@@ -148,11 +150,11 @@ class FollowerLog:
             self._install(staged)
             self._acknowledge(sender, message.epoch)
 
-    def forget_copy(self) -> None:
+    def forget_log(self) -> None:
         """The copy held here is of no use any more. Without it this node grants nothing."""
-        if self.held is not None:
-            self.port.emit(CopyReset(self.held.key))
-        self.held = None
+        if self.voter_log is not None:
+            self.port.emit(LogReset(self.voter_log.key))
+        self.voter_log = None
         self.staged = None
         self.journal.end()
 
@@ -163,61 +165,65 @@ class FollowerLog:
             self.journal.end()
             return
         snapshot, items = found
-        self.held = VoterLog(snapshot.key, snapshot.position, snapshot.config)
-        self._tell(self.held, snapshot.entries)
+        self.voter_log = VoterLog(snapshot.key, snapshot.position, snapshot.config)
+        self._tell(self.voter_log, snapshot.entries)
         for item in items:
-            self._apply(self.held, item)
+            self._apply(self.voter_log, item)
 
     def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
         """Whether the own primary speaks, in an epoch that is not fenced."""
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         return (
             cluster is not None
-            and not self.seat.is_primary
+            and not self.role.is_primary
             and sender.id == cluster.primary.id
             and (key, epoch) == (cluster.key, cluster.version[0])
-            and epoch >= self.promises.epoch(key)
+            and epoch >= self.votes.epoch(key)
         )
 
     def _say_position(self, primary: Peer) -> None:
         cluster = self._cluster()
-        held = self.held
-        position = held.position if held is not None and held.key == cluster.key else NOTHING
+        voter_log = self.voter_log
+        position = (
+            voter_log.position if voter_log is not None and voter_log.key == cluster.key else EMPTY
+        )
         self.port.send(primary, ClusterHelloReply(cluster.key, cluster.version[0], position))
 
     def _acknowledge(self, primary: Peer, epoch: int) -> None:
-        assert self.held is not None
-        self.promises.make(self.held.key, epoch, primary.id, self.voters)
-        self.port.send(primary, LogAck(self.held.key, epoch, self.next))
+        assert self.voter_log is not None
+        self.votes.record(self.voter_log.key, epoch, primary.id, self.voters)
+        self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
 
-    def _install(self, staged: Staged) -> None:
-        self.held = VoterLog(staged.key, staged.position, staged.config)
+    def _install(self, staged: StagedSnapshot) -> None:
+        self.voter_log = VoterLog(staged.key, staged.position, staged.config)
         self.staged = None
-        self.journal.begin(self.held, staged.entries)
-        self._tell(self.held, staged.entries)
+        self.journal.begin(self.voter_log, staged.entries)
+        self._tell(self.voter_log, staged.entries)
 
-    def _tell(self, held: VoterLog, entries: Sequence[bytes]) -> None:
-        self.port.emit(CopyReset(held.key))
+    def _tell(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
+        self.port.emit(LogReset(voter_log.key))
         for index, entry in enumerate(entries):
-            self.port.emit(EntryCopied(held.key, index, entry))
+            self.port.emit(EntryReceived(voter_log.key, index, entry))
         # A primary has what it gave away until that is decided; no later entry would take it away.
-        if held.config.start != held.key:
-            self.port.emit(ArcGone(Cluster("", held.config.start, held.key, (0, 0), self.port.me)))
+        if voter_log.config.start != voter_log.key:
+            self.port.emit(
+                ArcGone(Cluster("", voter_log.config.start, voter_log.key, (0, 0), self.port.me))
+            )
 
-    def _apply(self, held: VoterLog, item: LogItem) -> None:
-        was = held.config
-        index = held.add(item)
+    def _apply(self, voter_log: VoterLog, item: LogEntry) -> None:
+        was = voter_log.config
+        index = voter_log.add(item)
         if item.config is None:
-            self.port.emit(EntryCopied(held.key, index, item.body))
+            self.port.emit(EntryReceived(voter_log.key, index, item.body))
             return
         start = item.config.start
-        if start not in (was.start, held.key) and in_arc(start, was.start, held.key):
+        if start not in (was.start, voter_log.key) and in_arc(start, was.start, voter_log.key):
             self.port.emit(ArcGone(Cluster("", start, was.start, (0, 0), self.port.me)))
 
     def _epoch(self) -> int:
         return self._cluster().version[0]
 
     def _cluster(self) -> Cluster:
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         assert cluster is not None, "only a member has a log"
         return cluster

@@ -1,16 +1,17 @@
-"""The cluster's heartbeat: who is silent, and may the primary still decide? (P1, P4)
+"""Heartbeats, the voters' election timeout and the primary's leader lease (P1, P4).
 
-The primary beats, its voters answer. Each beat says how long they shall be patient (`patience`).
-Both sides draw their conclusion from the same beats:
+The primary sends heartbeats, its voters answer. Each heartbeat says how long the voters shall wait
+for the next before they suspect the primary (`election_timeout`). Both sides draw their conclusion
+from the same messages:
 
-* A voter that hears none for that long suspects the primary. It doubts itself first: if its own
-  alarm came late, it was the slow one (Lifeguard), and it listens once more. Then it asks the
-  others whether they hear the primary (`election`, the trial): these are SWIM's indirect probes,
-  with every voter as a helper.
-* A primary decides only under a *lease*: a majority answered beats whose patience is not over, less
-  a margin. No voter grants anybody else an epoch before its patience is over, so by the time
-  somebody else leads, a primary that was paused or cut off has stopped. (This leans on clocks of
-  bounded rates, as DESIGN.md section 5 allows for leases; the log does not.)
+* A voter that hears none for that long suspects the primary. It first doubts itself: if its own
+  timer fired late, this node was the slow one (Lifeguard, section III: local health), and it waits
+  once more. Then it asks the other voters for a pre-vote (`election`): these are SWIM's indirect
+  probes, with every voter as a helper.
+* A primary decides only under a *leader lease*: a majority answered heartbeats whose timeout is not
+  over, less a margin. No voter grants another candidate an epoch before its timeout is over, so by
+  the time somebody else leads, a primary that was paused or cut off has stopped. The lease assumes
+  clocks whose rates differ by less than a fifth; the safety of the log does not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 from overlay.chord.consensus.election_timeout import SHARE, ElectionTimeout
 from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import Beat, BeatReply
+from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import NodeId, Peer, ProtocolError, Timer
@@ -29,7 +30,7 @@ LEASE_SHARE = 0.8
 """Of the patience: clocks may differ in rate by a fifth. Far more than any clock does, since a
 process that is slow to look at its clock counts, too."""
 
-BEATS_KEPT = 64
+HEARTBEATS_KEPT = 64
 """Beats whose time of sending is remembered: more than fit into any lease."""
 
 
@@ -40,11 +41,11 @@ BREAK = 5.0
 """Seconds without a primary after which a cluster counts as not led for a time: an election takes
 one or two. Wild guess."""
 
-TERM_MOST = 3_600.0
+TIMEOUT_MOST = 3_600.0
 """Seconds of patience that nobody may ask for: a cluster would wait an hour for a dead primary."""
 
 
-class BeatDue(Timer, frozen=True):
+class HeartbeatDue(Timer, frozen=True):
     """At the primary: time to say that it lives."""
 
 
@@ -52,36 +53,36 @@ class PrimarySilent(Timer, frozen=True):
     """At a voter: its patience is over."""
 
 
-class Sent:
+class SentHeartbeat:
     """A beat at the primary."""
 
-    __slots__ = ("answered", "at", "term")
+    __slots__ = ("answered", "at", "timeout")
 
-    def __init__(self, at: float, term: float) -> None:
+    def __init__(self, at: float, timeout: float) -> None:
         self.at = at
-        self.term = term  # the patience that it asked for
+        self.timeout = timeout  # the patience that it asked for
         self.answered = 1  # voters that have it, this node included
 
 
 class Heartbeat:
     """Both sides of the heartbeat."""
 
-    def __init__(self, settings: ElectionSettings, seat: ClusterRole, log: LeaderLog) -> None:
+    def __init__(self, settings: ElectionSettings, role: ClusterRole, log: LeaderLog) -> None:
         self.settings = settings
-        self.seat = seat
+        self.role = role
         self.log = log
-        self.port = seat.port
+        self.port = role.port
         self.on_silence: Callable[[], None] = lambda: None
         self.on_behind: Callable[[int], None] = lambda epoch: None
         self.led_since = 0.0
         self._number = 0
-        self.patience = ElectionTimeout(
+        self.election_timeout = ElectionTimeout(
             settings.suspect_after, settings.suspect_most, settings.heartbeat
         )
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, SentHeartbeat] = {}
         self._leased: dict[NodeId, float] = {}  # until when each voter's answers let us decide
-        self._term = settings.suspect_after  # what the last beat asked for
-        self._patient_until = 0.0
+        self._asked_timeout = settings.suspect_after  # what the last beat asked for
+        self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
         self.heard_at = float("-inf")  # when the last beat came …
         self._led_from = 0.0  # … after which there was none for longer than `BREAK`
@@ -94,12 +95,12 @@ class Heartbeat:
         self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
-        self.patience.inherit(self._term, self.port.now)
+        self.election_timeout.start_from(self._asked_timeout, self.port.now)
         most = self.settings.suspect_most
         self._leased = {n: since + LEASE_SHARE * min(s, most) for n, s in supporters.items()}
-        self._beat()
+        self._send_heartbeats()
 
-    def serving(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether a majority of the voters followed this primary a short time ago."""
         return not self.log.fenced and self.lease_left() >= 0.0
 
@@ -117,125 +118,125 @@ class Heartbeat:
         )
         return until[self.log.majority() - 1] - now if until else -1e9
 
-    def follows(self, node: NodeId) -> bool:
+    def is_following(self, node: NodeId) -> bool:
         """Whether this voter answered a short time ago."""
         return self._leased.get(node, -1e9) >= self.port.now
 
-    def on_beat_due(self, timer: BeatDue) -> None:
+    def on_heartbeat_due(self, timer: HeartbeatDue) -> None:
         """Regular."""
-        if self.seat.is_primary:
-            self._beat()
+        if self.role.is_primary:
+            self._send_heartbeats()
 
-    def _beat(self) -> None:
-        cluster = self.seat.cluster
+    def _send_heartbeats(self) -> None:
+        cluster = self.role.cluster
         assert cluster is not None
         self._number += 1
-        term = self.patience.term(self.port.now)
-        self._sent[self._number] = Sent(self.port.now, term)
-        if len(self._sent) > BEATS_KEPT:
+        timeout = self.election_timeout.seconds(self.port.now)
+        self._sent[self._number] = SentHeartbeat(self.port.now, timeout)
+        if len(self._sent) > HEARTBEATS_KEPT:
             del self._sent[next(iter(self._sent))]
-        beat = Beat(cluster.key, cluster.version[0], self._number, term)
+        beat = ClusterHeartbeat(cluster.key, cluster.version[0], self._number, timeout)
         hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
         hearers.pop(self.port.me.id, None)
         for peer in hearers.values():
             self.port.send(peer, beat)
-        self.port.set_timer(self.settings.heartbeat, BeatDue())
+        self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
-    def on_beat_reply(self, sender: Peer, message: BeatReply) -> None:
+    def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> None:
         """A voter follows, or has promised a higher epoch to somebody."""
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         if (
             cluster is None
-            or not self.seat.is_primary
+            or not self.role.is_primary
             or (message.key, message.epoch) != (cluster.key, cluster.version[0])
         ):
             return
-        if message.promised > message.epoch:
-            self.on_behind(message.promised)
+        if message.voted_epoch > message.epoch:
+            self.on_behind(message.voted_epoch)
         elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
-            if self.log.votes(sender.id) or self.log.majority() == 1:
+            if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
                 # Who votes alone measures by any member: how long messages take it has to know.
                 if sent.answered == max(2, self.log.majority()):
-                    self.patience.note(self.port.now - sent.at, self.port.now)
+                    self.election_timeout.note(self.port.now - sent.at, self.port.now)
             # Of those, too, who do not vote yet: the lease goes on when they begin to.
-            until = sent.at + LEASE_SHARE * sent.term
+            until = sent.at + LEASE_SHARE * sent.timeout
             self._leased[sender.id] = max(until, self._leased.pop(sender.id, until))
             if len(self._leased) > LEASES_KEPT:
                 del self._leased[next(iter(self._leased))]
 
     def _counts(self, sender: Peer, cluster: Cluster) -> bool:
-        return has_member(cluster, sender.id) or self.log.votes(sender.id)
+        return has_member(cluster, sender.id) or self.log.is_voter(sender.id)
 
     # -- at the other voters ---------------------------------------------------------------------
 
-    def led_from(self) -> float:
+    def led_continuously_since(self) -> float:
         """Since when somebody has led the cluster, as this node saw it, but for elections."""
         now = self.port.now
         return self._led_from if now - self.heard_at <= BREAK else now
 
-    def follow(self) -> None:
+    def start_following(self) -> None:
         """There is a (new) primary to listen to."""
-        self.port.cancel_timer(BeatDue())
+        self.port.cancel_timer(HeartbeatDue())
         self._heard()
 
-    def resume(self, promised: float) -> None:
-        """This process has just been started; the one before may have `promised` so many seconds
+    def resume(self, voted_epoch: float) -> None:
+        """This process has just been started; the one before may have `voted_epoch` so many seconds
         of patience to a primary that still counts on it."""
-        self._term = max(self._term, promised)
+        self._asked_timeout = max(self._asked_timeout, voted_epoch)
         self._heard()
 
-    def granted(self) -> None:
+    def voted(self) -> None:
         """Whoever got an epoch from this voter may lead by now, and has its lease: nobody else gets
         one before that ends."""
         self._heard()
 
     def end(self) -> None:
         """No cluster any more."""
-        self.port.cancel_timer(BeatDue())
+        self.port.cancel_timer(HeartbeatDue())
         self.port.cancel_timer(PrimarySilent())
 
-    def silent(self) -> bool:
+    def is_primary_silent(self) -> bool:
         """Whether this node has not heard the primary for so long that it may be replaced."""
-        return self.port.now >= self._patient_until
+        return self.port.now >= self._timeout_at
 
-    def patient_for(self) -> float:
+    def timeout_left(self) -> float:
         """Seconds for which this node grants an epoch to nobody else but the last that got one."""
-        return max(0.0, self._patient_until - self.port.now)
+        return max(0.0, self._timeout_at - self.port.now)
 
     def delay(self) -> float:
         """Seconds by which a majority's answers took longer than is taken for granted."""
-        return max(0.0, self._term - self.settings.suspect_after) / SHARE
+        return max(0.0, self._asked_timeout - self.settings.suspect_after) / SHARE
 
     def round_trip(self) -> float:
         """Seconds in which a majority should have answered this node, by the last beat's word."""
-        return max(self._term, self.patience.term(self.port.now)) / SHARE
+        return max(self._asked_timeout, self.election_timeout.seconds(self.port.now)) / SHARE
 
-    def on_beat(self, sender: Peer, message: Beat) -> None:
+    def on_heartbeat(self, sender: Peer, message: ClusterHeartbeat) -> None:
         """The primary lives. One that is fenced hears of it by the promised epoch."""
-        if not 0.0 <= message.term <= TERM_MOST:
-            raise ProtocolError(f"a heartbeat asks for a patience of {message.term} s")
-        cluster = self.seat.cluster
+        if not 0.0 <= message.timeout <= TIMEOUT_MOST:
+            raise ProtocolError(f"a heartbeat asks for a patience of {message.timeout} s")
+        cluster = self.role.cluster
         if cluster is None or cluster.key != message.key:
             return
-        promised = max(self.log.promises.epoch(message.key), cluster.version[0])
-        heard = sender.id == cluster.primary.id and promised == message.epoch
+        voted_epoch = max(self.log.votes.epoch(message.key), cluster.version[0])
+        heard = sender.id == cluster.primary.id and voted_epoch == message.epoch
         if heard:
-            self._led_from = self.led_from()
+            self._led_from = self.led_continuously_since()
             self.heard_at = self.port.now
-            self._term = message.term
-            if message.term > self.settings.suspect_after:
-                self.seat.journal.be_patient(message.term)
+            self._asked_timeout = message.timeout
+            if message.timeout > self.settings.suspect_after:
+                self.role.journal.store_election_timeout(message.timeout)
             self._heard()
-        if heard or promised > message.epoch:  # else it is not known here yet that they lead
-            reply = BeatReply(message.key, message.epoch, message.number, promised)
+        if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
+            reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)
             self.port.send(sender, reply)
         if cluster.version[0] > message.epoch:
             self.port.send(sender, Moved(cluster))
 
     def on_silent(self, timer: PrimarySilent) -> None:
         """Suspect the primary, or listen once more."""
-        if self.seat.cluster is None or self.seat.is_primary:
+        if self.role.cluster is None or self.role.is_primary:
             return
         if self.port.now > self._due + self.settings.heartbeat:
             self._heard()  # we were asleep ourselves
@@ -244,6 +245,6 @@ class Heartbeat:
 
     def _heard(self) -> None:
         """Be patient from now on; a longer patience that was promised before still holds."""
-        self._patient_until = max(self._patient_until, self.port.now + self._term)
-        self._due = self._patient_until
+        self._timeout_at = max(self._timeout_at, self.port.now + self._asked_timeout)
+        self._due = self._timeout_at
         self.port.set_timer(self._due - self.port.now, PrimarySilent())

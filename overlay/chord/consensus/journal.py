@@ -1,15 +1,15 @@
-"""What of its cluster a node keeps on disk, and has again when it starts (P1).
+"""What a node keeps on disk of its cluster, and has again when it starts (P1).
 
-Six kinds of records: promises (`promises`), the patience that was promised to a primary (`pulse`),
-the description of the own cluster (`seat`), an arc that was offered (`taking_over`), a whole log as
-a *snapshot* (its position, its configuration, and the trees' state told as entries), and the
-entries that came after it. All of a
-turn's records become durable together, before the turn's messages leave: so an acknowledgement says
-that the entries are on disk, and description, log and promises always fit together.
+Six kinds of records: votes (`vote_store`), the election timeout that was promised to a primary
+(`heartbeat`), the description of the own cluster (`role`), an arc that was offered (`taking_over`),
+a whole log as a *snapshot* (its position, its configuration, and the trees' state as entries), and
+the entries that came after it. All records of a turn become durable together, before the turn's
+messages leave. So an acknowledgement says that the entries are on disk, and description, log and
+votes always fit together.
 
-When the entries have grown well beyond the snapshot, the trees are asked to tell their state anew
-(`SnapshotWanted`), and the file begins again with that: its size is bounded by a few times that of
-the state. So it does wherever another log takes the place of the present one.
+When the entries have grown well beyond the snapshot, the registry is asked for a new one
+(`DiskSnapshotWanted`), and the file begins again with that, which bounds its size to a few times
+that of the state. The same happens when another log replaces the present one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from overlay.chord.consensus.messages import Config, LogItem, Promise
+from overlay.chord.consensus.messages import Configuration, LogEntry, VoteRecord
 from overlay.chord.consensus.voter_log import VoterLog
-from overlay.chord.events import SnapshotWanted
+from overlay.chord.events import DiskSnapshotWanted
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Port, Version
 
@@ -36,13 +36,13 @@ MOST_CLUSTERS = 256
 its whole life. Wild guess."""
 
 
-class Seated(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class StoredCluster(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The own cluster, as last described."""
 
     cluster: Cluster | None
 
 
-class Patient(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class StoredTimeout(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A primary was promised so many seconds of patience, or less."""
 
     seconds: float
@@ -53,11 +53,11 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     key: Key
     position: Version
-    config: Config
+    config: Configuration
     entries: tuple[bytes, ...]
 
 
-class Offered(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class OfferedArc(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The state of a split-off arc that this node may have to serve (`taking_over`): `old` decides.
     Without an arc: no such thing any more."""
 
@@ -66,14 +66,16 @@ class Offered(msgspec.Struct, frozen=True, array_like=True, tag=True):
     snapshot: Snapshot | None = None
 
 
-class Appended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class StoredEntry(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The next entry of the log."""
 
-    item: LogItem
+    item: LogEntry
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Promise | Seated | Patient | Snapshot | Offered | Appended)
+_decoder = msgspec.msgpack.Decoder(
+    VoteRecord | StoredCluster | StoredTimeout | Snapshot | OfferedArc | StoredEntry
+)
 
 
 class Journal:
@@ -82,12 +84,12 @@ class Journal:
     def __init__(self, port: Port, restored: Sequence[bytes] = ()) -> None:
         """`restored`: the records of earlier starts. msgspec.MsgspecError if they are none."""
         self.port = port
-        self.promises: dict[Key, Promise] = {}  # the newest last
+        self.votes: dict[Key, VoteRecord] = {}  # the newest last
         self.cluster: Cluster | None = None
-        self.patience = 0.0
-        self.offered = Offered(None)
+        self.election_timeout = 0.0
+        self.offered = OfferedArc(None)
         self._snapshot: Snapshot | None = None  # of earlier starts, until it is taken up
-        self._items: list[LogItem] = []  # which came after it
+        self._items: list[LogEntry] = []  # which came after it
         self._has_log = False
         self._size = 0  # bytes of the present file's first records
         self._grown = 0  # bytes that came after them
@@ -96,23 +98,26 @@ class Journal:
             self._restore(_decoder.decode(record))
             self._grown += len(record)
 
-    def _restore(self, record: Promise | Seated | Patient | Snapshot | Offered | Appended) -> None:
+    def _restore(
+        self,
+        record: VoteRecord | StoredCluster | StoredTimeout | Snapshot | OfferedArc | StoredEntry,
+    ) -> None:
         match record:
-            case Promise():
+            case VoteRecord():
                 self._keep(record)
-            case Seated(cluster):
+            case StoredCluster(cluster):
                 self.cluster = cluster
-            case Patient(seconds):
-                self.patience = seconds
+            case StoredTimeout(seconds):
+                self.election_timeout = seconds
             case Snapshot():
                 self._snapshot, self._has_log = record, True
                 self._items.clear()
-            case Offered():
+            case OfferedArc():
                 self.offered = record
-            case Appended(item):
+            case StoredEntry(item):
                 self._items.append(item)
 
-    def take_up(self) -> tuple[Snapshot, Sequence[LogItem]] | None:
+    def take_up(self) -> tuple[Snapshot, Sequence[LogEntry]] | None:
         """The log of the former process, once."""
         found, self._snapshot = self._snapshot, None
         items, self._items = self._items, []
@@ -120,34 +125,34 @@ class Journal:
 
     # -- what changes ----------------------------------------------------------------------------
 
-    def promise(self, promise: Promise) -> None:
+    def store_vote(self, promise: VoteRecord) -> None:
         """This one counts for its cluster now."""
         self._keep(promise)
         self._append(promise)
 
-    def seat(self, cluster: Cluster | None) -> None:
+    def store_cluster(self, cluster: Cluster | None) -> None:
         """The own cluster is described like this now."""
         if cluster != self.cluster:
             self.cluster = cluster
-            self._append(Seated(cluster))
+            self._append(StoredCluster(cluster))
 
-    def be_patient(self, seconds: float) -> None:
+    def store_election_timeout(self, seconds: float) -> None:
         """A primary asks for so much patience; kept roughly, and never taken back."""
-        if seconds > self.patience:
-            self.patience = 2.0 * seconds
-            self._append(Patient(self.patience))
+        if seconds > self.election_timeout:
+            self.election_timeout = 2.0 * seconds
+            self._append(StoredTimeout(self.election_timeout))
 
-    def append(self, items: Sequence[LogItem]) -> None:
+    def append(self, items: Sequence[LogEntry]) -> None:
         """The log goes on with these."""
         if items:
-            self._append(*(Appended(item) for item in items))
+            self._append(*(StoredEntry(item) for item in items))
 
-    def begin(self, held: VoterLog, entries: Sequence[bytes]) -> None:
+    def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         """This log takes the place of any other; or it is the same one, told anew."""
         self._has_log = True
-        self._rewrite(Snapshot(held.key, held.position, held.config, tuple(entries)))
+        self._rewrite(Snapshot(voter_log.key, voter_log.position, voter_log.config, tuple(entries)))
 
-    def offer(self, offered: Offered) -> None:
+    def store_offer(self, offered: OfferedArc) -> None:
         """This arc may have to be served here."""
         if self.offered != offered:
             self.offered = offered
@@ -161,11 +166,11 @@ class Journal:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _keep(self, promise: Promise) -> None:
-        self.promises.pop(promise.key, None)
-        self.promises[promise.key] = promise
-        if len(self.promises) > MOST_CLUSTERS:
-            del self.promises[next(iter(self.promises))]
+    def _keep(self, promise: VoteRecord) -> None:
+        self.votes.pop(promise.key, None)
+        self.votes[promise.key] = promise
+        if len(self.votes) > MOST_CLUSTERS:
+            del self.votes[next(iter(self.votes))]
 
     def _append(self, *records: msgspec.Struct) -> None:
         encoded = [_encoder.encode(record) for record in records]
@@ -175,13 +180,13 @@ class Journal:
             return
         if self._has_log:
             self._asked = True
-            self.port.emit(SnapshotWanted())
+            self.port.emit(DiskSnapshotWanted())
         else:
             self._rewrite()
 
     def _rewrite(self, *log: Snapshot) -> None:
-        told = (Patient(self.patience), Seated(self.cluster), self.offered)
-        records = (*self.promises.values(), *told, *log)
+        told = (StoredTimeout(self.election_timeout), StoredCluster(self.cluster), self.offered)
+        records = (*self.votes.values(), *told, *log)
         encoded = [_encoder.encode(record) for record in records]
         self._size, self._grown = sum(map(len, encoded)), 0
         self._asked = False

@@ -12,7 +12,7 @@ from overlay.chord.messages import Cluster
 from overlay.machine import Key, Message, NodeId, Peer, Version
 
 
-class Config(msgspec.Struct, frozen=True, array_like=True):
+class Configuration(msgspec.Struct, frozen=True, array_like=True):
     """What the log itself says of the cluster; the newest in a node's log counts, committed or not
     (Ongaro's single-server changes, *Consensus: bridging theory and practice*, section 4)."""
 
@@ -22,12 +22,12 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
     """A part of the arc that may be served by this new cluster already."""
 
 
-class LogItem(msgspec.Struct, frozen=True, array_like=True):
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry: of the registry (`body`) or of the cluster itself (`config`)."""
 
     epoch: int
     body: bytes = b""
-    config: Config | None = None
+    config: Configuration | None = None
 
 
 class LogEntries(Message, frozen=True):
@@ -36,16 +36,16 @@ class LogEntries(Message, frozen=True):
     key: Key
     epoch: int
     after: Version
-    items: tuple[LogItem, ...]
+    entries: tuple[LogEntry, ...]
 
 
-class LogCopy(Message, frozen=True):
+class LogSnapshot(Message, frozen=True):
     """One piece of the whole state at `position`, in as many messages as it needs."""
 
     key: Key
     epoch: int
     position: Version
-    config: Config
+    config: Configuration
     entries: tuple[bytes, ...]
     first: bool
     last: bool
@@ -73,52 +73,52 @@ class ClusterHelloReply(Message, frozen=True):
     position: Version
 
 
-class Beat(Message, frozen=True):
-    """From the primary to the members: I live; look for no other for `term` seconds."""
+class ClusterHeartbeat(Message, frozen=True):
+    """From the primary to the members: I live; look for no other for `timeout` seconds."""
 
     key: Key
     epoch: int
     number: int
-    term: float
+    timeout: float
 
 
-class BeatReply(Message, frozen=True):
-    """I follow you, and have granted no epoch higher than `promised`."""
+class ClusterHeartbeatReply(Message, frozen=True):
+    """I follow you, and have granted no epoch higher than `voted_epoch`."""
 
     key: Key
     epoch: int
     number: int
-    promised: int
+    voted_epoch: int
 
 
-class Nominate(Message, frozen=True):
+class RequestVote(Message, frozen=True):
     """A voter asks the others for `epoch`.
 
-    With `trial` it only asks whether they would grant it: whoever still hears the primary would
-    not, so that one broken link makes no election. With `wanted` the primary itself wants to be
+    With `pre_vote` it only asks whether they would grant it: whoever still hears the primary would
+    not, so that one broken link makes no election. With `transfer` the primary itself wants to be
     replaced by the sender.
     """
 
     key: Key
     epoch: int
     position: Version
-    trial: bool
-    wanted: bool
+    pre_vote: bool
+    transfer: bool
 
 
-class Grant(Message, frozen=True):
-    """Answer to Nominate; durable before it is sent, unless it is a trial. `promised` is the
-    highest epoch granted to anybody; for `term` seconds nobody else is granted one."""
+class VoteReply(Message, frozen=True):
+    """Answer to RequestVote; durable before it is sent, unless it is a trial. `voted_epoch` is the
+    highest epoch granted to anybody; for `timeout` seconds nobody else is granted one."""
 
     key: Key
     epoch: int
-    trial: bool
+    pre_vote: bool
     granted: bool
-    promised: int
-    term: float = 0.0
+    voted_epoch: int
+    timeout: float = 0.0
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """On disk: this node grants no epoch below this one, and this one to nobody else.
 
     `others` are the voters beside this node, as known then: where a node that returns finds them.

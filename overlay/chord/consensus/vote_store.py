@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import Promise
+from overlay.chord.consensus.messages import VoteRecord
 from overlay.machine import Key, NodeId, Peer, Port
 
 
@@ -26,30 +26,30 @@ class VoteStore:
         self.journal = journal
 
     @property
-    def last(self) -> Promise | None:
+    def last(self) -> VoteRecord | None:
         """The newest."""
-        return next(reversed(self.journal.promises.values()), None)
+        return next(reversed(self.journal.votes.values()), None)
 
     def epoch(self, key: Key) -> int:
         """The highest epoch of the cluster `key` that was promised to anybody; 0: none."""
-        promise = self.journal.promises.get(key)
+        promise = self.journal.votes.get(key)
         return 0 if promise is None else promise.epoch
 
-    def may(self, key: Key, epoch: int, candidate: NodeId) -> bool:
+    def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
         """Whether the epoch is still free for `candidate`."""
-        promise = self.journal.promises.get(key)
+        promise = self.journal.votes.get(key)
         return (
             promise is None
             or epoch > promise.epoch
             or (epoch == promise.epoch and candidate == promise.candidate)
         )
 
-    def make(self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer]) -> None:
+    def record(self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer]) -> None:
         """Promise, durably before anything that is sent later."""
-        kept = self.journal.promises.get(key)
+        kept = self.journal.votes.get(key)
         if kept is not None and kept.epoch > epoch:  # a promise is never taken back
             epoch, candidate = kept.epoch, kept.candidate
         others = tuple(peer for peer in voters if peer.id != self.port.me.id)
-        promise = Promise(key, epoch, candidate, others)
+        promise = VoteRecord(key, epoch, candidate, others)
         if kept != promise:
-            self.journal.promise(promise)
+            self.journal.store_vote(promise)

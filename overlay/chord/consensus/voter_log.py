@@ -1,6 +1,6 @@
 """A voter's log: its position, its newest configuration and its last entries (P1).
 
-The entries themselves are applied by the registry as they come (`EntryCopied`); what is kept here
+The entries themselves are applied by the registry as they come (`EntryReceived`); what is kept here
 is a bounded tail, from which a follower that is a little behind is brought up to date. One that is
 further behind, or holds entries that this log does not have, gets a copy of the whole state.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from overlay.chord.consensus.messages import Config, LogItem
+from overlay.chord.consensus.messages import Configuration, LogEntry
 from overlay.machine import Key, Version
 
 TAIL_BYTES = 1024 * 1024
@@ -22,12 +22,12 @@ TAIL_ITEMS = 4_096
 class VoterLog:
     """The log of one cluster at one voter."""
 
-    def __init__(self, key: Key, position: Version, config: Config) -> None:
+    def __init__(self, key: Key, position: Version, config: Configuration) -> None:
         self.key = key
         self.position = position
         self.config = config
         self._before = position  # of the first entry in the tail
-        self._tail: deque[LogItem] = deque()
+        self._tail: deque[LogEntry] = deque()
         self._bytes = 0
 
     @property
@@ -35,7 +35,7 @@ class VoterLog:
         """Number of the next entry."""
         return self.position[1]
 
-    def add(self, item: LogItem) -> int:
+    def add(self, item: LogEntry) -> int:
         """One more; its number."""
         index = self.next
         self.position = (item.epoch, index + 1)
@@ -49,11 +49,11 @@ class VoterLog:
             self._before = (old.epoch, self._before[1] + 1)
         return index
 
-    def tail(self) -> tuple[int, tuple[LogItem, ...]]:
+    def tail(self) -> tuple[int, tuple[LogEntry, ...]]:
         """The entries that are kept, and the number of the first."""
         return self._before[1], tuple(self._tail)
 
-    def after(self, position: Version) -> tuple[LogItem, ...] | None:
+    def after(self, position: Version) -> tuple[LogEntry, ...] | None:
         """What follows `position`; None if that is no position of this log, or too far back."""
         skip = position[1] - self._before[1]
         if not 0 <= skip <= len(self._tail):

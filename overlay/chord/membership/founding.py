@@ -28,9 +28,9 @@ class FoundingDue(Timer, frozen=True):
 class Founding:
     """Decides whether this node founds."""
 
-    def __init__(self, seat: ClusterRole, founder: bool, found_after: float) -> None:
-        self.seat = seat
-        self.port = seat.port
+    def __init__(self, role: ClusterRole, founder: bool, found_after: float) -> None:
+        self.role = role
+        self.port = role.port
         self.founder = founder
         self.found_after = found_after
 
@@ -47,12 +47,12 @@ class Founding:
 
     def due(self) -> Cluster | None:
         """The cluster to found now, if it is time and this node's turn."""
-        if self.seat.leaving:
+        if self.role.leaving:
             return None
         self.wait()
-        if self.seat.cluster or self.seat.reserved or self.seat.ring.known():
+        if self.role.cluster or self.role.reserved or self.role.ring.is_known():
             return None
-        others = self.seat.view.peers()
+        others = self.role.view.peers()
         if any(peer.id < self.port.me.id for peer in others):
             return None  # somebody else's turn
         return self._cluster(ITS_TURN if others else ALONE)

@@ -25,7 +25,7 @@ from typing import Literal
 
 import msgspec
 
-from overlay.chord.consensus.messages import Config
+from overlay.chord.consensus.messages import Configuration
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.taking_over import Parts, Side
@@ -33,14 +33,14 @@ from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenO
 from overlay.chord.role import has_member, with_standby
 from overlay.machine import Key, NodeId, Peer, Timer
 
-GIVE_UP = 30.0
+HAND_OVER_MOST = 30.0
 """Seconds that a hand-over may take, quiescing included; wild guess."""
 
-EXHAUSTED = 5.0
+EXHAUSTED_AFTER = 5.0
 """Seconds without anybody to recruit after which a split goes on with fewer members than wanted;
 wild guess."""
 
-FEWEST = 6
+SPLIT_LEAST = 6
 """Members below which a cluster does not split: three for each half (MECHANISMS P1: at least three
 voters), unless its configured size is smaller."""
 
@@ -57,8 +57,8 @@ class HandOver:
         self.arc = arc  # the cluster as it shall be
         self.asked = False  # TakeOver was sent, or will be
         self.index = 0  # entries that the coming primary has to have
-        self.send_after = -1  # number of the log entry that must be committed before TakeOver …
-        self.give_after = -1  # … and of the one that gives the arc: there is no way back behind it
+        self.offered_at = -1  # number of the log entry that must be committed before TakeOver …
+        self.decided_at = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
 class HandOvers(Side):
@@ -70,7 +70,7 @@ class HandOvers(Side):
         self._middle: Key | None = None  # where a split is wanted
         self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
 
-    def leaving(self, key: Key) -> bool:
+    def is_leaving(self, key: Key) -> bool:
         """Whether `key` lies in an arc that is being given away."""
         return self.current is not None and self.current.arc.owns(key)
 
@@ -86,8 +86,8 @@ class HandOvers(Side):
 
     def consider(self) -> None:
         """Begin a split that is wanted, if there are members enough by now."""
-        own, middle = self.seat.cluster, self._middle
-        if self.seat.leaving and self.seat.is_primary and self.current is None:
+        own, middle = self.role.cluster, self._middle
+        if self.role.leaving and self.role.is_primary and self.current is None:
             self.leave()  # its heir may vote by now
             return
         if own is None or middle is None or self.current is not None:
@@ -97,8 +97,8 @@ class HandOvers(Side):
             return
         staying = [m for m in own.members() if m.id not in self.members.leaving]
         since = self.recruiting.exhausted_since
-        exhausted = since is not None and self.port.now - since >= EXHAUSTED
-        fewest = min(FEWEST, self.recruiting.wanted)
+        exhausted = since is not None and self.port.now - since >= EXHAUSTED_AFTER
+        fewest = min(SPLIT_LEAST, self.recruiting.wanted)
         if len(staying) >= (fewest if exhausted else self.recruiting.wanted):
             self._split(own, middle, len(staying) // 2)
 
@@ -108,8 +108,8 @@ class HandOvers(Side):
         if not moved:
             return
         self.members.moving = {member.id: None for member in moved}
-        if self.log.changing or any(self.log.votes(member.id) for member in moved):
-            self.log.fit()  # first they stop to vote here, one by one
+        if self.log.config_pending or any(self.log.is_voter(member.id) for member in moved):
+            self.log.reconfigure()  # first they stop to vote here, one by one
             return
         arc = Cluster(
             ring=own.ring,
@@ -124,11 +124,11 @@ class HandOvers(Side):
         self._begin(HandOver("split", arc))
 
     def _may_split(self, middle: Key) -> bool:
-        own = self.seat.cluster
+        own = self.role.cluster
         return (
             own is not None
-            and self.seat.is_primary
-            and not self.seat.leaving
+            and self.role.is_primary
+            and not self.role.leaving
             and own.owns(middle)
             and middle != own.key
         )
@@ -142,41 +142,45 @@ class HandOvers(Side):
 
     def leave(self) -> None:
         """Hand the whole cluster to the standby; with nobody to hand it to, just go."""
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
         if self.current is not None:
             return  # first things first: what is under way ends, and comes back here
         self._forget_split()
         staying = [m for m in own.members()[1:] if self._stays(m)]
         if not staying:
-            self.go()
+            self.leave_now()
             return
-        heir = next((m for m in staying if self.log.votes(m.id)), None)
-        if heir is None or not self.log.is_fit or not self.log.enough_without(self.port.me.id):
-            self.log.fit()
+        new_primary = next((m for m in staying if self.log.is_voter(m.id)), None)
+        if (
+            new_primary is None
+            or not self.log.is_configured
+            or not self.log.has_majority_without(self.port.me.id)
+        ):
+            self.log.reconfigure()
             return  # `consider` comes back here when others can decide
-        if own.standby is None or own.standby.id != heir.id:
-            self.members.update(with_standby(own, heir), "another heir")
-        self._begin(HandOver("leave", self._inherited()))
+        if own.standby is None or own.standby.id != new_primary.id:
+            self.members.update(with_standby(own, new_primary), "another heir")
+        self._begin(HandOver("leave", self._without_primary()))
 
-    def go(self) -> None:
+    def leave_now(self) -> None:
         """Leave without handing over, after letting those go who wait for it."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None:
             for member in own.members()[1:]:
                 if member.id in self.members.leaving:
                     self.members.release(member)
         self.current = None
         self.port.cancel_timer(HandOverTimeout())
-        self.seat.give_up("left", stored=True)
-        self.seat.left = True
+        self.role.leave_cluster("left", stored=True)
+        self.role.left = True
 
     def _stays(self, member: Peer) -> bool:
         return member.id not in self.members.leaving and member.id not in self._refused
 
-    def _inherited(self) -> Cluster:
+    def _without_primary(self) -> Cluster:
         """The own cluster without its primary."""
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
         assert own.standby is not None
         standby = next((b for b in own.brokers if self._stays(b)), None)
@@ -188,10 +192,10 @@ class HandOvers(Side):
             brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
         )
 
-    def keep(self) -> None:
+    def abort(self) -> None:
         """What is under way can not end any more: the own voters are lost."""
         if self.current is not None:
-            self._keep()
+            self._abort()
 
     def forget(self) -> None:
         """This node leads no more: nothing is handed over."""
@@ -202,7 +206,7 @@ class HandOvers(Side):
 
     def _begin(self, handover: HandOver) -> None:
         self.current = handover
-        self.port.set_timer(GIVE_UP, HandOverTimeout())
+        self.port.set_timer(HAND_OVER_MOST, HandOverTimeout())
         self._trace(f"{handover.kind} begins")
         self.port.emit(ArcLeaving(handover.arc))
 
@@ -215,64 +219,64 @@ class HandOvers(Side):
             handover.index = self.log.transfer(handover.arc, entries)
             voters, start = self.log.voters, self._own().start
             handover.asked = True
-            handover.send_after = self.log.configure(Config(voters, start, handover.arc))
+            handover.offered_at = self.log.configure(Configuration(voters, start, handover.arc))
             self._ask_when_committed()
             return
         for entry in entries:
             self.log.append(entry)
         voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
         handover.asked = True
-        handover.send_after = self.log.configure(Config(voters, self._own().start))
+        handover.offered_at = self.log.configure(Configuration(voters, self._own().start))
         handover.index = self.log.next
         self._ask_when_committed()
 
-    def _bequeath(self, handover: HandOver) -> None:
+    def _vote_for_new_primary(self, handover: HandOver) -> None:
         """The others have all of the log, and vote without this node."""
-        handover.arc = self._inherited()  # members may have come and gone meanwhile
-        heir = handover.arc.primary
-        epoch = max(handover.arc.version[0], self.log.promises.epoch(handover.arc.key) + 1)
+        handover.arc = self._without_primary()  # members may have come and gone meanwhile
+        new_primary = handover.arc.primary
+        epoch = max(handover.arc.version[0], self.log.votes.epoch(handover.arc.key) + 1)
         handover.arc = msgspec.structs.replace(handover.arc, version=(epoch, 0))
-        # From here on this node decides nothing, unless it is elected anew (`_keep`).
-        self.log.promises.make(handover.arc.key, epoch, heir.id, self.log.voters)
+        # From here on this node decides nothing, unless it is elected anew (`_abort`).
+        self.log.votes.record(handover.arc.key, epoch, new_primary.id, self.log.voters)
 
     def on_committed(self, event: Committed) -> None:
         """The log says that the arc leaves, or that it has left: whoever leads this cluster next
         knows of it."""
         self._ask_when_committed()
         handover = self.current
-        if handover is not None and 0 <= handover.give_after < self.log.committed:
+        if handover is not None and 0 <= handover.decided_at < self.log.committed:
             self.current = None
             self.port.cancel_timer(HandOverTimeout())
             self._finish_split(handover.arc)
-            if self.seat.leaving:
+            if self.role.leaving:
                 self.leave()
 
     def on_ask_arc(self, sender: Peer, message: AskArc) -> None:
         """The coming primary of an arc asks what was decided."""
-        own, held, key = self.seat.cluster, self.log.held, message.arc.key
-        if own is None or held is None or not self.seat.is_primary:
+        own, voter_log, key = self.role.cluster, self.log.voter_log, message.arc.key
+        if own is None or voter_log is None or not self.role.is_primary:
             return
         if (
-            self.log.changing
-            or held.config.leaving is not None
-            or not self.election.pulse.serving()
+            self.log.config_pending
+            or voter_log.config.leaving is not None
+            or not self.election.heartbeat.has_lease()
         ):
             return  # not yet
-        given = not in_arc(key, held.config.start, own.key)
+        given = not in_arc(key, voter_log.config.start, own.key)
         self.port.send(sender, ArcGiven(message.arc, given))
 
     def _ask_when_committed(self) -> None:
         handover = self.current
-        if handover is not None and 0 <= handover.send_after < self.log.committed:
-            handover.send_after = -1
+        if handover is not None and 0 <= handover.offered_at < self.log.committed:
+            handover.offered_at = -1
             if handover.kind == "leave":
-                self._bequeath(handover)
+                self._vote_for_new_primary(handover)
             self._ask()
 
     def _ask(self) -> None:
         handover = self.current
         assert handover is not None
-        pointers = self.seat.ring.place.pointers
+        pointers = self.role.ring.state.pointers
         successors, predecessor = pointers.successors, pointers.predecessor
         if handover.kind == "split":
             own = self._shrunk(handover.arc)
@@ -283,9 +287,9 @@ class HandOvers(Side):
     def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
         """The coming primary serves, or does not want to."""
         handover = self.current
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None and not message.accepted and message.cluster.key == own.start:
-            self._take_back(sender, message.cluster)
+            self._take_arc_back(sender, message.cluster)
         if (
             handover is None
             or not handover.asked
@@ -296,10 +300,10 @@ class HandOvers(Side):
             return
         if not message.accepted:
             self._refused[sender.id] = None
-            self._keep(perhaps_served=handover.kind == "leave")
-        elif handover.kind == "split" and handover.give_after < 0:
-            given = Config(self.log.voters, handover.arc.key)
-            handover.give_after = self.log.configure(given)
+            self._abort(perhaps_served=handover.kind == "leave")
+        elif handover.kind == "split" and handover.decided_at < 0:
+            given = Configuration(self.log.voters, handover.arc.key)
+            handover.decided_at = self.log.configure(given)
             self.on_committed(Committed(self._own().key, self.log.committed))
         elif handover.kind == "leave":
             self.current = None
@@ -307,35 +311,35 @@ class HandOvers(Side):
             self._trace("handed over")
             self.port.emit(ArcGone(handover.arc))
             self.members.step_down(message.cluster)
-            self.seat.left = True
+            self.role.left = True
 
-    def _take_back(self, heir: Peer, arc: Cluster) -> None:
+    def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
         """The arc was given, and its heir cannot serve it: like one of a cluster that is lost, but
         there is nothing to wait for."""
-        newest = self.seat.ring.place.known.get(arc.key)
+        newest = self.role.ring.state.known.get(arc.key)
         taken = newest is not None and newest.version[0] > arc.version[0]
-        if self.seat.is_primary and heir.id == arc.primary.id and not taken:
+        if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
             self.port.count("arcs_taken_back")
-            self.election.absorb(arc.start, arc.version[0])
+            self.election.take_over_arc(arc.start, arc.version[0])
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer."""
         handover = self.current
-        if handover is None or handover.give_after >= 0:
+        if handover is None or handover.decided_at >= 0:
             return
         if handover.arc.primary.id == node:
-            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
+            self._abort(perhaps_served=handover.asked and handover.kind == "leave")
         elif handover.kind == "split" and not handover.asked:
             handover.arc = _smaller(handover.arc, node)
 
     def on_timeout(self, timer: HandOverTimeout) -> None:
         """It takes too long."""
         handover = self.current
-        if handover is not None and handover.give_after < 0:
-            self._keep(perhaps_served=handover.asked and handover.kind == "leave")
+        if handover is not None and handover.decided_at < 0:
+            self._abort(perhaps_served=handover.asked and handover.kind == "leave")
 
-    def _keep(self, perhaps_served: bool = False) -> None:
-        handover, own = self.current, self.seat.cluster
+    def _abort(self, perhaps_served: bool = False) -> None:
+        handover, own = self.current, self.role.cluster
         assert handover is not None
         assert own is not None
         self.current = None
@@ -343,19 +347,19 @@ class HandOvers(Side):
         self._forget_split()
         self._trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
-        if self.log.held is not None and self.log.held.config.leaving is not None:
-            self.log.configure(Config(self.log.voters, own.start))
+        if self.log.voter_log is not None and self.log.voter_log.config.leaving is not None:
+            self.log.configure(Configuration(self.log.voters, own.start))
         self.members.moving.clear()
-        self.members.fit_standby()
+        self.members.ensure_standby()
         self.port.emit(ArcKept(handover.arc))
-        if self.seat.leaving:
+        if self.role.leaving:
             if perhaps_served:
                 self._refused[handover.arc.primary.id] = None
             self.leave()
 
     def _shrunk(self, arc: Cluster) -> Cluster:
         """The own cluster without `arc` and its members."""
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
         return msgspec.structs.replace(
             own,
@@ -374,17 +378,17 @@ class HandOvers(Side):
         self.members.update(self._shrunk(arc), "split")
         for member in arc.members()[1:]:
             self.port.send(member, Membership(arc))
-        self.seat.ring.split_off(arc)
+        self.role.ring.split_off(arc)
         self.port.count("splits")
         self.port.emit(ArcGone(arc))
 
     def _own(self) -> Cluster:
-        own = self.seat.cluster
+        own = self.role.cluster
         assert own is not None
         return own
 
     def _trace(self, reason: str) -> None:
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None:
             self.port.trace("cluster", epoch=own.version[0], name=own.key, reason=reason)
 

@@ -22,7 +22,7 @@ import msgspec
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHello
-from overlay.chord.epochs import branch
+from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
@@ -52,19 +52,21 @@ class LeaveAnyway(Timer, frozen=True):
 class Members:
     """The membership, at the primary and at the other members."""
 
-    def __init__(self, seat: ClusterRole, log: LeaderLog, pulse: Heartbeat) -> None:
-        self.seat = seat
+    def __init__(self, role: ClusterRole, log: LeaderLog, heartbeat: Heartbeat) -> None:
+        self.role = role
         self.log = log
-        self.pulse = pulse
+        self.heartbeat = heartbeat
         self.followed: Callable[[], None] = lambda: None  # there is a primary to follow
-        self.port = seat.port
+        self.port = role.port
         self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
         self.moving: dict[NodeId, None] = {}  # at the primary: go to a cluster that splits off
         self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
-        self._fading: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
-        self._freed: dict[NodeId, Peer] = {}  # at the primary: may go when they vote no more
+        self._unreachable: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
+        self._awaiting_release: dict[
+            NodeId, Peer
+        ] = {}  # at the primary: may go when they vote no more
         log.candidates = self._voters
-        log.on_settled = self.let_go
+        log.on_settled = self.release_waiting
 
     # -- at the primary --------------------------------------------------------------------------
 
@@ -73,17 +75,17 @@ class Members:
         self.leaving.clear()
         self.moving.clear()
         self._lost.clear()
-        self._fading.clear()
-        self._freed.clear()
+        self._unreachable.clear()
+        self._awaiting_release.clear()
         self.port.cancel_timer(AskPrimary())
 
     def disband(self, reason: str) -> None:
         """This node may not lead any more: everybody is free."""
         for member in self._cluster().members()[1:]:
             self.port.send(member, Released(self._cluster().key))
-        self._leave_seat(reason)
+        self._leave_cluster(reason)
 
-    def limit_leaving(self) -> None:
+    def bound_leaving(self) -> None:
         """Whatever happens, this node goes when the time is up."""
         self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
 
@@ -97,45 +99,45 @@ class Members:
 
     def release(self, peer: Peer) -> None:
         """`peer` hosts nothing any more and may go."""
-        cluster = self.seat.cluster
-        if cluster is None or not self.seat.is_primary:
+        cluster = self.role.cluster
+        if cluster is None or not self.role.is_primary:
             return
-        bound = self.log.votes(peer.id) or self.log.changing or peer.id in self.moving
+        bound = self.log.is_voter(peer.id) or self.log.config_pending or peer.id in self.moving
         if has_member(cluster, peer.id) and bound:
             # A majority must not depend on who has gone, and an arc needs who is to serve it.
-            self._freed[peer.id] = peer
-            self.log.fit()
+            self._awaiting_release[peer.id] = peer
+            self.log.reconfigure()
             return
-        self._freed.pop(peer.id, None)
+        self._awaiting_release.pop(peer.id, None)
         self.leaving.pop(peer.id, None)
         if has_member(cluster, peer.id) and peer.id != self.port.me.id:
             self.update(without_member(cluster, peer.id), "member left")
         self.port.send(peer, Released(cluster.key))
 
-    def let_go(self) -> None:
+    def release_waiting(self) -> None:
         """Release those who had to wait for it, where nothing needs them any more."""
-        if not self.seat.is_primary or self.log.changing:
+        if not self.role.is_primary or self.log.config_pending:
             return
-        for peer in list(self._freed.values()):
-            if not self.log.votes(peer.id):
+        for peer in list(self._awaiting_release.values()):
+            if not self.log.is_voter(peer.id):
                 self.release(peer)
-        for peer in list(self._fading.values()):
-            if not self.log.votes(peer.id):
+        for peer in list(self._unreachable.values()):
+            if not self.log.is_voter(peer.id):
                 self._drop(peer)
 
     def _drop(self, peer: Peer, left: bool = False) -> None:
         """A lost member is no member any more."""
-        self._fading.pop(peer.id, None)
+        self._unreachable.pop(peer.id, None)
         self.leaving.pop(peer.id, None)
         if not left:
-            self.remember(peer)
+            self.remember_removed(peer)
         self.update(without_member(self._cluster(), peer.id), "member lost")
 
-    def misses(self, node: NodeId) -> bool:
+    def is_unreachable(self, node: NodeId) -> bool:
         """At the primary: whether this member is lost, and a member only until it is voted out."""
-        return node in self._fading
+        return node in self._unreachable
 
-    def remember(self, peer: Peer) -> None:
+    def remember_removed(self, peer: Peer) -> None:
         """Should `peer` show up, it is told that it serves no more."""
         self._lost.pop(peer.id, None)
         self._lost[peer.id] = peer
@@ -152,31 +154,31 @@ class Members:
 
     def update(self, cluster: Cluster, reason: str) -> None:
         """The cluster is this now: see that it has a standby if it can, and tell everybody."""
-        heir = self._heir(cluster)
-        if heir is not None:
-            cluster = with_standby(cluster, heir)
-        self.seat.take(cluster, reason)
-        self.seat.tell_members()
-        self.log.fit()
+        new_primary = self._next_standby(cluster)
+        if new_primary is not None:
+            cluster = with_standby(cluster, new_primary)
+        self.role.adopt(cluster, reason)
+        self.role.announce()
+        self.log.reconfigure()
 
-    def fit_standby(self) -> None:
+    def ensure_standby(self) -> None:
         """Choose a standby if there is none and somebody can be it."""
         cluster = self._cluster()
-        if self._heir(cluster) is not None:
+        if self._next_standby(cluster) is not None:
             self.update(cluster, "another standby")
 
     def on_leaving(self, sender: Peer, message: Leaving) -> None:
         """A member wants to go, or a node refuses to be one."""
-        cluster = self.seat.cluster
-        if cluster is not None and self.seat.is_primary and message.key == cluster.key:
+        cluster = self.role.cluster
+        if cluster is not None and self.role.is_primary and message.key == cluster.key:
             if not has_member(cluster, sender.id):
                 self.port.send(sender, Released(message.key))
             elif sender.id not in self.leaving:
                 self.leaving[sender.id] = sender
-                self.log.fit()
+                self.log.reconfigure()
                 self.port.emit(MemberLeaving(sender))
             return
-        newest = self.seat.ring.place.newest()
+        newest = self.role.ring.state.any_cluster()
         if newest is not None and newest.key == message.key:
             self.port.send(sender, Moved(newest))
         else:
@@ -186,73 +188,73 @@ class Members:
 
     def leave(self) -> None:
         """A member wants to go. Ends by Released, or by time."""
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         assert cluster is not None
-        self.limit_leaving()
+        self.bound_leaving()
         self.port.send(cluster.primary, Leaving(cluster.key))
 
     def on_membership(self, sender: Peer, message: Membership) -> None:
         """A newer description of the own cluster, or of one that this node shall serve in."""
-        self.believe(sender, message.cluster)
+        self.accept_description(sender, message.cluster)
 
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """There is a new primary, or the present one wants to know how far this node's log is."""
-        self.believe(sender, message.cluster)
+        self.accept_description(sender, message.cluster)
         self.log.on_hello(sender, message)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """Whom we asked is not our primary any more."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None and own.key == event.cluster.key:
-            self.believe(event.sender, event.cluster)
+            self.accept_description(event.sender, event.cluster)
 
-    def believe(self, sender: Peer, cluster: Cluster) -> None:
+    def accept_description(self, sender: Peer, cluster: Cluster) -> None:
         """Take the description `cluster` from `sender` if it is newer and they may speak for it."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None and own.key == cluster.key and cluster.version <= own.version:
             return
-        if not self._may_speak(sender, cluster):
+        if not self._is_authorised(sender, cluster):
             self.port.count("memberships_refused")
             if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
                 self.port.send(sender, Leaving(cluster.key))
             return
-        if self.seat.is_primary:
-            self.port.emit(Fenced(cluster))  # see `serve_on`, `step_down`
+        if self.role.is_primary:
+            self.port.emit(Fenced(cluster))  # see `follow_new_primary`, `step_down`
             return
         if own is not None and self._is_led(own, cluster):
             self.port.send(own.primary, Moved(cluster))  # it knows whether it is lost
             return
         if not has_member(cluster, self.port.me.id):
-            self._leave_seat("no member any more", cluster)
+            self._leave_cluster("no member any more", cluster)
             return
         new_primary = own is None or own.primary.id != cluster.primary.id
         if own is not None and own.key != cluster.key:
-            self.log.forget_copy()  # of what was split off from
-        self.seat.take(cluster, "told by the primary")
+            self.log.forget_log()  # of what was split off from
+        self.role.adopt(cluster, "told by the primary")
         if new_primary or (own is not None and own.version[0] != cluster.version[0]):
             self.followed()
         self.port.cancel_timer(AskPrimary())
-        if self.seat.leaving and new_primary:
+        if self.role.leaving and new_primary:
             self.leave()
 
     def on_released(self, sender: Peer, message: Released) -> None:
         """This node serves no more."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is None:
-            if self.seat.reserved == (message.key, sender.id):
-                self.seat.reserved = None
-                self.seat.offer()
+            if self.role.reserved == (message.key, sender.id):
+                self.role.reserved = None
+                self.role.advertise_idle()
         elif own.key == message.key and sender.id == own.primary.id:
-            self._leave_seat("released")
+            self._leave_cluster("released")
 
     def on_ask_primary(self, timer: AskPrimary) -> None:
         """The primary fell silent some time ago: knock."""
-        self.knock()
+        self.probe_members()
 
-    def knock(self) -> None:
+    def probe_members(self) -> None:
         """Ask all other members, one of whom may lead by now, until the primary is heard."""
-        own = self.seat.cluster
-        if own is not None and not self.seat.is_primary and self.pulse.silent():
+        own = self.role.cluster
+        if own is not None and not self.role.is_primary and self.heartbeat.is_primary_silent():
             self.port.set_timer(ASK_PRIMARY, AskPrimary())
             for member in own.members():
                 if member.id != self.port.me.id:
@@ -260,26 +262,26 @@ class Members:
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Time is up."""
-        if self.seat.leaving and not self.seat.is_primary:
-            self._leave_seat("not released in time")
-            self.seat.left = True
+        if self.role.leaving and not self.role.is_primary:
+            self._leave_cluster("not released in time")
+            self.role.left = True
 
     # -- links -----------------------------------------------------------------------------------
 
     def on_link_up(self, event: LinkUp) -> None:
         """A lost member shows up: it may believe that it still serves."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is None:
             return
-        if self.seat.is_primary:
-            if self._fading.pop(event.peer.id, None) is not None:
+        if self.role.is_primary:
+            if self._unreachable.pop(event.peer.id, None) is not None:
                 del self.leaving[event.peer.id]
-                self.log.greet(event.peer)
+                self.log.restart_follower(event.peer)
                 return
             peer = self._lost.pop(event.peer.id, None)
-            if peer is not None and (self.log.votes(peer.id) or self.log.changing):
+            if peer is not None and (self.log.is_voter(peer.id) or self.log.config_pending):
                 self.admit(peer)  # without it there may be no majority to vote it out
-                self.log.greet(peer)
+                self.log.restart_follower(peer)
             elif peer is not None:
                 self.port.send(event.peer, Released(own.key))
         elif event.peer.id == own.primary.id:
@@ -288,14 +290,14 @@ class Members:
 
     def on_link_down(self, event: LinkDown) -> None:
         """A member is lost; or the primary is, and has to be waited for."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is None or not has_member(own, event.peer.id):
             return
-        if self.seat.is_primary:
-            if self.log.votes(event.peer.id) or self.log.changing:
-                self._fading[event.peer.id] = self.leaving[event.peer.id] = event.peer
-                self.fit_standby()
-                self.log.fit()
+        if self.role.is_primary:
+            if self.log.is_voter(event.peer.id) or self.log.config_pending:
+                self._unreachable[event.peer.id] = self.leaving[event.peer.id] = event.peer
+                self.ensure_standby()
+                self.log.reconfigure()
             else:
                 self._drop(event.peer, event.left)
             self.port.emit(MemberLost(event.peer))
@@ -308,18 +310,18 @@ class Members:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _may_speak(self, sender: Peer, cluster: Cluster) -> bool:
+    def _is_authorised(self, sender: Peer, cluster: Cluster) -> bool:
         """Whether `sender` may tell this node what `cluster` says of it."""
-        own = self.seat.cluster
-        if self.seat.ring.id not in ("", cluster.ring):
+        own = self.role.cluster
+        if self.role.ring.id not in ("", cluster.ring):
             return False
         if own is None:  # recruited, or believed to be a member: only a node that stays agrees
-            return sender.id == cluster.primary.id and not self.seat.leaving
+            return sender.id == cluster.primary.id and not self.role.leaving
         if own.key == cluster.key:
             return sender.id in (own.primary.id, cluster.primary.id) or (
                 cluster.version[0] > own.version[0] and has_member(own, sender.id)
             )  # any member may tell of a higher epoch
-        if self.seat.is_primary:
+        if self.role.is_primary:
             return False
         # A part of our arc becomes a cluster of its own: the old primary says so, or the new one,
         # which was a member beside us; whichever is heard first.
@@ -334,11 +336,11 @@ class Members:
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` is a fork of a cluster that still has its primary."""
-        forked = branch(other.version[0]) > branch(own.version[0])
+        forked = fork_count(other.version[0]) > fork_count(own.version[0])
         return (
             forked
             and own.primary.id not in (other.primary.id, self.port.me.id)
-            and not self.pulse.silent()
+            and not self.heartbeat.is_primary_silent()
         )
 
     def shrink(self, start: Key) -> None:
@@ -347,11 +349,11 @@ class Members:
         version = (own.version[0], own.version[1] + 1)
         self.update(msgspec.structs.replace(own, start=start, version=version), "gave an arc back")
 
-    def step_out(self, reason: str) -> None:
+    def leave_cluster(self, reason: str) -> None:
         """This node's cluster is no more."""
-        self._leave_seat(reason)
+        self._leave_cluster(reason)
 
-    def _heir(self, cluster: Cluster) -> Peer | None:
+    def _next_standby(self, cluster: Cluster) -> Peer | None:
         """The broker to become the standby, where one is missing or wants to leave."""
         if cluster.standby is not None and cluster.standby.id not in self.leaving:
             return None
@@ -360,30 +362,30 @@ class Members:
             None,
         )
 
-    def _leave_seat(self, reason: str, successor: Cluster | None = None) -> None:
-        was_primary = self.seat.is_primary
-        self.log.forget_copy()
-        self.pulse.end()
+    def _leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
+        was_primary = self.role.is_primary
+        self.log.forget_log()
+        self.heartbeat.end()
         self.port.cancel_timer(AskPrimary())
         self.port.cancel_timer(LeaveAnyway())
-        self.seat.give_up(reason, successor if was_primary else None)
-        self.seat.left = self.seat.leaving
+        self.role.leave_cluster(reason, successor if was_primary else None)
+        self.role.left = self.role.leaving
 
-    def serve_on(self, cluster: Cluster) -> None:
+    def follow_new_primary(self, cluster: Cluster) -> None:
         """Somebody else leads this cluster by now, and this node is one of its members."""
         self.leaving.clear()
         self.moving.clear()
-        self.seat.take(cluster, "fenced")
+        self.role.adopt(cluster, "fenced")
         self.followed()
-        if self.seat.leaving:
+        if self.role.leaving:
             self.leave()
 
     def step_down(self, cluster: Cluster) -> None:
         """Somebody else leads this cluster by now; its members are theirs."""
-        self._leave_seat("fenced", cluster)
+        self._leave_cluster("fenced", cluster)
 
     def _cluster(self) -> Cluster:
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         assert cluster is not None
-        assert self.seat.is_primary, "only the primary changes members"
+        assert self.role.is_primary, "only the primary changes members"
         return cluster

@@ -46,11 +46,11 @@ class ReservationOver(Timer, frozen=True):
 class Recruiting:
     """Both sides of it."""
 
-    def __init__(self, settings: ClusterSettings, seat: ClusterRole, members: Members) -> None:
+    def __init__(self, settings: ClusterSettings, role: ClusterRole, members: Members) -> None:
         self.settings = settings
-        self.seat = seat
+        self.role = role
         self.members = members
-        self.port = seat.port
+        self.port = role.port
         self.wanted = settings.size  # members that the cluster should have …
         self.needed = 0  # … and that its load needs (at most MEMBERS_MOST)
         self.exhausted_since: float | None = None  # nobody joined, nobody is left to ask
@@ -72,23 +72,23 @@ class Recruiting:
 
     def on_round(self, timer: RecruitRound) -> None:
         """Regular look."""
-        if self.seat.is_primary:
+        if self.role.is_primary:
             self._round()
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
         """Serve there? Only if this node serves nowhere else and stays."""
-        ring = self.seat.ring.id
+        ring = self.role.ring.id
         willing = (
-            self.seat.cluster is None
-            and self.seat.reserved is None
-            and self.seat.journal.offered.arc is None  # it may have to serve that (`taking_over`)
-            and not self.seat.leaving
+            self.role.cluster is None
+            and self.role.reserved is None
+            and self.role.journal.offered.arc is None  # it may have to serve that (`taking_over`)
+            and not self.role.leaving
             and ring in ("", message.cluster.ring)
         )
         if willing:
-            self.seat.reserved = (message.cluster.key, sender.id)
-            self.seat.offer()
-            self.seat.ring.learn(message.cluster)
+            self.role.reserved = (message.cluster.key, sender.id)
+            self.role.advertise_idle()
+            self.role.ring.learn(message.cluster)
             self.port.set_timer(self.settings.recruit_timeout, ReservationOver())
         self.port.send(sender, RecruitReply(message.cluster.key, willing))
 
@@ -96,12 +96,12 @@ class Recruiting:
         """Yes or no."""
         asked = self._asked.pop(sender.id, None)
         self.port.cancel_timer(RecruitTimeout(sender.id))
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         wanted = (
             asked is not None
             and cluster is not None
-            and self.seat.is_primary
-            and not self.seat.leaving
+            and self.role.is_primary
+            and not self.role.leaving
             and message.key == cluster.key
         )
         if not message.accepted:
@@ -112,7 +112,7 @@ class Recruiting:
             self.members.admit(sender)
         elif cluster is None or not has_member(cluster, sender.id):
             self.port.send(sender, Released(message.key))
-        if self.seat.is_primary:
+        if self.role.is_primary:
             self._ask_more()
 
     def on_timeout(self, timer: RecruitTimeout) -> None:
@@ -122,11 +122,11 @@ class Recruiting:
 
     def on_reservation_over(self, timer: ReservationOver) -> None:
         """Free again."""
-        if self.seat.reserved is not None:
-            self.seat.reserved = None
-            self.seat.offer()
+        if self.role.reserved is not None:
+            self.role.reserved = None
+            self.role.advertise_idle()
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer."""
         if self._asked.pop(node, None) is not None:
             self.port.cancel_timer(RecruitTimeout(node))
@@ -142,8 +142,8 @@ class Recruiting:
         self._ask_more()
 
     def _ask_more(self) -> None:
-        cluster = self.seat.cluster
-        if cluster is None or self.seat.leaving:
+        cluster = self.role.cluster
+        if cluster is None or self.role.leaving:
             return
         room = min(OUTSTANDING, self._target() - len(self._cluster_members())) - len(self._asked)
         if room <= 0:
@@ -159,7 +159,7 @@ class Recruiting:
     def _candidates(self) -> list[Peer]:
         """Nodes that may be asked now, the preferred ones first, the rest by chance."""
         members = {peer.id for peer in self._cluster_members()}
-        idle = list(self.seat.view.idle_peers())
+        idle = list(self.role.view.idle_peers())
         self.port.rng.shuffle(idle)
         candidates: dict[NodeId, Peer] = {}
         for peer in (*self._preferred, *idle):
@@ -173,5 +173,5 @@ class Recruiting:
         return list(candidates.values())
 
     def _cluster_members(self) -> tuple[Peer, ...]:
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         return () if cluster is None else cluster.members()

@@ -1,14 +1,15 @@
-"""The coming primary's side of a hand-over (P1): see `handover`.
+"""The coming primary's side of a hand-over (P1); `handover` is the other side.
 
-A whole cluster that its leaving primary hands over stays the same cluster with the same voters, so
-that the heir asks them for the epoch like any candidate, only that nobody has to be silent for it.
+A whole cluster that its leaving primary hands over stays the same cluster with the same voters: the
+new primary asks them for the epoch like any candidate, except that no silence is needed (Raft's
+leadership transfer, dissertation section 3.10).
 
-A part that splits off is a new cluster, which nobody else can vouch for. Its coming primary stores
-what it is given (`Offered`), says so, and waits: it serves when the old cluster has decided that it
-does, that is when the log of that says so with a majority, and not before. It may hear that by
-itself, or ask, of whoever leads the old cluster by then; also after it was started again. Meanwhile
-it serves nowhere else; one that leaves takes the arc, and hands it on like any primary that leaves.
-Where it cannot be served here after all, the old cluster is told so, and takes it back.
+A part that is split off is a new cluster, for which no voters can vouch. Its coming primary stores
+what it is given (`OfferedArc`), confirms that, and waits: it serves when the log of the old cluster
+says so with a majority, and not before. It is told, or asks whoever leads the old cluster by then,
+also after restarts. Meanwhile it serves in no other cluster; if it leaves, it takes the arc and
+hands it on like any leaving primary. If the arc cannot be served here after all, the old cluster is
+told so and takes it back.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.follower_log import Staged
-from overlay.chord.consensus.journal import Offered, Snapshot
+from overlay.chord.consensus.follower_log import StagedSnapshot
+from overlay.chord.consensus.journal import OfferedArc, Snapshot
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.membership.members import Members
 from overlay.chord.membership.recruiting import Recruiting
@@ -38,7 +39,7 @@ class AskArcDue(Timer, frozen=True):
 class Parts(NamedTuple):
     """What both sides of a hand-over work on."""
 
-    seat: ClusterRole
+    role: ClusterRole
     log: LeaderLog
     members: Members
     recruiting: Recruiting
@@ -49,8 +50,8 @@ class Side:
     """One side of it."""
 
     def __init__(self, parts: Parts) -> None:
-        self.seat, self.log, self.members, self.recruiting, self.election = parts
-        self.port = parts.seat.port
+        self.role, self.log, self.members, self.recruiting, self.election = parts
+        self.port = parts.role.port
 
 
 class TakingOver(Side):
@@ -58,7 +59,7 @@ class TakingOver(Side):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.journal = self.seat.journal
+        self.journal = self.role.journal
         self._from: Peer | None = None  # the primary that wants this node to take over
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
         self.election.on_lost = self._refuse
@@ -70,19 +71,29 @@ class TakingOver(Side):
 
     def on_take_over(self, sender: Peer, message: TakeOver) -> None:
         """Lead this cluster from now on, if everything that belongs to it has arrived."""
-        own, held, arc, staged = self.seat.cluster, self.log.held, message.cluster, self.log.staged
+        own, voter_log, arc, staged = (
+            self.role.cluster,
+            self.log.voter_log,
+            message.cluster,
+            self.log.staged,
+        )
         willing = (
             own is not None
             and sender.id == own.primary.id
             and arc.primary.id == self.port.me.id
-            and not self.seat.leaving
+            and not self.role.leaving
         )
-        if willing and held is not None and held.key == arc.key and held.next >= message.index:
+        if (
+            willing
+            and voter_log is not None
+            and voter_log.key == arc.key
+            and voter_log.next >= message.index
+        ):
             for known in (message.predecessor, *message.successors):
                 if known is not None:
-                    self.seat.ring.learn(known)
+                    self.role.ring.learn(known)
             self._from = sender
-            self.election.take_over(arc)  # answered when the voters have granted it
+            self.election.accept_transfer(arc)  # answered when the voters have granted it
             return
         accepted = (
             willing
@@ -96,7 +107,7 @@ class TakingOver(Side):
             return
         entries = tuple(staged.entries)
         snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
-        self.journal.offer(Offered(arc, own, snapshot))
+        self.journal.store_offer(OfferedArc(arc, own, snapshot))
         self._around = (message.predecessor, message.successors)
         self.port.set_timer(ASK_ARC, AskArcDue())
 
@@ -108,7 +119,7 @@ class TakingOver(Side):
         if offered.arc is None or offered.old is None:
             return
         self.port.set_timer(ASK_ARC, AskArcDue())
-        newest = self.seat.ring.place.known.get(offered.old.key)
+        newest = self.role.ring.state.known.get(offered.old.key)
         known = (*offered.old.members(), *(() if newest is None else newest.members()))
         for peer in {peer.id: peer for peer in known}.values():
             if peer.id != self.port.me.id:
@@ -121,25 +132,25 @@ class TakingOver(Side):
         if arc is None or snapshot is None or not _same(arc, message.arc):
             return
         self.port.cancel_timer(AskArcDue())
-        elsewhere = self.seat.cluster is not None and self.seat.cluster.key != (
+        elsewhere = self.role.cluster is not None and self.role.cluster.key != (
             "" if offered.old is None else offered.old.key
         )
-        self.journal.offer(Offered(None))
+        self.journal.store_offer(OfferedArc(None))
         if not message.given:
             return
-        if elsewhere or self.seat.left:
+        if elsewhere or self.role.left:
             self.port.count("arcs_refused")
             self.port.send(sender, TakenOver(arc, False))
             return
         self.port.count("hand_overs")
         self.members.begin()
-        self.log.staged = Staged.of(snapshot)
-        self.log.take_staged(arc)
-        self.seat.take(arc, "took over", *self._around)
-        self.seat.tell_members()
+        self.log.staged = StagedSnapshot.of(snapshot)
+        self.log.adopt_staged(arc)
+        self.role.adopt(arc, "took over", *self._around)
+        self.role.announce()
         self.log.lead()
         self.election.cancel()
-        self.election.pulse.lead({}, 0.0)
+        self.election.heartbeat.lead({}, 0.0)
         self.recruiting.begin()
 
     # -- a whole cluster -------------------------------------------------------------------------
@@ -151,12 +162,12 @@ class TakingOver(Side):
             self.port.send(self._from, TakenOver(cluster, True))
 
     def _refuse(self) -> None:
-        own = self.seat.cluster
+        own = self.role.cluster
         if self._from is not None and own is not None:
             self.port.send(self._from, TakenOver(self._refusal(own), False))
 
     def _refusal(self, own: Cluster) -> Cluster:
-        epoch = max(own.version[0] + 1, self.log.promises.epoch(own.key))
+        epoch = max(own.version[0] + 1, self.log.votes.epoch(own.key))
         return msgspec.structs.replace(own, version=(epoch, 0))
 
 

@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.events import ClusterMoved, OtherRing, RingCollected, Uniting
+from overlay.chord.events import ClusterMoved, MergeStageWanted, OtherRing, RingWalked
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
@@ -79,14 +79,14 @@ class Merging:
     """Every node's part in it."""
 
     def __init__(
-        self, seat: ClusterRole, pulse: Heartbeat, members: Members, handovers: HandOvers
+        self, role: ClusterRole, heartbeat: Heartbeat, members: Members, handovers: HandOvers
     ) -> None:
-        self.seat = seat
-        self.place = seat.ring.place
-        self.pulse = pulse
+        self.role = role
+        self.state = role.ring.state
+        self.heartbeat = heartbeat
         self.members = members
         self.handovers = handovers
-        self.port = seat.port
+        self.port = role.port
         self.into: Cluster | None = None  # of the better ring, as last told of
         self._met = float("-inf")  # since when this node knows a better ring
         self._led = float("-inf")  # when a primary of the own ring was last heard
@@ -115,7 +115,7 @@ class Merging:
 
     def on_other_ring(self, event: OtherRing) -> None:
         """Which of the two is better, and who should know?"""
-        ring = self.place.ring
+        ring = self.state.ring
         if event.ring > ring:
             way = self._way()
             if event.cluster is None and way is not None:
@@ -127,7 +127,7 @@ class Merging:
             self._learn(event.cluster)
         else:
             self.port.send(event.peer, Contact(self.port.me.id))
-        if not self.seat.is_primary and self.port.now - self._told >= TELL_AGAIN:
+        if not self.role.is_primary and self.port.now - self._told >= TELL_AGAIN:
             self._told = self.port.now
             for primary in self._primaries():
                 self.port.send(primary, RingMet(ring, event.ring, event.peer))
@@ -135,39 +135,39 @@ class Merging:
     def _learn(self, cluster: Cluster) -> None:
         if self.into is None or cluster.ring <= self.into.ring:
             self.into = cluster
-            self.port.set_timer(0.0 if self.seat.is_primary else ROUND, MergeRound())
+            self.port.set_timer(0.0 if self.role.is_primary else ROUND, MergeRound())
 
     def _way(self) -> Peer | None:
         """A way into the own ring."""
-        newest = self.place.newest()
+        newest = self.state.any_cluster()
         if newest is not None:
             return newest.primary
-        return next((hint.primary for hint in self.place.known.hints()), None)
+        return next((hint.primary for hint in self.state.known.hints()), None)
 
     def _primaries(self) -> list[Peer]:
         """Some of the own ring."""
-        if self.seat.cluster is not None:
-            found = [self.seat.cluster.primary]
+        if self.role.cluster is not None:
+            found = [self.role.cluster.primary]
         else:
-            known = self.place.known
+            known = self.state.known
             found = [c.primary for c in known] + [hint.primary for hint in known.hints()]
         peers = {p.id: p for p in found if p.id != self.port.me.id}
         return list(peers.values())[:ASKED]
 
     def on_ring_met(self, sender: Peer, message: RingMet) -> None:
         """Somebody knows a better ring than ours."""
-        ended = self.place.ended.get(message.ring)
-        if message.ring == self.place.ring:
-            if self.seat.cluster is not None:
-                self.port.send(sender, Moved(self.seat.cluster))
+        ended = self.state.ended.get(message.ring)
+        if message.ring == self.state.ring:
+            if self.role.cluster is not None:
+                self.port.send(sender, Moved(self.role.cluster))
             if message.better < message.ring:
-                self.place.meet(message.better, message.way)
+                self.state.ring_met(message.better, message.way)
         elif ended is not None:
             self.port.send(sender, RingEnded(message.ring, ended))
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """A primary of the own ring lives."""
-        if event.cluster.ring == self.place.ring and event.cluster.primary.id == event.sender.id:
+        if event.cluster.ring == self.state.ring and event.cluster.primary.id == event.sender.id:
             self._led = self.port.now
 
     # -- rounds ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Merging:
     def on_round(self, timer: MergeRound) -> None:
         """Lead, follow, or give up."""
         into, now = self.into, self.port.now
-        if into is not None and into.ring >= self.place.ring:
+        if into is not None and into.ring >= self.state.ring:
             self.into = into = None
         self._check_part()
         if into is not None or self._wanted:
@@ -186,35 +186,35 @@ class Merging:
             if self._leading and now - self._since > STAGE_MOST:
                 self._give_up()
             elif now >= self._since or self._leading:
-                self.seat.ring.collect()
-        elif self.seat.cluster is None:
+                self.role.ring.walk()
+        elif self.role.cluster is None:
             self._look(into)
 
     def _look(self, into: Cluster) -> None:
         """Serving nowhere: does anybody lead the own ring?"""
         now = self.port.now
         if now - max(self._met, self._led) > NOBODY_FOR:
-            self._go_over(into)
+            self._switch_ring(into)
         elif now - self._told >= TELL_AGAIN:
             self._told = now
             for primary in self._primaries():
-                self.port.send(primary, RingMet(self.place.ring, into.ring, into.primary))
+                self.port.send(primary, RingMet(self.state.ring, into.ring, into.primary))
 
     def _may_take_part(self) -> bool:
         """Whether this node leads a cluster that has nothing else to do."""
         return (
-            self.seat.is_primary
-            and self.pulse.serving()
-            and not self.seat.leaving
+            self.role.is_primary
+            and self.heartbeat.has_lease()
+            and not self.role.leaving
             and self.handovers.current is None
         )
 
     def _check_part(self) -> None:
         """The stages hold only under the present epoch, and while somebody leads."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if not self._wanted:
             return
-        led = own is not None and self.seat.is_primary and own.version[0] == self._epoch
+        led = own is not None and self.role.is_primary and own.version[0] == self._epoch
         if not led or self.port.now - self._heard > HEARD_WITHIN:
             self._take_no_part()
 
@@ -222,7 +222,7 @@ class Merging:
         began = self._wanted > 0
         self._forget()
         if began:
-            self.port.emit(Uniting(None, 0))
+            self.port.emit(MergeStageWanted(None, 0))
 
     def _give_up(self) -> None:
         """It takes too long: later once more."""
@@ -235,9 +235,9 @@ class Merging:
 
     # -- the cluster that leads ------------------------------------------------------------------
 
-    def on_collected(self, event: RingCollected) -> None:
+    def on_collected(self, event: RingWalked) -> None:
         """All clusters of the ring: the first one leads."""
-        own, into = self.seat.cluster, self.into
+        own, into = self.role.cluster, self.into
         if into is None or own is None or not self._may_take_part():
             return
         clusters = (own,) if self._alone else event.clusters
@@ -275,7 +275,7 @@ class Merging:
 
     def on_merge(self, sender: Peer, message: Merge) -> None:
         """How far shall this cluster go?"""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is None or message.into.ring >= own.ring or not self._may_take_part():
             return
         self._check_part()
@@ -291,15 +291,15 @@ class Merging:
         self.port.set_timer(ROUND, MergeRound())
         self._go_on()
 
-    def reached(self, stage: int, audience: Iterable[Peer] = ()) -> None:
-        """The trees are so far; `audience`: who used them."""
+    def reached(self, stage: int, tree_users: Iterable[Peer] = ()) -> None:
+        """The trees are so far; `tree_users`: who used them."""
         if stage == self.stage + 1 <= self._wanted:
             self.stage = stage
-            self._audience = tuple(audience) or self._audience
+            self._audience = tuple(tree_users) or self._audience
             self._go_on()
 
     def _go_on(self) -> None:
-        own, into, leader = self.seat.cluster, self.into, self._leader
+        own, into, leader = self.role.cluster, self.into, self._leader
         if own is None or into is None or leader is None:
             return
         if self._wanted == ENDED and self.stage == STOPPED:
@@ -308,7 +308,7 @@ class Merging:
             return
         self.port.send(leader, MergeReply(own.key, self.stage))
         if self.stage < min(self._wanted, STOPPED):
-            self.port.emit(Uniting(into, self.stage + 1))
+            self.port.emit(MergeStageWanted(into, self.stage + 1))
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -317,46 +317,46 @@ class Merging:
         told = {p.id: p for p in (*own.members(), *self._audience)}
         self._spread(own.ring, into, told)
         self.members.disband("its ring has ended")
-        self._go_over(into)
+        self._switch_ring(into)
 
     def on_ended(self, sender: Peer, message: RingEnded) -> None:
         """A ring has ended; if it is ours, we go over."""
         if message.into.ring >= message.ring:
             return
-        if message.ring not in self.place.ended:
+        if message.ring not in self.state.ended:
             self._spread(message.ring, message.into, {})
         if self.into is not None and self.into.ring == message.ring:
             self.into = message.into
-        if self.place.ring != message.ring:
+        if self.state.ring != message.ring:
             return
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is None:
-            self._go_over(message.into)
-        elif self.seat.is_primary:
+            self._switch_ring(message.into)
+        elif self.role.is_primary:
             self._alone = True  # what is registered here goes the same way
-            self.place.meet(message.into.ring, message.into.primary, message.into)
-        elif sender.id == own.primary.id or self.pulse.silent():
-            self.members.step_out("its ring has ended")
-            self._go_over(message.into)
+            self.state.ring_met(message.into.ring, message.into.primary, message.into)
+        elif sender.id == own.primary.id or self.heartbeat.is_primary_silent():
+            self.members.leave_cluster("its ring has ended")
+            self._switch_ring(message.into)
 
     def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
         """Remember it, and tell others."""
-        self.place.end(ring, into)
-        self.seat.view.forget_ring(ring)
-        neighbours = list(self.seat.view.peers())
+        self.state.ring_ended(ring, into)
+        self.role.view.forget_ring(ring)
+        neighbours = list(self.role.view.peers())
         for peer in self.port.rng.sample(neighbours, min(TOLD, len(neighbours))):
             told.setdefault(peer.id, peer)
         told.pop(self.port.me.id, None)
         for peer in told.values():
             self.port.send(peer, RingEnded(ring, into))
 
-    def _go_over(self, into: Cluster) -> None:
+    def _switch_ring(self, into: Cluster) -> None:
         self._forget()
         self._rest()
         self.into, self._alone, self._audience = None, False, ()
-        self.seat.reserved = None
-        self.seat.offer()
+        self.role.reserved = None
+        self.role.advertise_idle()
         self.port.trace("cluster", name=into.ring, reason=f"over to this ring: {into.primary.id}")
-        self.place.go_over(into)
-        if self.place.own is None:
+        self.state.switch_ring(into)
+        if self.state.own is None:
             self.port.send(into.primary, Contact(self.port.me.id))  # which may be no primary now

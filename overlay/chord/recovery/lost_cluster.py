@@ -8,21 +8,21 @@ from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Version
 
 
-class Lost:
+class LostCluster:
     """A cluster that nobody leads, as far as is known here."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self.cluster = cluster
         self.since = now
         self.not_before = now  # a refusal came
-        self.luck = -1.0  # the part of the wait that is by chance
+        self.jitter = -1.0  # the part of the wait that is by chance
         self.told = False  # some neighbours were asked to look, too
 
 
-class Asking:
+class RecoveryAttempt:
     """This node would lead a lost cluster."""
 
-    def __init__(self, lost: Lost, epoch: int, now: float) -> None:
+    def __init__(self, lost: LostCluster, epoch: int, now: float) -> None:
         self.lost = lost
         self.epoch = epoch
         self.since = now
@@ -35,7 +35,7 @@ Standing = tuple[bool, Version]
 """Whether somebody is a member of the lost cluster, and the position of its log, or copy."""
 
 
-class Agreed(NamedTuple):
+class Agreement(NamedTuple):
     """Who may lead, as far as this node is asked; for some time nobody else but who is fitter."""
 
     node: NodeId

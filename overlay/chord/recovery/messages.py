@@ -10,7 +10,7 @@ from overlay.chord.messages import Cluster
 from overlay.machine import Key, Message, Version
 
 
-class Recover(Message, frozen=True):
+class RecoverRequest(Message, frozen=True):
     """Nobody leads `cluster`, as far as the sender sees: may it, under the fork `epoch`? Its log or
     copy of the log is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
 

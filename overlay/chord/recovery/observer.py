@@ -1,7 +1,7 @@
 """At an observer: copies of other clusters' logs, for the day on which one is lost whole (P5).
 
 Nothing of it is on disk, and nothing is decided with it: whoever leads the lost cluster's arc next
-begins with it (`recovery`, `succession`), and the primary of a cluster chooses who keeps one
+begins with it (`recovery`, `role_changes`), and the primary of a cluster chooses who keeps one
 (`observers`). The entries themselves are applied by the trees as they come (`EntryObserved`). A
 copy of which nothing was heard for `KEPT` is forgotten, and so is one that has served its purpose.
 
@@ -11,15 +11,15 @@ node, and was heard until shortly before its link was lost; it may have waited n
 
 from __future__ import annotations
 
-from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observer_messages import (
     Observe,
     Observed,
-    ObserverCopy,
     ObserverEntries,
     ObserverReleased,
+    ObserverSnapshot,
 )
 from overlay.chord.recovery.observers import PATIENCE
 from overlay.chord.role import ClusterRole, has_member
@@ -35,48 +35,48 @@ long as a registration lives that nobody renews (TreeSettings.lease)."""
 
 WHOLE_WITHIN = 0.8 * PATIENCE
 """Seconds between the primary's last word and the end of its link, for a copy to be whole: clocks
-may differ in rate by a fifth (see `pulse`)."""
+may differ in rate by a fifth (see `heartbeat`)."""
 
 
-class CopiesDue(Timer, frozen=True):
+class ObservedLogsDue(Timer, frozen=True):
     """Time to look for copies of which nothing is heard."""
 
 
-class Kept:
+class ObservedLog:
     """The copy of one cluster's log."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.position: Version = NOTHING
+        self.position: Version = EMPTY
         self.arriving: list[bytes] = []  # pieces of the whole state
         self.awaited = False  # its primary waited for us when it was heard last …
         self.heard = 0.0  # … at this time
         self.lost_at: float | None = None  # when its link was lost after that
 
 
-class Observing:
+class ObservedLogs:
     """What this node holds of other clusters."""
 
-    def __init__(self, seat: ClusterRole) -> None:
-        self.seat = seat
-        self.port = seat.port
-        self.copies: dict[Key, Kept] = {}
+    def __init__(self, role: ClusterRole) -> None:
+        self.role = role
+        self.port = role.port
+        self.copies: dict[Key, ObservedLog] = {}
 
     def handlers(self) -> Handlers:
         """Its part of the table of `clusters`."""
         return {
             Observe: self.on_observe,
             ObserverEntries: self.on_entries,
-            ObserverCopy: self.on_copy,
+            ObserverSnapshot: self.on_copy,
             ObserverReleased: self.on_released,
-            CopiesDue: self.on_copies_due,
+            ObservedLogsDue: self.on_observed_logs_due,
             RingLeft: self.on_ring_left,
         }
 
     def position(self, key: Key) -> Version:
         """How far the copy of this cluster's log is; (0, 0) if there is none."""
         kept = self.copies.get(key)
-        return NOTHING if kept is None else kept.position
+        return EMPTY if kept is None else kept.position
 
     def is_whole(self, key: Key) -> bool:
         """Whether the copy has all that was acknowledged."""
@@ -93,10 +93,10 @@ class Observing:
     def on_observe(self, sender: Peer, message: Observe) -> None:
         """A primary wants a copy to be kept, or asks how far it is."""
         cluster, kept = message.cluster, self.copies.get(message.cluster.key)
-        own = self.seat.cluster
+        own = self.role.cluster
         if (
             sender.id != cluster.primary.id
-            or self.seat.ring.id not in ("", cluster.ring)
+            or self.role.ring.id not in ("", cluster.ring)
             or has_member(cluster, self.port.me.id)
             or (own is not None and own.key == cluster.key)
             or (kept is None and len(self.copies) >= COPIES_MOST)
@@ -104,10 +104,10 @@ class Observing:
         ):
             self.port.count("observing_refused")
             return
-        self.seat.ring.learn(cluster)
+        self.role.ring.learn(cluster)
         if kept is None:
-            kept = self.copies[cluster.key] = Kept(cluster)
-            self.port.set_timer(KEPT, CopiesDue())
+            kept = self.copies[cluster.key] = ObservedLog(cluster)
+            self.port.set_timer(KEPT, ObservedLogsDue())
         same = kept.cluster.version[0] == cluster.version[0]
         kept.cluster = cluster
         self._watch()
@@ -122,18 +122,18 @@ class Observing:
         if kept is None:
             return
         self._heard(kept, awaited=False)
-        if kept.position != message.after or kept.position == NOTHING:
+        if kept.position != message.after or kept.position == EMPTY:
             self.port.count("observing_gaps")
-            self._answer(kept, NOTHING)  # then everything comes anew
+            self._answer(kept, EMPTY)  # then everything comes anew
             return
-        for item in message.items:
+        for item in message.entries:
             kept.position = (item.epoch, kept.position[1] + 1)
             if item.config is None:
                 self.port.emit(EntryObserved(message.key, item.body))
         kept.awaited = message.awaited
         self._answer(kept, kept.position)
 
-    def on_copy(self, sender: Peer, message: ObserverCopy) -> None:
+    def on_copy(self, sender: Peer, message: ObserverSnapshot) -> None:
         """A piece of the whole state. The former copy is kept until the last is there."""
         kept = self._spoken_of(sender, message.key, message.epoch)
         if kept is None:
@@ -143,7 +143,7 @@ class Observing:
             kept.arriving.clear()
         kept.arriving += message.entries
         if not message.last:
-            self._answer(kept, NOTHING)
+            self._answer(kept, EMPTY)
             return
         kept.position = message.position
         self.port.emit(ObservedReset(message.key))
@@ -160,7 +160,7 @@ class Observing:
 
     # -- what ends it ----------------------------------------------------------------------------
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer."""
         for kept in self.copies.values():
             if kept.cluster.primary.id == node and kept.lost_at is None:
@@ -177,17 +177,17 @@ class Observing:
         for key in list(self.copies):
             self.forget(key)
 
-    def on_copies_due(self, timer: CopiesDue) -> None:
+    def on_observed_logs_due(self, timer: ObservedLogsDue) -> None:
         """What nobody keeps up to date any more is of no use."""
         for key, kept in list(self.copies.items()):
             if self.port.now - kept.heard >= KEPT:
                 self.forget(key)
         if self.copies:
-            self.port.set_timer(KEPT / 4, CopiesDue())
+            self.port.set_timer(KEPT / 4, ObservedLogsDue())
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _spoken_of(self, sender: Peer, key: Key, epoch: int) -> Kept | None:
+    def _spoken_of(self, sender: Peer, key: Key, epoch: int) -> ObservedLog | None:
         """The copy that the sender may speak for."""
         kept = self.copies.get(key)
         if kept is None or (sender.id, epoch) != (
@@ -198,7 +198,7 @@ class Observing:
             return None
         return kept
 
-    def _heard(self, kept: Kept, awaited: bool) -> None:
+    def _heard(self, kept: ObservedLog, awaited: bool) -> None:
         kept.heard, kept.lost_at, kept.awaited = self.port.now, None, awaited
 
     def _watch(self) -> None:
@@ -206,6 +206,6 @@ class Observing:
         leading = (kept.cluster.primary for kept in self.copies.values())
         self.port.watch("observed", tuple({peer.id: peer for peer in leading}.values()))
 
-    def _answer(self, kept: Kept, position: Version) -> None:
+    def _answer(self, kept: ObservedLog, position: Version) -> None:
         cluster = kept.cluster
         self.port.send(cluster.primary, Observed(cluster.key, cluster.version[0], position))

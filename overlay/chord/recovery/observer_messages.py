@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlay.chord.consensus.messages import LogItem
+from overlay.chord.consensus.messages import LogEntry
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Message, Version
 
@@ -29,11 +29,11 @@ class ObserverEntries(Message, frozen=True):
     key: Key
     epoch: int
     after: Version
-    items: tuple[LogItem, ...]
+    entries: tuple[LogEntry, ...]
     awaited: bool
 
 
-class ObserverCopy(Message, frozen=True):
+class ObserverSnapshot(Message, frozen=True):
     """One piece of the whole state at `position`, in as many messages as it needs."""
 
     key: Key

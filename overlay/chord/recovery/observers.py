@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha1
 
-from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.consensus.leader_log import LeaderLog, in_frames
-from overlay.chord.events import LogCopied, LogGrown, StateWanted
+from overlay.chord.events import FollowerSnapshotWanted, LogGrown, ObserversProgressed
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observer_messages import (
     Observe,
     Observed,
-    ObserverCopy,
     ObserverEntries,
     ObserverReleased,
+    ObserverSnapshot,
 )
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import Handlers, Key, NodeId, Peer, Version
@@ -50,20 +50,20 @@ AGAIN = 10.0
 
 LAG_MOST = 4_096
 """Entries that an observer may not have acknowledged; then it gets none until it has answered.
-As many as the log's tail keeps (`held`): beyond it the copy begins anew."""
+As many as the log's tail keeps (`voter_log`): beyond it the copy begins anew."""
 
 
-class Observer:
+class ObserverProgress:
     """What the primary knows of one copy."""
 
     def __init__(self, peer: Peer, now: float) -> None:
         self.peer = peer
         self.live = False  # it gets entries as they come
-        self.wants = False  # it waits for the whole state …
+        self.needs_snapshot = False  # it waits for the whole state …
         self.copying = False  # … which is on its way
         self.awaited = False  # a SUBACK waits for it
-        self.sent: Version = NOTHING  # the position that it has when all has arrived
-        self.matched = 0  # entries that it has acknowledged, or that it began with
+        self.sent: Version = EMPTY  # the position that it has when all has arrived
+        self.acknowledged = 0  # entries that it has acknowledged, or that it began with
         self.asked_at = now  # the oldest question that was not answered yet …
         self.waits = True  # … if there is one
         self.said_at = now  # when it was told something
@@ -78,11 +78,11 @@ class Observer:
 class Observers:
     """The copies outside of the cluster that this node leads."""
 
-    def __init__(self, seat: ClusterRole, log: LeaderLog) -> None:
-        self.seat = seat
+    def __init__(self, role: ClusterRole, log: LeaderLog) -> None:
+        self.role = role
         self.log = log
-        self.port = seat.port
-        self.observers: dict[NodeId, Observer] = {}
+        self.port = role.port
+        self.observers: dict[NodeId, ObserverProgress] = {}
         self._epoch = 0  # of the cluster when they were asked …
         self._told: Cluster | None = None  # … and all that they know of it
         self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
@@ -95,10 +95,10 @@ class Observers:
 
     # -- who -------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Regularly, at the primary: are they the right ones, and do they answer?"""
-        cluster, now = self.seat.cluster, self.port.now
-        if cluster is None or not self.seat.is_primary or self.seat.leaving:
+        cluster, now = self.role.cluster, self.port.now
+        if cluster is None or not self.role.is_primary or self.role.leaving:
             self.end()
             return
         if self._epoch != cluster.version[0]:
@@ -113,16 +113,16 @@ class Observers:
         self._told = cluster
         for observer in list(self.observers.values()):
             if observer.waits and now - observer.asked_at > PATIENCE:
-                self.lose(observer.peer.id)
+                self.peer_lost(observer.peer.id)
         wanted = {peer.id: peer for peer in self._wanted()}
         for observer in list(self.observers.values()):
             if observer.peer.id not in wanted:
                 del self.observers[observer.peer.id]
                 self.port.send(observer.peer, ObserverReleased(cluster.key))
-                self.port.emit(LogCopied())
+                self.port.emit(ObserversProgressed())
         for peer in wanted.values():
             if peer.id not in self.observers:
-                self.observers[peer.id] = Observer(peer, now)
+                self.observers[peer.id] = ObserverProgress(peer, now)
                 self.port.send(peer, Observe(cluster))
         for observer in self.observers.values():
             if observer.live and now - observer.said_at >= 0.9 * BEAT_EVERY:  # timers: not exact
@@ -133,12 +133,12 @@ class Observers:
         """Who shall keep a copy: who would lead if this cluster were lost."""
         cluster, now = self._cluster(), self.port.now
         self._refused = {node: until for node, until in self._refused.items() if until > now}
-        place = self.seat.ring.place
-        successor = next((c for c in place.followers() if c.key != cluster.key), None)
+        state = self.role.ring.state
+        successor = next((c for c in state.later_clusters() if c.key != cluster.key), None)
         if successor is not None:
             candidates = successor.members()[:OBSERVERS]
         else:
-            idle = {peer.id: peer for peer in self.seat.view.idle_peers()}
+            idle = {peer.id: peer for peer in self.role.view.idle_peers()}
             stay = [o.peer for o in self.observers.values() if o.peer.id in idle]
             rest = sorted(idle.values(), key=lambda peer: _rank(cluster.key, peer.id))
             candidates = tuple({peer.id: peer for peer in (*stay, *rest)}.values())
@@ -147,7 +147,7 @@ class Observers:
             for peer in candidates
             if peer.id not in self._refused
             and not has_member(cluster, peer.id)
-            and place.known.reachable(peer, now)
+            and state.known.reachable(peer, now)
         ]
         return found[:OBSERVERS]
 
@@ -155,15 +155,15 @@ class Observers:
         """The arc is another one: trees have gone that no entry of the log names."""
         for observer in self.observers.values():
             observer.live = observer.awaited = observer.copying = False
-            observer.wants = True
-        self.port.emit(StateWanted(self._cluster().key))
-        self.port.emit(LogCopied())
+            observer.needs_snapshot = True
+        self.port.emit(FollowerSnapshotWanted(self._cluster().key))
+        self.port.emit(ObserversProgressed())
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """This one does not answer."""
         if self.observers.pop(node, None) is not None:
             self._refused[node] = self.port.now + AGAIN
-            self.port.emit(LogCopied())
+            self.port.emit(ObserversProgressed())
 
     def end(self) -> None:
         """This node leads no more. Whoever does asks observers of its own."""
@@ -176,64 +176,73 @@ class Observers:
 
     def is_copied(self, index: int) -> bool:
         """Whether every observer that answers has entry `index` of the log."""
-        return all(o.matched > index for o in self.observers.values() if o.awaited)
+        return all(o.acknowledged > index for o in self.observers.values() if o.awaited)
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
         """A copy is so far."""
-        observer, held, cluster = self.observers.get(sender.id), self.log.held, self.seat.cluster
-        if observer is None or held is None or cluster is None or not self.seat.is_primary:
+        observer, voter_log, cluster = (
+            self.observers.get(sender.id),
+            self.log.voter_log,
+            self.role.cluster,
+        )
+        if observer is None or voter_log is None or cluster is None or not self.role.is_primary:
             return
         if (message.key, message.epoch) != (cluster.key, cluster.version[0]):
             return
         observer.waits = False
-        if observer.copying and message.position == NOTHING:
+        if observer.copying and message.position == EMPTY:
             observer.say(self.port.now)  # a piece has arrived
-        elif observer.live and NOTHING < message.position <= observer.sent:
-            self._matched(observer, message.position[1])
-        elif not observer.wants:
+        elif observer.live and EMPTY < message.position <= observer.sent:
+            self._acknowledged(observer, message.position[1])
+        elif not observer.needs_snapshot:
             observer.live = observer.awaited = observer.copying = False
             self._catch_up(observer, message.position)
 
-    def _matched(self, observer: Observer, reached: int) -> None:
+    def _acknowledged(self, observer: ObserverProgress, reached: int) -> None:
         observer.copying = False
-        observer.matched = max(observer.matched, reached)
-        if observer.matched < observer.sent[1]:
+        observer.acknowledged = max(observer.acknowledged, reached)
+        if observer.acknowledged < observer.sent[1]:
             observer.say(self.port.now)
-        elif not observer.awaited and observer.matched == self.log.next:
+        elif not observer.awaited and observer.acknowledged == self.log.next:
             observer.awaited = True
             self._send(observer)
-        self.port.emit(LogCopied())
+        self.port.emit(ObserversProgressed())
 
-    def _catch_up(self, observer: Observer, position: Version) -> None:
+    def _catch_up(self, observer: ObserverProgress, position: Version) -> None:
         """Its copy ends at `position`: it gets what follows, or everything."""
-        held = self.log.held
-        assert held is not None
-        if position != NOTHING and held.after(position) is not None:
-            observer.live, observer.sent, observer.matched = True, position, position[1]
+        voter_log = self.log.voter_log
+        assert voter_log is not None
+        if position != EMPTY and voter_log.after(position) is not None:
+            observer.live, observer.sent, observer.acknowledged = True, position, position[1]
             self._send(observer)
         else:
-            observer.wants = True
-            self.port.emit(StateWanted(held.key))
+            observer.needs_snapshot = True
+            self.port.emit(FollowerSnapshotWanted(voter_log.key))
 
-    def copy_state(self, entries: Sequence[bytes]) -> None:
-        """The answer to StateWanted: the whole state as of now."""
-        held, waiting = self.log.held, [o for o in self.observers.values() if o.wants]
-        if held is None or not waiting or not self.seat.is_primary:
+    def send_snapshot(self, entries: Sequence[bytes]) -> None:
+        """The answer to FollowerSnapshotWanted: the whole state as of now."""
+        voter_log, waiting = (
+            self.log.voter_log,
+            [o for o in self.observers.values() if o.needs_snapshot],
+        )
+        if voter_log is None or not waiting or not self.role.is_primary:
             return
         runs = list(in_frames(entries))
         for observer in waiting:
             for number, run in enumerate(runs):
                 first, last = number == 0, number == len(runs) - 1
-                piece = ObserverCopy(held.key, self._epoch, held.position, run, first, last)
+                piece = ObserverSnapshot(
+                    voter_log.key, self._epoch, voter_log.position, run, first, last
+                )
                 self.port.send(observer.peer, piece)
-            observer.wants, observer.live, observer.copying = False, True, True
-            observer.sent, observer.matched = held.position, held.next
+            observer.needs_snapshot, observer.live, observer.copying = False, True, True
+            observer.sent, observer.acknowledged = voter_log.position, voter_log.next
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
         """What was appended in one go goes out together."""
         self._grown = False
-        if not self.seat.is_primary or self._cluster().version[0] != self._epoch:
+        if not self.role.is_primary or self._cluster().version[0] != self._epoch:
             return
         for observer in self.observers.values():
             if observer.live:
@@ -244,13 +253,13 @@ class Observers:
             self._grown = True
             self.port.emit(LogGrown())
 
-    def _send(self, observer: Observer) -> None:
+    def _send(self, observer: ObserverProgress) -> None:
         """What it has not been sent yet, or that there is nothing."""
-        held = self.log.held
-        assert held is not None
-        items = held.after(observer.sent)
-        if items is None or held.next - observer.matched > LAG_MOST:
-            self.port.emit(LogCopied())
+        voter_log = self.log.voter_log
+        assert voter_log is not None
+        items = voter_log.after(observer.sent)
+        if items is None or voter_log.next - observer.acknowledged > LAG_MOST:
+            self.port.emit(ObserversProgressed())
             observer.live = observer.awaited = False  # its next answer says how far it is
             self.port.send(observer.peer, Observe(self._cluster()))
             observer.say(self.port.now)
@@ -258,7 +267,9 @@ class Observers:
         at = 0
         for run in in_frames([item.body for item in items]):
             part = items[at : at + len(run)]
-            entries = ObserverEntries(held.key, self._epoch, observer.sent, part, observer.awaited)
+            entries = ObserverEntries(
+                voter_log.key, self._epoch, observer.sent, part, observer.awaited
+            )
             self.port.send(observer.peer, entries)
             at += len(part)
             if part:
@@ -266,7 +277,7 @@ class Observers:
         observer.say(self.port.now)
 
     def _cluster(self) -> Cluster:
-        cluster = self.seat.cluster
+        cluster = self.role.cluster
         assert cluster is not None
         return cluster
 

@@ -1,27 +1,28 @@
-"""Another cluster in the place of one that is lost (P5).
+"""Recovery of a cluster that is lost: somebody takes its place (P5; Phoenix section 2, cluster
+failure).
 
 A cluster is *lost* when nobody leads it and no election can help, since a majority of its voters
-does not answer. Nobody can tell that from a partition. Trees are soft state, so after a measured
-patience somebody goes on without that majority, under an epoch that forks off (`forks`):
+does not answer. That cannot be told from a partition. Trees are soft state, so after a measured
+time somebody goes on without that majority, under an epoch that forks off (`epochs`):
 
-1. *a member that holds the log*, its former primary included: with the trees as it knows them;
-2. *the ring successor* of a cluster of which no member acts: its own majority grants the epoch, and
-   its arc grows by the lost one's;
+1. *a member that holds the log*, a former primary included, with the trees in its log;
+2. *the ring successor*, where no member acts: its own majority grants the epoch, and its arc grows
+   by the lost one;
 3. *an outsider*, where no other cluster of the ring is left: it begins with an empty log.
 
-Where the log is gone (2, 3), whoever acts plants the trees from the copy that it has (`observing`);
-of outsiders those act first who have one. What no copy has, subscribers register anew: they hear of
-the fork by gossip and renew at once. Until they had time to, publishers are told nothing
-(upper_tree/replanting), so events wait where they were published (the paper's buffer), bounded and
-counted like any that wait.
+Where the log is gone (2, 3), whoever acts plants the trees from its copy of the log (`observer`);
+outsiders with a copy act before those without one. What no copy has, subscribers register again:
+they hear of the fork by gossip and renew at once. Until they had time to, publishers get no answers
+about these trees (upper_tree/owner/replanting), so events wait where they were published (the
+paper's buffer, bounded).
 
-Nobody acts alone who can ask: the rest of the members and some neighbours have to agree, each of
-whom refuses if it hears a leader, has not looked for one itself, or knows somebody fitter: a
-member, or who holds more of the log, or the same and has the smaller id.
-Who reaches nobody at all waits much longer.
+A node that can ask others never acts alone: the remaining members and some neighbours have to
+agree. Each refuses if it hears a leader, has not looked for one itself for a while, or is fitter: a
+member before an outsider, a further log before a shorter one, then the smaller id. A node that
+reaches nobody at all waits much longer.
 
-When the lost cluster comes back it is fenced; its members are free for any cluster. One that was
-led all the time, and out of sight only, outlives the fork: see `succession`.
+When the lost cluster comes back it is fenced, and its members are free for any cluster. One that
+was led all the time and only out of sight overrides the fork (`role_changes`).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.epochs import branch, fork_of
+from overlay.chord.epochs import fork_count, new_fork
 from overlay.chord.messages import Cluster, Contact, Moved
-from overlay.chord.recovery.lost_cluster import Agreed, Asking, Lost, Standing
-from overlay.chord.recovery.messages import Recover, RecoverReply
-from overlay.chord.recovery.observer import Observing
+from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, RecoveryAttempt, Standing
+from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
+from overlay.chord.recovery.observer import ObservedLogs
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
@@ -52,7 +53,7 @@ RESTARTING = 10.0
 """Seconds after its own start in which a node takes nothing for lost: whoever was stopped with it
 may be starting as well. Wild guess."""
 
-SURE = 0.9
+AGREE_AFTER = 0.9
 """Seconds that one has looked oneself before one agrees with another: nearly two rounds. Wild
 guess."""
 
@@ -81,7 +82,7 @@ ANSWER_MOST = 2.0
 """… at most, where members of the lost cluster did not answer and their links are not known to be
 down: an outsider does not know how long messages take. Wild guess."""
 
-JURY = 6
+NEIGHBOURS_ASKED = 6
 """Neighbours that are asked. Wild guess."""
 
 AGREED_FOR = 3.0
@@ -98,7 +99,7 @@ class RecoveryRound(Timer, frozen=True):
     """Time to look whether somebody leads what was lost."""
 
 
-class AnswersDue(Timer, frozen=True):
+class RecoveryAnswersDue(Timer, frozen=True):
     """Those who were asked have had their time."""
 
 
@@ -108,23 +109,23 @@ class Recovery:
     def __init__(
         self,
         settings: ElectionSettings,
-        seat: ClusterRole,
+        role: ClusterRole,
         log: LeaderLog,
-        pulse: Heartbeat,
-        observing: Observing,
+        heartbeat: Heartbeat,
+        observed_logs: ObservedLogs,
     ) -> None:
-        self.observing = observing
+        self.observed_logs = observed_logs
         self.settings = settings
-        self.seat = seat
+        self.role = role
         self.log = log
-        self.pulse = pulse
-        self.port = seat.port
+        self.heartbeat = heartbeat
+        self.port = role.port
         self.on_inherit: Callable[[int], None] = lambda epoch: None
         self.on_replant: Callable[[Cluster, Cluster], None] = lambda cluster, lost: None
         self.on_absorb: Callable[[Cluster, int], None] = lambda lost, epoch: None
-        self._lost: dict[Key, Lost] = {}
-        self._asking: Asking | None = None
-        self._agreed: dict[Key, Agreed] = {}
+        self._lost: dict[Key, LostCluster] = {}
+        self._asking: RecoveryAttempt | None = None
+        self._agreed: dict[Key, Agreement] = {}
         self._began = float("-inf")  # this process, if its node served before
 
     def resume(self) -> None:
@@ -136,19 +137,19 @@ class Recovery:
     def suspect(self, cluster: Cluster) -> None:
         """Its leader is silent."""
         if cluster.key not in self._lost and len(self._lost) < MOST_LOST:
-            self.seat.ring.learn(cluster)
-            self._lost[cluster.key] = Lost(cluster, self.port.now)
+            self.role.ring.learn(cluster)
+            self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(ROUND, RecoveryRound())
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer. What it led may be lost."""
         if self._asking is not None:
             self._asking.unheard.pop(node, None)
-        own = self.seat.cluster
-        for cluster in self.seat.ring.place.known:
+        own = self.role.cluster
+        for cluster in self.role.ring.state.known:
             if cluster.primary.id == node and (own is None or own.key != cluster.key):
                 self.suspect(cluster)
-        known = self.seat.ring.place.known
+        known = self.role.ring.state.known
         hints = known.hints()
         if own is None and not len(known) and len(hints) == 1 and hints[0].primary.id == node:
             ring, key = hints[0].ring, hints[0].key  # no other cluster was ever heard of
@@ -165,76 +166,80 @@ class Recovery:
             if self._is_led(lost.cluster):
                 self._lost.pop(lost.cluster.key, None)
                 continue
-            self._ask_around(lost)
-            if self._asking is None and self._turn(lost) <= self.port.now:
+            self._probe(lost)
+            if self._asking is None and self._attempt_at(lost) <= self.port.now:
                 self._ask(lost)
         if self._lost:
-            turns = [self._turn(lost) - self.port.now for lost in list(self._lost.values())]
+            turns = [self._attempt_at(lost) - self.port.now for lost in list(self._lost.values())]
             soon = [turn for turn in turns if 0.0 < turn < ROUND]
             self.port.set_timer(min(soon, default=ROUND), RecoveryRound())
 
     def _is_led(self, cluster: Cluster) -> bool:
         """Whether somebody leads it, or its place is taken."""
-        own = self.seat.cluster
+        own = self.role.cluster
         if own is not None and own.key == cluster.key:
-            return self.pulse.serving() if self.seat.is_primary else not self.pulse.silent()
-        newest = self.seat.ring.place.known.get(cluster.key)
+            return (
+                self.heartbeat.has_lease()
+                if self.role.is_primary
+                else not self.heartbeat.is_primary_silent()
+            )
+        newest = self.role.ring.state.known.get(cluster.key)
         return newest is None or newest.version[0] > cluster.version[0]
 
-    def _ask_around(self, lost: Lost) -> None:
+    def _probe(self, lost: LostCluster) -> None:
         """Somebody may know who leads it, and some shall look as well."""
         if not lost.told:
             lost.told = True
-            for peer in self._neighbours(JURY):
-                self.port.send(peer, Recover(lost.cluster, 0, NOTHING))
+            for peer in self._neighbours(NEIGHBOURS_ASKED):
+                self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
         peers = {p.id: p for p in (*lost.cluster.members(), *self._neighbours(2))}
         peers.pop(self.port.me.id, None)
         for peer in peers.values():
             self.port.send(peer, Contact(self.port.me.id))
 
     def _neighbours(self, most: int) -> list[Peer]:
-        peers = list(self.seat.view.peers())
+        peers = list(self.role.view.peers())
         return self.port.rng.sample(peers, min(most, len(peers)))
 
     # -- whose turn it is ------------------------------------------------------------------------
 
-    def _turn(self, lost: Lost) -> float:
+    def _attempt_at(self, lost: LostCluster) -> float:
         """When this node may ask; never, perhaps."""
-        wait = self._wait(lost)
-        patience = max(self.settings.fork_after, ROUND_TRIPS * self.pulse.round_trip())
-        since = max(lost.since, self._began + RESTARTING - patience)
-        return inf if wait is None else max(since + patience + wait, lost.not_before)
+        wait = self._attempt_delay(lost)
+        election_timeout = max(self.settings.fork_after, ROUND_TRIPS * self.heartbeat.round_trip())
+        since = max(lost.since, self._began + RESTARTING - election_timeout)
+        return inf if wait is None else max(since + election_timeout + wait, lost.not_before)
 
-    def _wait(self, lost: Lost) -> float | None:
+    def _attempt_delay(self, lost: LostCluster) -> float | None:
         """How much longer than others this node waits; None: it is not for this node to act."""
-        own, cluster = self.seat.cluster, lost.cluster
-        if self.seat.leaving or self.seat.reserved is not None:
+        own, cluster = self.role.cluster, lost.cluster
+        if self.role.leaving or self.role.reserved is not None:
             return None
-        if lost.luck < 0.0:
-            lost.luck = self.port.rng.random()
+        if lost.jitter < 0.0:
+            lost.jitter = self.port.rng.random()
         if own is None:
-            knows = self._position(cluster.key) > NOTHING
-            wait = OUTSIDER_WAIT + lost.luck / 2 + (0.0 if knows else COPY_WAIT)
+            knows = self._position(cluster.key) > EMPTY
+            wait = OUTSIDER_WAIT + lost.jitter / 2 + (0.0 if knows else COPY_WAIT)
             return wait if self._is_last(lost) else None
         if own.key == cluster.key:
             rank = [p.id for p in own.members()].index(self.port.me.id)
-            return RANK_WAIT * (rank + lost.luck) if self.log.held is not None else None
-        return NEIGHBOUR_WAIT if self._follows(lost) else None
+            return RANK_WAIT * (rank + lost.jitter) if self.log.voter_log is not None else None
+        return NEIGHBOUR_WAIT if self._is_successor_of(lost) else None
 
-    def _follows(self, lost: Lost) -> bool:
+    def _is_successor_of(self, lost: LostCluster) -> bool:
         """Whether this node leads the cluster after the lost one in the ring."""
-        own = self.seat.cluster
+        own = self.role.cluster
         return (
             own is not None
             and own.key != lost.cluster.key
             and own.start == lost.cluster.key
-            and self.seat.is_primary
-            and self.pulse.serving()
+            and self.role.is_primary
+            and self.heartbeat.has_lease()
         )
 
-    def _is_last(self, lost: Lost) -> bool:
+    def _is_last(self, lost: LostCluster) -> bool:
         """Whether no other cluster of the ring is led. Those that were not missed yet are."""
-        others = [c for c in self.seat.ring.place.known if c.key != lost.cluster.key]
+        others = [c for c in self.role.ring.state.known if c.key != lost.cluster.key]
         for cluster in others:
             self.suspect(cluster)
         first = lost.cluster.key == min((lost.cluster.key, *(c.key for c in others)))
@@ -242,41 +247,43 @@ class Recovery:
 
     def _all_lost(self, since: float) -> bool:
         """Whether every cluster that is known of is missed at least since then."""
-        known = self.seat.ring.place.known
+        known = self.role.ring.state.known
         keys = (*(cluster.key for cluster in known), *(hint.key for hint in known.hints()))
         return all(key in self._lost and self._lost[key].since <= since for key in keys)
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def _ask(self, lost: Lost) -> None:
+    def _ask(self, lost: LostCluster) -> None:
         """May this node lead it?"""
-        own = self.seat.cluster
-        epochs = [lost.cluster.version[0], self.log.promises.epoch(lost.cluster.key)]
+        own = self.role.cluster
+        epochs = [lost.cluster.version[0], self.log.votes.epoch(lost.cluster.key)]
         epochs += [other.cluster.version[0] for other in self._lost.values()]
         highest = max(epochs)
-        if own is not None and branch(own.version[0]) > branch(highest):
+        if own is not None and fork_count(own.version[0]) > fork_count(highest):
             epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
         else:
-            epoch = fork_of(highest, len(self.seat.view.peers()), self.port.rng)
-        self._asking = Asking(lost, epoch, self.port.now)
+            epoch = new_fork(highest, len(self.role.view.peers()), self.port.rng)
+        self._asking = RecoveryAttempt(lost, epoch, self.port.now)
         self._asking.unheard.pop(self.port.me.id, None)
-        neighbours = [] if self._follows(lost) else self._neighbours(JURY)
+        neighbours = [] if self._is_successor_of(lost) else self._neighbours(NEIGHBOURS_ASKED)
         jury = {p.id: p for p in (*lost.cluster.members(), *neighbours)}
         jury.pop(self.port.me.id, None)
         for peer in jury.values():
-            self.port.send(peer, Recover(lost.cluster, epoch, self._position(lost.cluster.key)))
-        self.port.set_timer(max(ANSWER_WITHIN, self.pulse.round_trip()), AnswersDue())
+            self.port.send(
+                peer, RecoverRequest(lost.cluster, epoch, self._position(lost.cluster.key))
+            )
+        self.port.set_timer(max(ANSWER_WITHIN, self.heartbeat.round_trip()), RecoveryAnswersDue())
 
-    def on_recover(self, sender: Peer, message: Recover) -> None:
+    def on_recover(self, sender: Peer, message: RecoverRequest) -> None:
         """Agree, unless somebody leads it or is fitter to. Of another ring nothing is known."""
-        if self.seat.ring.id not in ("", message.cluster.ring):
+        if self.role.ring.id not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now
         standing = (has_member(message.cluster, sender.id), message.position)
         mine = self._standing(message.cluster)
         before = self._agreed.get(key)
-        newest = self.seat.ring.place.known.get(key)
-        own = self.seat.cluster
+        newest = self.role.ring.state.known.get(key)
+        own = self.role.cluster
         if own is not None and own.key == key:
             newest = own
         hears = own is not None and own.key == key and sender.id != own.primary.id
@@ -288,9 +295,9 @@ class Recovery:
         if sender.id == message.cluster.primary.id:
             sure = True  # who leads it says that it is lost
         elif own is None and not standing[0]:  # it would begin the ring anew
-            sure = self._all_lost(now - SURE)
+            sure = self._all_lost(now - AGREE_AFTER)
         else:
-            sure = lost is not None and lost.since <= now - SURE
+            sure = lost is not None and lost.since <= now - AGREE_AFTER
         fitter = mine > standing or self._is_first(message.cluster, sender, standing)
         agreed = sure and not (led or taken or fitter)
         if not led and sender.id != message.cluster.primary.id:
@@ -298,7 +305,7 @@ class Recovery:
         if not message.epoch:
             return
         if agreed:
-            self._agreed[key] = Agreed(sender.id, standing, now + AGREED_FOR)
+            self._agreed[key] = Agreement(sender.id, standing, now + AGREED_FOR)
             if len(self._agreed) > MOST_LOST:
                 del self._agreed[next(iter(self._agreed))]
             if self._asking is not None and self._asking.lost.cluster.key == key:
@@ -311,7 +318,7 @@ class Recovery:
         """Of two who ask at a time and hold the same, the smaller id goes first."""
         if self._asking is None or self._asking.lost.cluster.key != cluster.key:
             return False
-        mine = Agreed(self.port.me.id, self._standing(cluster), 0.0)
+        mine = Agreement(self.port.me.id, self._standing(cluster), 0.0)
         return mine.is_fitter(other.id, standing)
 
     def on_reply(self, sender: Peer, message: RecoverReply) -> None:
@@ -328,47 +335,49 @@ class Recovery:
         else:
             asking.refused = True
 
-    def on_answers_due(self, timer: AnswersDue) -> None:
+    def on_answers_due(self, timer: RecoveryAnswersDue) -> None:
         """Nobody against it, and somebody for it: this node leads."""
         asking, now = self._asking, self.port.now
         if asking is None:
             return
         waits = asking.unheard and not asking.refused
         if waits and now < asking.since + ANSWER_MOST:
-            self.port.set_timer(ANSWER_WITHIN / 2, AnswersDue())
+            self.port.set_timer(ANSWER_WITHIN / 2, RecoveryAnswersDue())
             return
         self._asking = None
         lost = asking.lost
         key = lost.cluster.key
         if self._lost.get(key) is not lost or self._is_led(lost.cluster):
             return
-        follows = self._follows(lost)  # then the own voters agree, or do not
+        follows = self._is_successor_of(lost)  # then the own voters agree, or do not
         if asking.refused or not (asking.agreed or follows or now >= lost.since + ALONE):
             lost.not_before = now + AGAIN * (0.5 + self.port.rng.random())
             return
-        if self._wait(lost) is None:
+        if self._attempt_delay(lost) is None:
             return  # its role has changed meanwhile
         self._lost.pop(key, None)
         self.port.count("clusters_recovered")
         if follows:
             self.on_absorb(lost.cluster, asking.epoch)
             return
-        if self.seat.cluster is not None:
+        if self.role.cluster is not None:
             self.on_inherit(asking.epoch)
             return
         start = lost.cluster.start
-        if len(self.seat.ring.place.known) > 1:  # all of the others are lost, too
+        if len(self.role.ring.state.known) > 1:  # all of the others are lost, too
             start = key
         mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
         self.on_replant(mine, lost.cluster)
 
     def _standing(self, cluster: Cluster) -> Standing:
-        held = self.log.held
-        is_member = held is not None and held.key == cluster.key  # newer than the description
+        voter_log = self.log.voter_log
+        is_member = (
+            voter_log is not None and voter_log.key == cluster.key
+        )  # newer than the description
         return is_member, self._position(cluster.key)
 
     def _position(self, key: Key) -> Version:
-        held = self.log.held
-        if held is not None and held.key == key:
-            return held.position
-        return self.observing.position(key)
+        voter_log = self.log.voter_log
+        if voter_log is not None and voter_log.key == key:
+            return voter_log.position
+        return self.observed_logs.position(key)

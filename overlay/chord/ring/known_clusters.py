@@ -25,10 +25,10 @@ from overlay.machine import Key, NodeId, Peer, Version
 HINTS = 16
 """Ways in that are kept from gossip; wild guess."""
 
-SHUNNED = 256
+UNREACHABLE_MOST = 256
 """Nodes remembered as unreachable; wild guess."""
 
-SHUN_FOR = 10.0
+UNREACHABLE_FOR = 10.0
 """Seconds after which an unreachable node may be asked again; wild guess."""
 
 
@@ -40,7 +40,7 @@ class KnownClusters:
         self._clusters: dict[Key, Cluster] = {}  # in the order of last mention, for eviction
         self._keys: list[Key] = []  # the same keys, sorted
         self._hints: dict[Key, RingHint] = {}
-        self._shunned: dict[NodeId, float] = {}  # until when
+        self._unreachable: dict[NodeId, float] = {}  # until when
 
     def __len__(self) -> int:
         return len(self._clusters)
@@ -97,7 +97,7 @@ class KnownClusters:
         self._keys.clear()
         self._hints.clear()
 
-    def hear(self, hint: RingHint) -> None:
+    def learn_hint(self, hint: RingHint) -> None:
         """Keep a way in. Where a hint's epoch is newer than a description, that one is wrong about
         the primary and leaves."""
         if any(
@@ -142,20 +142,20 @@ class KnownClusters:
             if cluster.key != key:
                 yield cluster
 
-    def shun(self, node: NodeId, now: float) -> None:
+    def mark_unreachable(self, node: NodeId, now: float) -> None:
         """`node` does not answer."""
-        self._shunned.pop(node, None)
-        self._shunned[node] = now + SHUN_FOR
-        if len(self._shunned) > SHUNNED:
-            del self._shunned[next(iter(self._shunned))]
+        self._unreachable.pop(node, None)
+        self._unreachable[node] = now + UNREACHABLE_FOR
+        if len(self._unreachable) > UNREACHABLE_MOST:
+            del self._unreachable[next(iter(self._unreachable))]
 
-    def trust(self, node: NodeId) -> None:
+    def mark_reachable(self, node: NodeId) -> None:
         """`node` answers again."""
-        self._shunned.pop(node, None)
+        self._unreachable.pop(node, None)
 
     def reachable(self, peer: Peer, now: float) -> bool:
         """False if `peer` lately did not answer."""
-        until = self._shunned.get(peer.id)
+        until = self._unreachable.get(peer.id)
         return until is None or until <= now
 
     def _drop(self, key: Key) -> None:

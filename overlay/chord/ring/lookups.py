@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.messages import Find, FindReply
-from overlay.chord.ring.place import Place
+from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, Message, NodeId, Peer, Timer
 
 MOST_HOPS = 64
@@ -32,7 +32,7 @@ MOST_LOOKUPS = 4_096
 """Lookups under way at a time; wild guess. (A publisher waits for them anyway.)"""
 
 
-MOST_KEPT = 1_024
+MOST_WAITING = 1_024
 """Lookups that wait at a member for another primary; then the oldest is dropped (its origin tries
 again). Wild guess."""
 
@@ -58,18 +58,18 @@ class Lookup:
 class Lookups:
     """Lookups that began here, and Find passing through."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.port = place.port
+    def __init__(self, state: RingState) -> None:
+        self.state = state
+        self.port = state.port
         self._by_key: dict[Key, Lookup] = {}
         self._by_number: dict[int, Lookup] = {}
         self._count = 0
-        self._kept: dict[tuple[NodeId, int], Find] = {}  # by origin and number
+        self._waiting: dict[tuple[NodeId, int], Find] = {}  # by origin and number
 
     def find(self, key: Key, wanted: bool = True) -> None:
         """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
-        own = self.place.own
-        if own is not None and self.place.owns(key):
+        own = self.state.own
+        if own is not None and self.state.owns(key):
             if wanted:
                 self.port.emit(OwnerFound(key, own, 0))
             return
@@ -89,13 +89,13 @@ class Lookups:
         self.port.count("lookups")
         self._try(lookup)
 
-    def way_opened(self) -> None:
+    def ring_became_known(self) -> None:
         """A first way into the ring is known: lookups that waited for one begin now."""
         for lookup in list(self._by_number.values()):
             if not lookup.through:
                 self._try(lookup)
 
-    def lose(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
+    def peer_lost(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
         """`node` does not answer: lookups that went through it take another way, ours and those
         that we passed on."""
         for message in lost:
@@ -105,18 +105,18 @@ class Lookups:
             if lookup.through == node:
                 self._try(lookup)
 
-    def served(self) -> None:
+    def arc_changed(self) -> None:
         """This node became a primary, or its arc changed: some answers are its own now."""
         for lookup in list(self._by_number.values()):
-            if self.place.owns(lookup.key) and self.place.own is not None:
+            if self.state.owns(lookup.key) and self.state.own is not None:
                 self._finish(lookup)
                 if lookup.wanted:
-                    self.port.emit(OwnerFound(lookup.key, self.place.own, 0))
-        self.led()
+                    self.port.emit(OwnerFound(lookup.key, self.state.own, 0))
+        self.primary_changed()
 
-    def led(self) -> None:
+    def primary_changed(self) -> None:
         """The own cluster has a primary, perhaps another one: what waited for it goes on."""
-        kept, self._kept = self._kept, {}
+        kept, self._waiting = self._waiting, {}
         for message in kept.values():
             self.on_find(self.port.me, message)
 
@@ -128,33 +128,33 @@ class Lookups:
 
     def on_find(self, sender: Peer, message: Find) -> None:
         """Answer, or pass on."""
-        own = self.place.own
-        if own is not None and self.place.owns(message.key):
+        own = self.state.own
+        if own is not None and self.state.owns(message.key):
             self.port.send(message.origin, FindReply(message.number, own, message.hop))
             return
-        if self.place.waits(message.key):
+        if self.state.awaits_primary(message.key):
             self._keep(message)
             return
-        peer = self.place.route(message.key, avoid=(sender.id, message.origin.id))
-        peer = peer or self.place.route(message.key, avoid=(message.origin.id,))
+        peer = self.state.route(message.key, avoid=(sender.id, message.origin.id))
+        peer = peer or self.state.route(message.key, avoid=(message.origin.id,))
         if peer is None or message.hop >= MOST_HOPS:
             self.port.count("lookups_dropped")
             return
         self.port.send(peer, Find(message.key, message.origin, message.number, message.hop + 1))
 
     def _keep(self, message: Find) -> None:
-        self._kept[message.origin.id, message.number] = message
-        if len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._waiting[message.origin.id, message.number] = message
+        if len(self._waiting) > MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
             self.port.count("lookups_dropped")
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
         """The owner's word."""
-        self.place.learn(message.cluster)
+        self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
         if (
             lookup is None
-            or message.cluster.ring != self.place.ring
+            or message.cluster.ring != self.state.ring
             or not message.cluster.owns(lookup.key)
         ):
             return  # answered already, or an answer to a former incarnation of ours
@@ -169,13 +169,13 @@ class Lookups:
             if lookup.wanted:
                 self.port.emit(OwnerUnknown(lookup.key))
             return
-        peer = self.place.route(lookup.key, avoid=lookup.tried)
+        peer = self.state.route(lookup.key, avoid=lookup.tried)
         if peer is None and lookup.tried:  # every way was tried: once more from the best
             lookup.tried.clear()
-            peer = self.place.route(lookup.key)
+            peer = self.state.route(lookup.key)
         lookup.through = "" if peer is None else peer.id
         lookup.tries += 1
-        self.port.set_timer(self.place.settings.lookup_timeout, LookupTimeout(lookup.number))
+        self.port.set_timer(self.state.settings.lookup_timeout, LookupTimeout(lookup.number))
         if peer is not None:
             lookup.tried[peer.id] = None
             self.port.send(peer, Find(lookup.key, self.port.me, lookup.number, 1))

@@ -91,7 +91,7 @@ class Pointers:
             cluster if known.key == cluster.key else known for known in self.successors
         )
 
-    def lose(self, node: NodeId) -> bool:
+    def peer_lost(self, node: NodeId) -> bool:
         """The primary `node` does not answer. True if a pointer left."""
         before = (self.predecessor, len(self.successors))
         if self.predecessor is not None and self.predecessor.primary.id == node:

@@ -1,8 +1,8 @@
-"""The ring machine (P2): what every node knows and asks of the ring, and what primaries do for it.
+"""The ring machine (P2): lookups for every node, and pointer maintenance for primaries.
 
-Table of contents: `place` holds the state, `lookups` finds owners, `repair` keeps the pointers of
-primaries right, `collecting` walks around. `clusters` tells this machine by `serve` and `belong`
-what this node's part is; above, the trees ask `owner`, `find` and `learn`.
+`ring_state` holds the state, `lookups` finds owners, `stabilisation` keeps the pointers of
+primaries right, `ring_walk` visits all clusters. `Clusters` says what this node is
+(`serve_as_primary`, `serve_as_member`); the trees above call `owner`, `find` and `learn`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from overlay.chord.messages import (
     Stabilise,
 )
 from overlay.chord.ring.lookups import Lookups, LookupTimeout
-from overlay.chord.ring.place import Place
-from overlay.chord.ring.ring_walk import Collecting, CollectTimeout
+from overlay.chord.ring.ring_state import RingState
+from overlay.chord.ring.ring_walk import RingWalk, RingWalkTimeout
 from overlay.chord.ring.stabilisation import FingerRound, Stabilisation, StabiliseRound
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHintReceived
@@ -38,27 +38,27 @@ class Ring(Machine):
     def __init__(self, port: Port, settings: RingSettings) -> None:
         super().__init__(port)
         self.settings = settings
-        self.place = Place(port, settings)
-        self.lookups = Lookups(self.place)
-        self.repair = Stabilisation(self.place, self.lookups)
-        self.collecting = Collecting(self.place)
+        self.state = RingState(port, settings)
+        self.lookups = Lookups(self.state)
+        self.stabilisation = Stabilisation(self.state, self.lookups)
+        self.ring_walk = RingWalk(self.state)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events of the ring."""
         return {
             Find: self.lookups.on_find,
             FindReply: self.lookups.on_find_reply,
-            Stabilise: self.repair.on_stabilise,
-            AskNeighbourhood: self.repair.on_ask_neighbourhood,
-            Rectify: self.repair.on_rectify,
+            Stabilise: self.stabilisation.on_stabilise,
+            AskNeighbourhood: self.stabilisation.on_ask_neighbourhood,
+            Rectify: self.stabilisation.on_rectify,
             Neighbourhood: self.on_neighbourhood,
             Moved: self.on_moved,
             Contact: self.on_contact,
             Rejoin: self.on_rejoin,
             LookupTimeout: self.lookups.on_timeout,
-            StabiliseRound: self.repair.on_stabilise_round,
-            FingerRound: self.repair.on_finger_round,
-            CollectTimeout: self.collecting.on_timeout,
+            StabiliseRound: self.stabilisation.on_stabilise_round,
+            FingerRound: self.stabilisation.on_finger_round,
+            RingWalkTimeout: self.ring_walk.on_timeout,
             RingHintReceived: self.on_ring_heard,
             RingKnown: self.on_ring_known,
             LinkUp: self.on_link_up,
@@ -70,11 +70,11 @@ class Ring(Machine):
     @property
     def id(self) -> str:
         """The ring's id, "" while none is known."""
-        return self.place.ring
+        return self.state.ring
 
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether a way into the ring is known."""
-        return self.place.knows_ring()
+        return self.state.knows_ring()
 
     def find(self, key: Key) -> None:
         """Ask the ring who owns `key`: one OwnerFound or OwnerUnknown follows, however often it
@@ -84,29 +84,29 @@ class Ring(Machine):
     def owner(self, key: Key) -> Cluster | None:
         """Who owned `key` when it was last heard of; costs no message and may be out of date. None
         as well while its primary does not answer: to be looked up, there may be another."""
-        own = self.place.own
-        found = own if own is not None and own.owns(key) else self.place.known.owner(key)
-        if found is not None and found.primary.id == self.port.me.id and not self.place.serving:
+        own = self.state.own
+        found = own if own is not None and own.owns(key) else self.state.known.owner(key)
+        if found is not None and found.primary.id == self.port.me.id and not self.state.is_primary:
             return None  # this node led before it was started again
-        if found is not None and not self.place.known.reachable(found.primary, self.port.now):
+        if found is not None and not self.state.known.reachable(found.primary, self.port.now):
             return None
         return found
 
     def learn(self, cluster: Cluster) -> None:
         """Take a description that came with another message. Older ones change nothing."""
-        self.place.learn(cluster)
+        self.state.learn(cluster)
 
     def forget(self, key: Key, version: Version) -> None:
         """The cluster `key` of `version` (or older) was no use: ask anew."""
-        self.place.known.forget(key, version)
+        self.state.known.forget(key, version)
 
-    def collect(self) -> None:
-        """Walk around the ring; answered by RingCollected."""
-        self.collecting.collect()
+    def walk(self) -> None:
+        """Walk around the ring; answered by RingWalked."""
+        self.ring_walk.walk()
 
     # -- told by clusters ------------------------------------------------------------------------
 
-    def serve(
+    def serve_as_primary(
         self,
         cluster: Cluster,
         predecessor: Cluster | None = None,
@@ -114,47 +114,47 @@ class Ring(Machine):
     ) -> None:
         """This node is the primary of `cluster`, which is new or has changed. The neighbours count
         only when it was not its primary before."""
-        place = self.place
-        anew = not place.serving or place.own is None or place.own.key != cluster.key
-        place.serving = False  # so that the cache takes what is said of our own cluster, too
-        place.learn(cluster)
-        place.own, place.serving = cluster, True
+        state = self.state
+        anew = not state.is_primary or state.own is None or state.own.key != cluster.key
+        state.is_primary = False  # so that the cache takes what is said of our own cluster, too
+        state.learn(cluster)
+        state.own, state.is_primary = cluster, True
         if anew:
             for known in (predecessor, *successors):
                 if known is not None:
-                    place.learn(known)
-            place.pointers.begin(cluster.key, predecessor, successors)
-            self.repair.begin()
-            self.repair.announce()
-        self.lookups.served()
+                    state.learn(known)
+            state.pointers.begin(cluster.key, predecessor, successors)
+            self.stabilisation.begin()
+            self.stabilisation.announce()
+        self.lookups.arc_changed()
 
     def split_off(self, arc: Cluster) -> None:
         """The first part of our arc is a cluster of its own now, directly before us."""
-        place = self.place
-        place.learn(arc)
-        place.pointers.predecessor = arc
-        self.repair.begin()
+        state = self.state
+        state.learn(arc)
+        state.pointers.predecessor = arc
+        self.stabilisation.begin()
 
-    def belong(self, cluster: Cluster | None) -> None:
+    def serve_as_member(self, cluster: Cluster | None) -> None:
         """This node is another member of `cluster`, or of none. A primary that handed over tells
         its ring neighbours who serves now."""
-        place = self.place
-        if place.serving:
-            self.repair.end()
-        if place.own is not None:
-            place.former = None if place.serving else place.own
-        place.serving, place.own = False, cluster
+        state = self.state
+        if state.is_primary:
+            self.stabilisation.end()
+        if state.own is not None:
+            state.former = None if state.is_primary else state.own
+        state.is_primary, state.own = False, cluster
         if cluster is not None:
-            place.learn(cluster)
-        self.lookups.led()
+            state.learn(cluster)
+        self.lookups.primary_changed()
 
     def handed_over(self, cluster: Cluster) -> None:
         """The former primary of `cluster` tells the ring neighbours who serves now."""
-        place = self.place
-        told = (place.pointers.predecessor, *place.pointers.successors)
-        self.belong(None)
-        place.former = cluster
-        place.learn(cluster)
+        state = self.state
+        told = (state.pointers.predecessor, *state.pointers.successors)
+        self.serve_as_member(None)
+        state.former = cluster
+        state.learn(cluster)
         for neighbour in told:
             if neighbour is not None and neighbour.primary.id != self.port.me.id:
                 self.port.send(neighbour.primary, Moved(cluster))
@@ -163,10 +163,10 @@ class Ring(Machine):
         """This node has taken the place of the primary `lost` (perhaps its own, before it was
         started again): the neighbours, as far as they are known here, hear of it at once
         (REJOIN)."""
-        known = self.place.known
+        known = self.state.known
         if lost.id != self.port.me.id:
-            known.shun(lost.id, self.port.now)
-        self.lookups.lose(lost.id)
+            known.mark_unreachable(lost.id, self.port.now)
+        self.lookups.peer_lost(lost.id)
         near = [*islice(known.before(cluster.key), 2), *islice(known.after(cluster.key), 2)]
         for peer in {c.primary.id: c.primary for c in near if c.key != cluster.key}.values():
             if peer.id not in (lost.id, self.port.me.id):
@@ -174,49 +174,49 @@ class Ring(Machine):
 
     def on_rejoin(self, sender: Peer, message: Rejoin) -> None:
         """What waited for the lost primary goes to the new one."""
-        before = self.place.known.get(message.cluster.key)
-        self.place.learn(message.cluster)
+        before = self.state.known.get(message.cluster.key)
+        self.state.learn(message.cluster)
         if before is not None and before.primary.id != message.cluster.primary.id:
-            self.lookups.lose(before.primary.id)
+            self.lookups.peer_lost(before.primary.id)
 
     # -- messages and events ---------------------------------------------------------------------
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
         """For repair, and for a walk around the ring."""
-        self.repair.on_neighbourhood(sender, message)
-        self.collecting.on_neighbourhood(sender, message)
+        self.stabilisation.on_neighbourhood(sender, message)
+        self.ring_walk.on_neighbourhood(sender, message)
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
         """Somebody whom we took for a primary knows better."""
-        self.place.learn(message.cluster)
+        self.state.learn(message.cluster)
         if message.cluster.primary.id != sender.id:
-            self.place.known.forget_primary(sender.id)  # whatever we took it for the primary of
-            self.repair.lose(sender.id)
+            self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
+            self.stabilisation.peer_lost(sender.id)
         self.port.emit(ClusterMoved(message.cluster, sender))
-        self.collecting.on_moved(sender, message.cluster)
+        self.ring_walk.on_moved(sender, message.cluster)
 
     def on_contact(self, sender: Peer, message: Contact) -> None:
         """A way in for who asks; also how a member that was cut off learns how things stand."""
-        newest = self.place.newest()
+        newest = self.state.any_cluster()
         if newest is not None:
             self.port.send(sender, Moved(newest))
 
     def on_ring_heard(self, event: RingHintReceived) -> None:
         """Gossip."""
-        self.place.hear(event.hint)
+        self.state.learn_hint(event.hint)
 
     def on_ring_known(self, event: RingKnown) -> None:
         """Lookups that waited for a way in begin."""
-        self.lookups.way_opened()
+        self.lookups.ring_became_known()
 
     def on_link_up(self, event: LinkUp) -> None:
         """Whoever was unreachable answers."""
-        self.place.known.trust(event.peer.id)
+        self.state.known.mark_reachable(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
         """Ways through this node are taken last; whatever waited for it goes another way."""
         node = event.peer.id
-        self.place.known.shun(node, self.port.now)
-        self.repair.lose(node)
-        self.lookups.lose(node, event.lost)
-        self.collecting.lose(node)
+        self.state.known.mark_unreachable(node, self.port.now)
+        self.stabilisation.peer_lost(node)
+        self.lookups.peer_lost(node, event.lost)
+        self.ring_walk.peer_lost(node)

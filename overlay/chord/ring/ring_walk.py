@@ -7,42 +7,42 @@ time the walk goes on with the one after it, as far as the successor lists reach
 
 from __future__ import annotations
 
-from overlay.chord.events import RingCollected
+from overlay.chord.events import RingWalked
 from overlay.chord.messages import AskNeighbourhood, Cluster, Neighbourhood
-from overlay.chord.ring.place import Place
+from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, NodeId, Peer, Timer
 
 MOST_STEPS = 4_096
 """A walk longer than this is given up; wild guess."""
 
 
-class CollectTimeout(Timer, frozen=True):
+class RingWalkTimeout(Timer, frozen=True):
     """The cluster that was asked did not answer."""
 
 
-class Collecting:
+class RingWalk:
     """At most one walk at a time; who asks meanwhile gets the same answer."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.port = place.port
+    def __init__(self, state: RingState) -> None:
+        self.state = state
+        self.port = state.port
         self._found: dict[Key, Cluster] = {}
         self._asked: Peer | None = None
         self._following: tuple[Cluster, ...] = ()  # after the one that was asked, as last told
         self._steps = 0
 
-    def collect(self) -> None:
-        """Begin, unless a walk is under way. Answered by RingCollected."""
+    def walk(self) -> None:
+        """Begin, unless a walk is under way. Answered by RingWalked."""
         if self._asked is not None:
             return
         self._found, self._following, self._steps = {}, (), 0
-        own = self.place.own
-        if own is not None and self.place.serving:
+        own = self.state.own
+        if own is not None and self.state.is_primary:
             self._found[own.key] = own
-            self._following = tuple(self.place.followers())
+            self._following = tuple(self.state.later_clusters())
             self._go_on()
             return
-        peer = self.place.route(own.key if own is not None else "")
+        peer = self.state.route(own.key if own is not None else "")
         if peer is None:
             self._finish()
         else:
@@ -67,12 +67,12 @@ class Collecting:
                 self._following = (cluster, *self._following)
                 self._go_on()
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """Who was asked does not answer."""
         if self._asked is not None and self._asked.id == node:
             self._go_on()
 
-    def on_timeout(self, timer: CollectTimeout) -> None:
+    def on_timeout(self, timer: RingWalkTimeout) -> None:
         """Who was asked does not answer in time."""
         if self._asked is not None:
             self._go_on()
@@ -92,15 +92,15 @@ class Collecting:
 
     def _ask(self, peer: Peer) -> None:
         self._asked = peer
-        self.port.set_timer(self.place.settings.lookup_timeout, CollectTimeout())
+        self.port.set_timer(self.state.settings.lookup_timeout, RingWalkTimeout())
         self.port.send(peer, AskNeighbourhood())
 
     def _finish(self) -> None:
         self._asked = None
-        self.port.cancel_timer(CollectTimeout())
+        self.port.cancel_timer(RingWalkTimeout())
         found = tuple(self._found[key] for key in sorted(self._found))
         complete = bool(found) and all(
             cluster.start == found[at - 1].key for at, cluster in enumerate(found)
         )
         self._found = {}
-        self.port.emit(RingCollected(found, complete))
+        self.port.emit(RingWalked(found, complete))

@@ -22,7 +22,7 @@ from overlay.chord.messages import (
     Stabilise,
 )
 from overlay.chord.ring.lookups import Lookups
-from overlay.chord.ring.place import Place
+from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, NodeId, Peer, Timer
 
 RING_BITS = 160
@@ -45,15 +45,15 @@ def finger_key(own: Key, bit: int) -> Key:
 class Stabilisation:
     """The maintenance that a primary does for the ring."""
 
-    def __init__(self, place: Place, lookups: Lookups) -> None:
-        self.place = place
-        self.port = place.port
+    def __init__(self, state: RingState, lookups: Lookups) -> None:
+        self.state = state
+        self.port = state.port
         self.lookups = lookups
         self._bit = RING_BITS - 1
 
     def begin(self) -> None:
         """This node is a primary now, or its pointers changed: talk to the neighbours at once."""
-        self.port.set_timer(self._jitter(self.place.settings.fix_fingers), FingerRound())
+        self.port.set_timer(self._jitter(self.state.settings.fix_fingers), FingerRound())
         self.watch()
         self._stabilise()
 
@@ -65,20 +65,20 @@ class Stabilisation:
 
     def announce(self) -> None:
         """Tell the cluster before us that we are its successor, without waiting to be found."""
-        place = self.place
-        predecessor = place.pointers.predecessor
-        if place.own is not None and predecessor is not None:
-            self.port.send(predecessor.primary, self._neighbourhood(place.own))
+        state = self.state
+        predecessor = state.pointers.predecessor
+        if state.own is not None and predecessor is not None:
+            self.port.send(predecessor.primary, self._neighbourhood(state.own))
 
-    def lose(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId) -> None:
         """A pointer's primary does not answer: the next one takes its place."""
-        if self.place.pointers.lose(node) and self.place.serving:
+        if self.state.pointers.peer_lost(node) and self.state.is_primary:
             self.watch()
             self._stabilise()
 
     def watch(self) -> None:
         """Miss the silence of those that the pointers lead to."""
-        pointers = self.place.pointers
+        pointers = self.state.pointers
         before = () if pointers.predecessor is None else (pointers.predecessor,)
         peers = [cluster.primary for cluster in (*before, *pointers.successors)]
         self.port.watch("ring", tuple({peer.id: peer for peer in peers}.values()))
@@ -89,9 +89,9 @@ class Stabilisation:
 
     def on_finger_round(self, timer: FingerRound) -> None:
         """Refresh one finger, from the far half of the ring down to where our list ends."""
-        pointers = self.place.pointers
+        pointers = self.state.pointers
         reach = pointers.successors[-1] if pointers.successors else None
-        self.port.set_timer(self._jitter(self.place.settings.fix_fingers), FingerRound())
+        self.port.set_timer(self._jitter(self.state.settings.fix_fingers), FingerRound())
         if reach is None or len(pointers.successors) < pointers.length:
             return  # the list goes all the way around
         span = (int(reach.key, 16) - int(pointers.own, 16)) % (1 << RING_BITS)
@@ -100,7 +100,7 @@ class Stabilisation:
 
     def on_stabilise(self, sender: Peer, message: Stabilise) -> None:
         """Our predecessor, or somebody who takes us for its successor, asks."""
-        self.place.learn(message.cluster)
+        self.state.learn(message.cluster)
         self._answer(sender)
 
     def on_ask_neighbourhood(self, sender: Peer, message: AskNeighbourhood) -> None:
@@ -109,68 +109,68 @@ class Stabilisation:
 
     def on_rectify(self, sender: Peer, message: Rectify) -> None:
         """Somebody believes that it is our predecessor."""
-        place = self.place
-        place.learn(message.cluster)
-        if not place.serving or place.own is None:
+        state = self.state
+        state.learn(message.cluster)
+        if not state.is_primary or state.own is None:
             self._answer(sender)
-        elif message.cluster.ring != place.own.ring or place.own.owns(message.cluster.key):
+        elif message.cluster.ring != state.own.ring or state.own.owns(message.cluster.key):
             self.port.count("ring_conflicts")  # nobody else can stand inside our own arc
-        elif place.pointers.rectify(message.cluster):
+        elif state.pointers.rectify(message.cluster):
             self.watch()
-        elif place.pointers.predecessor:
-            self.port.send(place.pointers.predecessor.primary, AskNeighbourhood())
+        elif state.pointers.predecessor:
+            self.port.send(state.pointers.predecessor.primary, AskNeighbourhood())
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
         """A cluster speaks for itself, and gives hints about its neighbours."""
-        place = self.place
+        state = self.state
         for cluster in (message.cluster, message.predecessor, *message.successors):
             if cluster is not None:
-                place.learn(cluster)
-        own = place.own
-        if not place.serving or own is None or message.cluster.ring != own.ring:
+                state.learn(cluster)
+        own = state.own
+        if not state.is_primary or own is None or message.cluster.ring != own.ring:
             return
-        if not place.pointers.adopt(message.cluster, message.successors):
+        if not state.pointers.adopt(message.cluster, message.successors):
             return
         candidate = message.predecessor
         self.watch()
         if (
             candidate is not None
-            and place.pointers.better_successor(candidate)
-            and place.known.reachable(candidate.primary, self.port.now)
+            and state.pointers.better_successor(candidate)
+            and state.known.reachable(candidate.primary, self.port.now)
         ):
             self.port.send(candidate.primary, Stabilise(own))
         elif candidate is None or candidate.key != own.key or candidate.version < own.version:
             self.port.send(message.cluster.primary, Rectify(own))
 
     def _stabilise(self) -> None:
-        place = self.place
-        if not place.serving or place.own is None:
+        state = self.state
+        if not state.is_primary or state.own is None:
             return
-        self.port.set_timer(self._jitter(place.settings.stabilise), StabiliseRound())
-        if place.pointers.first() is not None:
-            for member in place.own.members()[1:]:  # who takes our place has to know whom to tell
-                self.port.send(member, self._neighbourhood(place.own))
-        first = place.pointers.first()
+        self.port.set_timer(self._jitter(state.settings.stabilise), StabiliseRound())
+        if state.pointers.first() is not None:
+            for member in state.own.members()[1:]:  # who takes our place has to know whom to tell
+                self.port.send(member, self._neighbourhood(state.own))
+        first = state.pointers.first()
         if first is None:  # alone, or every successor was lost at once: the cache is what remains
-            first = next((c for c in place.known.after(place.own.key)), None)
+            first = next((c for c in state.known.after(state.own.key)), None)
         if first is not None and first.primary.id != self.port.me.id:
-            self.port.send(first.primary, Stabilise(place.own))
+            self.port.send(first.primary, Stabilise(state.own))
         elif first is None:  # gossip may know of somebody, who then introduces itself
-            hints = [h for h in place.known.hints() if h.key != place.own.key]
+            hints = [h for h in state.known.hints() if h.key != state.own.key]
             if hints:
                 hint = self.port.rng.choice(hints)
                 self.port.send(hint.primary, Contact(self.port.me.id))
 
     def _answer(self, sender: Peer) -> None:
-        if self.place.serving and self.place.own is not None:
-            self.port.send(sender, self._neighbourhood(self.place.own))
+        if self.state.is_primary and self.state.own is not None:
+            self.port.send(sender, self._neighbourhood(self.state.own))
             return
-        newest = self.place.newest()
-        for cluster in self.place.what_became() or (() if newest is None else (newest,)):
+        newest = self.state.any_cluster()
+        for cluster in self.state.redirects() or (() if newest is None else (newest,)):
             self.port.send(sender, Moved(cluster))
 
     def _neighbourhood(self, own: Cluster) -> Neighbourhood:
-        pointers = self.place.pointers
+        pointers = self.state.pointers
         return Neighbourhood(own, pointers.predecessor, pointers.successors)
 
     def _jitter(self, period: float) -> float:

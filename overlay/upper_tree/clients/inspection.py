@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from overlay.chord.events import OwnerFound, OwnerUnknown, RingCollected
+from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
@@ -26,8 +26,8 @@ PATIENCE = 3.0
 class Collector(RingView, Protocol):
     """What inspection needs of overlay/chord's `Ring` beside lookups."""
 
-    def collect(self) -> None:
-        """Walk around the ring: RingCollected follows."""
+    def walk(self) -> None:
+        """Walk around the ring: RingWalked follows."""
 
 
 class QuestionOver(Timer, frozen=True):
@@ -61,7 +61,7 @@ class Inspection(Machine):
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
-            RingCollected: self.on_ring_collected,
+            RingWalked: self.on_ring_walked,
             OwnerFound: self.on_owner_found,
             OwnerUnknown: self.on_owner_unknown,
             AskTrees: self.on_ask_trees,
@@ -89,9 +89,9 @@ class Inspection(Machine):
     def get_ring(self, client: int, command: GetRing) -> None:
         """All clusters with their attributes."""
         self._ask(Question(client, command.request))
-        self.ring.collect()
+        self.ring.walk()
 
-    def on_ring_collected(self, event: RingCollected) -> None:
+    def on_ring_walked(self, event: RingWalked) -> None:
         """Ask every cluster for its trees."""
         for number, question in list(self.questions.items()):
             if question.attribute is not None or question.clusters:

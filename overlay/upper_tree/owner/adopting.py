@@ -78,7 +78,7 @@ class Adopting(Machine):
             if whole and key == event.lost.key:
                 believers = None if state.others else tuple(state.believers.values())
                 self.owner.replanting.knows_all(believers, self.port.now)
-            self.owner.clusters.forget_copy(key)
+            self.owner.clusters.forget_log(key)
 
     def _is_wanted(self, tree: Tree) -> bool:
         owner = self.owner

@@ -14,13 +14,13 @@ from overlay.chord.events import (
     ArcKept,
     ArcLeaving,
     Committed,
-    CopyReset,
+    DiskSnapshotWanted,
     Elected,
-    EntryCopied,
+    EntryReceived,
+    FollowerSnapshotWanted,
+    LogReset,
     Replanted,
     RoleChanged,
-    SnapshotWanted,
-    StateWanted,
 )
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.merging import STOPPED
@@ -92,10 +92,10 @@ class Owner(Machine):
             RoleChanged: self.on_role_changed,
             Elected: self.on_elected,
             Replanted: self.on_replanted,
-            EntryCopied: self.on_entry_copied,
-            CopyReset: self.on_copy_reset,
-            StateWanted: self.on_state_wanted,
-            SnapshotWanted: self.on_snapshot_wanted,
+            EntryReceived: self.on_entry_copied,
+            LogReset: self.on_copy_reset,
+            FollowerSnapshotWanted: self.on_state_wanted,
+            DiskSnapshotWanted: self.on_snapshot_wanted,
             Committed: self.on_committed,
             ArcLeaving: self.on_arc_leaving,
             ArcKept: self.on_arc_kept,
@@ -159,21 +159,21 @@ class Owner(Machine):
         """A majority of the voters has everything before `next`."""
         self.committed = event.next
 
-    def on_entry_copied(self, event: EntryCopied) -> None:
+    def on_entry_copied(self, event: EntryReceived) -> None:
         """At a voter, or at the new primary of a split-off arc."""
         self.state.apply(decode(event.entry))
 
-    def on_copy_reset(self, event: CopyReset) -> None:
+    def on_copy_reset(self, event: LogReset) -> None:
         """A whole new copy follows."""
         self.state = ClusterState()
 
-    def on_state_wanted(self, event: StateWanted) -> None:
+    def on_state_wanted(self, event: FollowerSnapshotWanted) -> None:
         """A voter lacks more than the log's tail."""
-        self.clusters.copy_state([encode(o) for o in self.state.operations()])
+        self.clusters.send_snapshot([encode(o) for o in self.state.operations()])
 
-    def on_snapshot_wanted(self, event: SnapshotWanted) -> None:
+    def on_snapshot_wanted(self, event: DiskSnapshotWanted) -> None:
         """What the disk has of the log is far longer than the state."""
-        self.clusters.keep([encode(o) for o in self.state.operations()])
+        self.clusters.store_snapshot([encode(o) for o in self.state.operations()])
 
     # --- the role ---
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from overlay.chord.events import Committed, LogCopied, RoleChanged
+from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
 from overlay.machine import (
     Alarm,
     Handlers,
@@ -105,7 +105,7 @@ class Registry(Machine):
             MapSettled: self.on_tree_eased,
             BeliefEnded: self.on_tree_eased,
             LeasesOver: self.on_all_eased,
-            LogCopied: self.on_all_eased,
+            ObserversProgressed: self.on_all_eased,
         }
 
     # --- registering ---
@@ -237,7 +237,7 @@ class Registry(Machine):
         if owned is not None and owned.waiting:
             self._check(owned)
 
-    def on_all_eased(self, event: LeasesOver | LogCopied) -> None:
+    def on_all_eased(self, event: LeasesOver | ObserversProgressed) -> None:
         """Silent replicas need not be waited for; observers have more of the log."""
         for owned in list(self.owner.trees.values()):
             if owned.waiting:

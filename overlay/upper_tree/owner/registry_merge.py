@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from overlay.chord.events import RoleChanged, Uniting
+from overlay.chord.events import MergeStageWanted, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.merging import STOPPED, UNITED
 from overlay.links.events import LinkDown
@@ -57,7 +57,7 @@ class UnitingDue(Timer, frozen=True):
 class MergingView(Protocol):
     """What is needed of overlay/chord's `Clusters`."""
 
-    def united(self, stage: int, audience: tuple[Peer, ...] = ()) -> None:
+    def merge_stage_reached(self, stage: int, audience: tuple[Peer, ...] = ()) -> None:
         """Answer to Uniting."""
 
 
@@ -92,7 +92,7 @@ class RegistryUnion(Machine):
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
-            Uniting: self.on_uniting,
+            MergeStageWanted: self.on_uniting,
             Adopt: self.on_adopt,
             Adopted: self.on_adopted,
             AdoptRefused: self.on_adopt_refused,
@@ -103,7 +103,7 @@ class RegistryUnion(Machine):
 
     # --- at an owner of the losing ring ---
 
-    def on_uniting(self, event: Uniting) -> None:
+    def on_uniting(self, event: MergeStageWanted) -> None:
         """The next stage, or none any more."""
         if event.into is None:
             self._go_on_as_before()
@@ -150,7 +150,7 @@ class RegistryUnion(Machine):
             self._adopted.clear()
         missing = list(self._missing())
         if not missing:
-            self.clusters.united(UNITED)
+            self.clusters.merge_stage_reached(UNITED)
             return
         wanted: dict[NodeId, tuple[Peer, list[Registration]]] = {}
         for attribute, registrations in missing:
@@ -213,7 +213,7 @@ class RegistryUnion(Machine):
                     self.port.send(host, Assign(attribute, version, (), 0, ()))
         self._recall()
         if self._is_stopped():
-            self.clusters.united(STOPPED, self._audience())
+            self.clusters.merge_stage_reached(STOPPED, self._audience())
 
     def _recall(self) -> None:
         """Publishers forget what they were told, by this owner or by one before."""

@@ -23,7 +23,7 @@ from collections import deque
 from itertools import zip_longest
 
 from matching import Cut
-from overlay.chord.events import Committed, LogCopied, RoleChanged
+from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
@@ -87,7 +87,7 @@ class SummaryServer(Machine):
             BeliefEnds: self.on_belief_ends,
             BeliefsLearned: self.on_beliefs_learned,
             Committed: self.on_log_further,
-            LogCopied: self.on_log_further,
+            ObserversProgressed: self.on_log_further,
             RoleChanged: self.on_role_changed,
             **self.making.handlers(),
         }
@@ -113,7 +113,7 @@ class SummaryServer(Machine):
         """Whether who takes this primary's place will have that entry."""
         return index < self.owner.committed and self.owner.clusters.is_copied(index)
 
-    def on_log_further(self, event: Committed | LogCopied) -> None:
+    def on_log_further(self, event: Committed | ObserversProgressed) -> None:
         """The log is further: some may be told now."""
         while self._held and self._is_logged(self._held[0][0]):
             _, peer, message = self._held.popleft()

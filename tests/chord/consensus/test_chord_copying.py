@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.chord.consensus.leader_log import FRAME, in_frames
-from overlay.chord.consensus.messages import LogAck, LogCopy, LogEntries, LogItem
-from overlay.chord.events import ArcGone, Committed, CopyReset, EntryCopied
+from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, LogSnapshot
+from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
@@ -118,7 +118,7 @@ def test_a_large_state_travels_in_frames_under_the_links_bound() -> None:
     world.add()
     world.run(3)
     assert standby(world).registry.entries == node.registry.entries
-    sizes = [sum(map(len, m.entries)) for _, _, m in world.sent if isinstance(m, LogCopy)]
+    sizes = [sum(map(len, m.entries)) for _, _, m in world.sent if isinstance(m, LogSnapshot)]
     assert len(sizes) > 5
     assert max(sizes) < 200 * 1024
 
@@ -178,15 +178,15 @@ def test_a_piece_without_its_beginning_is_refused() -> None:
     log = node.clusters.log
     key, (epoch, following) = node.clusters.cluster.key, log.position  # type: ignore[union-attr]
     copy.events.clear()
-    item = LogItem(epoch, b"x")
-    config = log.held.config  # type: ignore[union-attr]
+    item = LogEntry(epoch, b"x")
+    config = log.voter_log.config  # type: ignore[union-attr]
     refused = copy.clusters.log
     refused.on_entries(node.peer, LogEntries(key, epoch, (epoch, following + 9), (item,)))
     refused.on_entries(node.peer, LogEntries(key, epoch + 7, log.position, (item,)))
     refused.on_entries(copy.peer, LogEntries(key, epoch, log.position, (item,)))
-    refused.on_copy(node.peer, LogCopy(key, epoch, (epoch, 99), config, (b"x",), False, True))
+    refused.on_copy(node.peer, LogSnapshot(key, epoch, (epoch, 99), config, (b"x",), False, True))
     copy.settle()
-    assert not [e for e in copy.events if isinstance(e, EntryCopied | CopyReset)]
+    assert not [e for e in copy.events if isinstance(e, EntryReceived | LogReset)]
 
 
 def test_a_copy_counts_only_when_it_is_complete() -> None:
@@ -196,8 +196,8 @@ def test_a_copy_counts_only_when_it_is_complete() -> None:
     world.run(1)
     log = node.clusters.log
     key, epoch = node.clusters.cluster.key, log.position[0]  # type: ignore[union-attr]
-    config = log.held.config  # type: ignore[union-attr]
-    first = LogCopy(key, epoch, (epoch, 99), config, (b"x",), True, False)
+    config = log.voter_log.config  # type: ignore[union-attr]
+    first = LogSnapshot(key, epoch, (epoch, 99), config, (b"x",), True, False)
     copy.clusters.log.on_copy(node.peer, first)
     copy.settle()
     assert copy.registry.entries == node.registry.entries
@@ -210,16 +210,16 @@ def test_a_copy_made_while_an_arc_was_given_away_is_without_that_arc() -> None:
     node, copy = primary(world), standby(world)
     log = node.clusters.log
     key, epoch = node.clusters.cluster.key, log.position[0]  # type: ignore[union-attr]
-    config = log.held.config  # type: ignore[union-attr]
+    config = log.voter_log.config  # type: ignore[union-attr]
     start = f"{(int(key, 16) + 2**100) % 2**160:040x}"
     copy.events.clear()
     for at, kept in ((99, config), (100, msgspec.structs.replace(config, start=start))):
         copy.clusters.log.on_copy(
-            node.peer, LogCopy(key, epoch, (epoch, at), kept, (b"x",), True, True)
+            node.peer, LogSnapshot(key, epoch, (epoch, at), kept, (b"x",), True, True)
         )
     copy.settle()
-    told = [e for e in copy.events if isinstance(e, EntryCopied | ArcGone)]
-    assert [type(e) for e in told] == [EntryCopied, EntryCopied, ArcGone]
+    told = [e for e in copy.events if isinstance(e, EntryReceived | ArcGone)]
+    assert [type(e) for e in told] == [EntryReceived, EntryReceived, ArcGone]
     arc = told[-1].arc  # type: ignore[union-attr]
     assert arc.owns(start)
     assert not arc.owns(key)
@@ -263,11 +263,11 @@ def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> Non
     def nothing_committed_is_missing() -> None:
         for leading in world.primaries():
             log = leading.clusters.log
-            held = [
+            voter_log = [
                 world.node(p.id).clusters.log.next if p.id in world.nodes else log.next
                 for p in log.voters
             ]
-            assert sum(n >= log.committed for n in held) > len(held) // 2
+            assert sum(n >= log.committed for n in voter_log) > len(voter_log) // 2
         for one in world.nodes.values():
             everything.update(dict.fromkeys(one.registry.durable))
 

@@ -7,10 +7,10 @@ from random import Random
 import msgspec
 import pytest
 
-from overlay.chord.consensus.election import NominationDue
+from overlay.chord.consensus.election import CampaignDue
 from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import Grant, LogAck, LogEntries, Nominate
-from overlay.chord.epochs import fork_of
+from overlay.chord.consensus.messages import LogAck, LogEntries, RequestVote, VoteReply
+from overlay.chord.epochs import new_fork
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Rejoin
@@ -67,7 +67,7 @@ def heal(world: MiniWorld, node: MiniNode) -> None:
 def test_the_standby_takes_the_place_of_a_killed_primary_soon(seed: int) -> None:
     world = grown(seed, nodes=7, clusters=1, size=5)
     watch(world)
-    old, heir = primary(world), standby(world)
+    old, new_primary = primary(world), standby(world)
     for n in range(5):
         world.write(KEY, f"{n}")
     world.run(1)
@@ -75,17 +75,17 @@ def test_the_standby_takes_the_place_of_a_killed_primary_soon(seed: int) -> None
     assert len(committed) == 5
     world.crash(old)
     world.run(SOON)
-    assert world.owners(KEY) == [heir]
-    assert heir.clusters.cluster is not None
-    assert heir.clusters.cluster.version[0] == 2
-    assert heir.registry.entries == committed
-    assert [e.lost for e in heir.events if isinstance(e, Elected)] == [old.peer]
+    assert world.owners(KEY) == [new_primary]
+    assert new_primary.clusters.cluster is not None
+    assert new_primary.clusters.cluster.version[0] == 2
+    assert new_primary.registry.entries == committed
+    assert [e.lost for e in new_primary.events if isinstance(e, Elected)] == [old.peer]
     assert world.write(KEY, "goes on")
     world.run(10)
-    assert len(heir.registry.durable) == 1
+    assert len(new_primary.registry.durable) == 1
     world.members_agree()
     world.copies_agree()
-    assert len(heir.clusters.log.voters) == 5  # the lost one was voted out, another in
+    assert len(new_primary.clusters.log.voters) == 5  # the lost one was voted out, another in
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -94,9 +94,9 @@ def test_if_the_standby_dies_too_a_match_broker_nominates_itself(seed: int) -> N
     watch(world)
     world.write(KEY, "kept")
     world.run(1)
-    old, heir = primary(world), standby(world)
+    old, new_primary = primary(world), standby(world)
     world.crash(old)
-    world.crash(heir)
+    world.crash(new_primary)
     world.run(3 * SOON)
     (new,) = world.owners(KEY)
     assert new.registry.entries == [f"{KEY}:kept".encode()]
@@ -152,14 +152,14 @@ def test_a_voter_grants_an_epoch_once_and_stores_that_before_it_answers() -> Non
     cluster = voter.clusters.cluster
     assert cluster is not None
     world.crash(node)
-    voter.clusters.pulse._patient_until = 0.0  # long silent
+    voter.clusters.heartbeat._timeout_at = 0.0  # long silent
     log = voter.clusters.log
-    ask = Nominate(cluster.key, 9, log.position, False, False)
+    ask = RequestVote(cluster.key, 9, log.position, False, False)
     world.sent.clear()
-    voter.clusters.election.on_nominate(one.peer, ask)
-    assert Journal(voter.port, world.disks[voter.peer.id]).promises[cluster.key].epoch == 9
-    voter.clusters.election.on_nominate(two.peer, ask)
-    answers = [m for s, _, m in world.sent if isinstance(m, Grant) and s == voter.peer.id]
+    voter.clusters.election.on_request_vote(one.peer, ask)
+    assert Journal(voter.port, world.disks[voter.peer.id]).votes[cluster.key].epoch == 9
+    voter.clusters.election.on_request_vote(two.peer, ask)
+    answers = [m for s, _, m in world.sent if isinstance(m, VoteReply) and s == voter.peer.id]
     assert [m.granted for m in answers] == [True, False]
 
 
@@ -170,12 +170,12 @@ def test_a_voter_grants_nothing_to_a_log_that_is_behind_its_own() -> None:
     cluster = voter.clusters.cluster
     assert cluster is not None
     world.crash(node)
-    voter.clusters.pulse._patient_until = 0.0
+    voter.clusters.heartbeat._timeout_at = 0.0
     epoch, following = voter.clusters.log.position
     world.sent.clear()
-    ask = Nominate(cluster.key, 9, (epoch, following - 1), False, False)
-    voter.clusters.election.on_nominate(one.peer, ask)
-    assert [m.granted for _, _, m in world.sent if isinstance(m, Grant)] == [False]
+    ask = RequestVote(cluster.key, 9, (epoch, following - 1), False, False)
+    voter.clusters.election.on_request_vote(one.peer, ask)
+    assert [m.granted for _, _, m in world.sent if isinstance(m, VoteReply)] == [False]
 
 
 def test_who_has_heard_of_a_fork_but_has_not_its_log_neither_stands_nor_is_granted() -> None:
@@ -184,20 +184,20 @@ def test_who_has_heard_of_a_fork_but_has_not_its_log_neither_stands_nor_is_grant
     voter, one, *_ = others(world, node)
     cluster = voter.clusters.cluster
     assert cluster is not None
-    fork = msgspec.structs.replace(cluster, version=(fork_of(1, 3, Random(1)), 0))
+    fork = msgspec.structs.replace(cluster, version=(new_fork(1, 3, Random(1)), 0))
     world.crash(node)
-    voter.clusters.seat.take(fork, "told by the primary")
-    voter.clusters.pulse._patient_until = 0.0
+    voter.clusters.cluster_role.adopt(fork, "told by the primary")
+    voter.clusters.heartbeat._timeout_at = 0.0
     world.sent.clear()
     after = fork.version[0] + 1
     for position, granted in ((voter.clusters.log.position, False), ((after - 1, 1), True)):
-        ask = Nominate(cluster.key, after, position, True, False)
-        voter.clusters.election.on_nominate(one.peer, ask)
-        answers = [m for _, _, m in world.sent if isinstance(m, Grant)]
+        ask = RequestVote(cluster.key, after, position, True, False)
+        voter.clusters.election.on_request_vote(one.peer, ask)
+        answers = [m for _, _, m in world.sent if isinstance(m, VoteReply)]
         assert [m.granted for m in answers] == [granted]
         world.sent.clear()
     voter.clusters.election.suspect()
-    voter.clusters.election.on_nomination_due(NominationDue())
+    voter.clusters.election.on_campaign_due(CampaignDue())
     assert voter.clusters.election.campaign is None
 
 
@@ -208,9 +208,9 @@ def test_a_voter_that_has_granted_takes_no_entries_of_an_older_epoch() -> None:
     cluster = voter.clusters.cluster
     assert cluster is not None
     log = voter.clusters.log
-    log.promises.make(cluster.key, 2, one.peer.id, log.voters)
+    log.votes.record(cluster.key, 2, one.peer.id, log.voters)
     world.sent.clear()
-    items = node.clusters.log.held.after((1, 0)) or ()  # type: ignore[union-attr]
+    items = node.clusters.log.voter_log.after((1, 0)) or ()  # type: ignore[union-attr]
     log.on_entries(node.peer, LogEntries(cluster.key, 1, log.position, items[:1]))
     assert not [m for _, _, m in world.sent if isinstance(m, LogAck)]
     assert voter.port.counters["log_refused"] == 1
@@ -221,10 +221,10 @@ def test_a_restarted_voter_without_its_log_grants_nothing() -> None:
     voter, one = others(world, primary(world))
     cluster = voter.clusters.cluster
     assert cluster is not None
-    voter.clusters.log.forget_copy()
+    voter.clusters.log.forget_log()
     world.sent.clear()
-    ask = Nominate(cluster.key, 9, (8, 99), False, True)
-    voter.clusters.election.on_nominate(one.peer, ask)
+    ask = RequestVote(cluster.key, 9, (8, 99), False, True)
+    voter.clusters.election.on_request_vote(one.peer, ask)
     assert not world.sent
 
 
@@ -267,11 +267,11 @@ def test_whoever_is_killed_or_cut_off_nothing_committed_is_lost(seed: int) -> No
     watch(world)
     durable: dict[bytes, None] = {}
 
-    def collect() -> None:
+    def look() -> None:
         for node in world.nodes.values():
             durable.update(dict.fromkeys(node.registry.durable))
 
-    world.watchers.append(collect)
+    world.watchers.append(look)
     for step in range(8):
         for n in range(3):
             world.write(KEY, f"{step}.{n}")

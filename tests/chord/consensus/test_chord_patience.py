@@ -5,29 +5,29 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.consensus.election_timeout import HALF_LIFE, ElectionTimeout
-from overlay.chord.consensus.messages import Beat
+from overlay.chord.consensus.messages import ClusterHeartbeat
 from overlay.machine import ProtocolError
 from tests.support.mini_world import grown
 
 
 def test_patience_grows_with_what_was_long_and_shrinks_again() -> None:
-    patience = ElectionTimeout(least=1.0, most=8.0, beat=0.25)
-    assert patience.term(0.0) == 1.0
-    patience.note(0.02, 1.0)
-    assert patience.term(1.0) == 1.0
-    patience.note(1.5, 2.0)
-    assert patience.term(2.0) == pytest.approx(3.5)
-    patience.note(0.02, 2.0 + HALF_LIFE)
-    assert patience.term(2.0 + HALF_LIFE) == pytest.approx(2.0)
-    assert patience.term(2.0 + 4 * HALF_LIFE) == 1.0
-    patience.note(60.0, 100.0)
-    assert patience.term(100.0) == 8.0
+    election_timeout = ElectionTimeout(least=1.0, most=8.0, heartbeat=0.25)
+    assert election_timeout.seconds(0.0) == 1.0
+    election_timeout.note(0.02, 1.0)
+    assert election_timeout.seconds(1.0) == 1.0
+    election_timeout.note(1.5, 2.0)
+    assert election_timeout.seconds(2.0) == pytest.approx(3.5)
+    election_timeout.note(0.02, 2.0 + HALF_LIFE)
+    assert election_timeout.seconds(2.0 + HALF_LIFE) == pytest.approx(2.0)
+    assert election_timeout.seconds(2.0 + 4 * HALF_LIFE) == 1.0
+    election_timeout.note(60.0, 100.0)
+    assert election_timeout.seconds(100.0) == 8.0
 
 
 def test_a_new_primary_begins_with_the_patience_of_the_one_before() -> None:
-    patience = ElectionTimeout(least=1.0, most=8.0, beat=0.25)
-    patience.inherit(5.0, 3.0)
-    assert patience.term(3.0) == pytest.approx(5.0)
+    election_timeout = ElectionTimeout(least=1.0, most=8.0, heartbeat=0.25)
+    election_timeout.start_from(5.0, 3.0)
+    assert election_timeout.seconds(3.0) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("term", [-1.0, 1e9, float("nan"), float("inf")])
@@ -38,4 +38,4 @@ def test_a_patience_that_makes_no_sense_is_refused(term: float) -> None:
     assert cluster is not None
     voter = world.node(cluster.members()[1].id)
     with pytest.raises(ProtocolError):
-        voter.clusters.pulse.on_beat(node.peer, Beat(cluster.key, 1, 99, term))
+        voter.clusters.heartbeat.on_heartbeat(node.peer, ClusterHeartbeat(cluster.key, 1, 99, term))

@@ -7,7 +7,7 @@ import pytest
 
 from overlay.chord.consensus import journal as module
 from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import Nominate
+from overlay.chord.consensus.messages import RequestVote
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
@@ -82,8 +82,8 @@ def test_a_primary_that_was_started_again_does_not_ask_itself_who_leads(
     )
     sent: list[str] = []
     monkeypatch.setattr(again.port, "send", lambda peer, message: sent.append(peer.id))
-    monkeypatch.setattr(again.clusters.pulse, "silent", lambda: False)
-    again.clusters.succession.fence(newer)
+    monkeypatch.setattr(again.clusters.heartbeat, "is_primary_silent", lambda: False)
+    again.clusters.role_changes.fence(newer)
     assert again.port.me.id not in sent
 
 
@@ -138,9 +138,9 @@ def test_a_node_that_lost_its_disk_grants_nothing_until_it_has_a_copy() -> None:
     asking = world.restart(two)
     world.run(10)
     assert world.primaries() == []
-    ask = Nominate(cluster.key, 50, asking.clusters.log.position, False, False)
+    ask = RequestVote(cluster.key, 50, asking.clusters.log.position, False, False)
     world.sent.clear()
-    empty.clusters.election.on_nominate(asking.peer, ask)
+    empty.clusters.election.on_request_vote(asking.peer, ask)
     assert world.sent == []
     world.restart(leader)
     world.run(10)
@@ -153,7 +153,7 @@ def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> No
     (leader,) = world.primaries()
     voters = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
     for voter in voters:
-        voter.clusters.journal.be_patient(3.0)
+        voter.clusters.journal.store_election_timeout(3.0)
     asks = [world.restart(voter) for voter in voters if world.crash(voter) is None]
     world.cut_link(leader, asks[0])
     world.cut_link(leader, asks[1])
@@ -179,11 +179,11 @@ def test_the_file_grows_to_a_few_times_the_state_and_no_further(
         sizes += [sum(map(len, disk)) for disk in world.disks.values()]
     assert max(sizes) < 10_000
     position = leader.clusters.log.position
-    promised = dict(leader.clusters.journal.promises)
-    assert promised
+    voted_epoch = dict(leader.clusters.journal.votes)
+    assert voted_epoch
     for node in [world.restart(node) for node in stop_all(world)]:
         assert node.clusters.log.position == position
-        assert node.clusters.journal.promises.keys() == promised.keys()
+        assert node.clusters.journal.votes.keys() == voted_epoch.keys()
 
 
 def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
@@ -195,13 +195,13 @@ def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
     world.run(12)
     before = [(c.start, c.key) for c in world.arcs()]
     assert len(before) == 2
-    held = [list(node.registry.entries) for node in world.primaries()]
-    assert sorted(held) == [[], [entry("a")]]
+    voter_log = [list(node.registry.entries) for node in world.primaries()]
+    assert sorted(voter_log) == [[], [entry("a")]]
     for node in stop_all(world):
         world.restart(node)
     world.run(10)
     assert [(c.start, c.key) for c in world.arcs()] == before
-    assert [node.registry.entries for node in world.primaries()] == held
+    assert [node.registry.entries for node in world.primaries()] == voter_log
 
 
 def test_a_member_that_was_released_comes_back_as_nobody() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overlay.chord.consensus.election import CampaignOver
-from overlay.chord.consensus.messages import Beat, Grant, Nominate
+from overlay.chord.consensus.election import CampaignTimeout
+from overlay.chord.consensus.messages import ClusterHeartbeat, RequestVote, VoteReply
 from overlay.chord.keys import key_of
 from overlay.links.events import LocalStall
 from tests.support.mini_world import MiniNode, MiniWorld, grown
@@ -19,20 +19,20 @@ def bereft(seed: int = 3) -> tuple[MiniWorld, list[MiniNode]]:
     rest = [world.node(peer.id) for peer in old.clusters.members()[1:]]
     world.crash(old)
     for node in rest:
-        node.clusters.pulse._patient_until = 0.0
+        node.clusters.heartbeat._timeout_at = 0.0
     world.sent.clear()
     return world, rest
 
 
-def ask(voter: MiniNode, candidate: MiniNode, trial: bool = True) -> Grant:
+def ask(voter: MiniNode, candidate: MiniNode, pre_vote: bool = True) -> VoteReply:
     """Its answer."""
     election = voter.clusters.election
     assert voter.clusters.cluster is not None
     key = voter.clusters.cluster.key
     before = len(voter.port.world.sent)
-    question = Nominate(key, 2, voter.clusters.log.position, trial, False)
-    election.on_nominate(candidate.peer, question)
-    (answer,) = [m for _, _, m in voter.port.world.sent[before:] if isinstance(m, Grant)]
+    question = RequestVote(key, 2, voter.clusters.log.position, pre_vote, False)
+    election.on_request_vote(candidate.peer, question)
+    (answer,) = [m for _, _, m in voter.port.world.sent[before:] if isinstance(m, VoteReply)]
     return answer
 
 
@@ -41,38 +41,38 @@ def test_a_voter_favours_one_candidate_at_a_time() -> None:
     assert ask(voter, one).granted
     assert ask(voter, one).granted
     assert not ask(voter, two).granted
-    world.run(voter.clusters.election._pause() + 0.01)
-    voter.clusters.pulse._patient_until = 0.0
+    world.run(voter.clusters.election._rank_wait() + 0.01)
+    voter.clusters.heartbeat._timeout_at = 0.0
     assert ask(voter, two).granted
 
 
 def test_who_asks_itself_favours_itself() -> None:
     _, (voter, one, *_) = bereft()
-    voter.clusters.election._ask(trial=True, wanted=False)
+    voter.clusters.election._request_votes(pre_vote=True, transfer=False)
     assert not ask(voter, one).granted
 
 
 def test_a_grant_says_for_how_long_nobody_else_gets_one() -> None:
     _, (voter, one, two, _) = bereft()
-    voter.clusters.pulse._term = 3.0
-    answer = ask(voter, one, trial=False)
+    voter.clusters.heartbeat._asked_timeout = 3.0
+    answer = ask(voter, one, pre_vote=False)
     assert answer.granted
-    assert answer.term == 3.0
-    assert not ask(voter, two, trial=False).granted
+    assert answer.timeout == 3.0
+    assert not ask(voter, two, pre_vote=False).granted
 
 
 def test_grants_that_come_after_the_time_out_count() -> None:
     _, (node, one, two, _) = bereft()
     election, cluster = node.clusters.election, node.clusters.cluster
     assert cluster is not None
-    election._ask(trial=False, wanted=False)
+    election._request_votes(pre_vote=False, transfer=False)
     assert election.campaign is not None
     epoch = election.campaign.epoch
-    election.on_campaign_over(CampaignOver())
+    election.on_campaign_timeout(CampaignTimeout())
     assert not election.is_asking
     for voter in (one, two):
         assert not node.clusters.is_primary
-        election.on_grant(voter.peer, Grant(cluster.key, epoch, False, True, epoch, 4.0))
+        election.on_vote_reply(voter.peer, VoteReply(cluster.key, epoch, False, True, epoch, 4.0))
     assert node.clusters.is_primary
     assert node.clusters.is_followed, "they are patient for long enough"
 
@@ -84,25 +84,27 @@ def test_who_hears_the_primary_again_asks_for_no_epoch() -> None:
     node, one, two, _ = [world.node(peer.id) for peer in primary.clusters.members()[1:]]
     election, cluster = node.clusters.election, node.clusters.cluster
     assert cluster is not None
-    node.clusters.pulse._patient_until = 0.0
-    election._ask(trial=True, wanted=False)
-    node.clusters.pulse.on_beat(primary.peer, Beat(cluster.key, cluster.version[0], 9_999, 1.0))
+    node.clusters.heartbeat._timeout_at = 0.0
+    election._request_votes(pre_vote=True, transfer=False)
+    node.clusters.heartbeat.on_heartbeat(
+        primary.peer, ClusterHeartbeat(cluster.key, cluster.version[0], 9_999, 1.0)
+    )
     for voter in (one, two):
-        election.on_grant(voter.peer, Grant(cluster.key, 2, True, True, 1))
+        election.on_vote_reply(voter.peer, VoteReply(cluster.key, 2, True, True, 1))
     assert election.campaign is not None
-    assert election.campaign.trial
+    assert election.campaign.pre_vote
 
 
 def test_when_no_majority_can_follow_the_next_turn_comes_at_once() -> None:
     _, (node, one, two, three) = bereft()
     election, cluster = node.clusters.election, node.clusters.cluster
     assert cluster is not None
-    election._ask(trial=True, wanted=False)
+    election._request_votes(pre_vote=True, transfer=False)
     assert election.campaign is not None
     epoch = election.campaign.epoch
     for voter in (one, two, three):
         assert election.is_asking
-        election.on_grant(voter.peer, Grant(cluster.key, epoch, True, False, 1))
+        election.on_vote_reply(voter.peer, VoteReply(cluster.key, epoch, True, False, 1))
     assert not election.is_asking
 
 
@@ -110,8 +112,10 @@ def test_on_a_slow_network_each_rank_leaves_time_for_those_before_it() -> None:
     world, (first, second, *rest) = bereft()
     for node in (first, second, *rest):
         world.cut_link(first, node)
-        node.clusters.pulse._term = 3.0  # messages take a second longer than is taken for granted
-        node.clusters.pulse._patient_until = 0.0
+        node.clusters.heartbeat._asked_timeout = (
+            3.0  # messages take a second longer than is taken for granted
+        )
+        node.clusters.heartbeat._timeout_at = 0.0
         node.clusters.election.suspect()
     world.run(1.5)
     assert first.clusters.election.campaign is not None

@@ -46,7 +46,7 @@ def test_a_member_that_leaves_is_released_when_it_hosts_nothing(role: str) -> No
     assert of(founder, MemberLeaving) == [MemberLeaving(going.peer)]
     assert not going.clusters.left
     assert going.clusters.role == role  # it serves until it is released
-    founder.registry.let_go()
+    founder.registry.release_waiting()
     world.run(1)
     assert going.clusters.left
     assert going.clusters.role == "none"
@@ -100,11 +100,11 @@ def test_a_member_that_died_is_replaced(role: str) -> None:
 def test_a_lost_standby_is_replaced_by_a_broker_at_once() -> None:
     world = grown(3, nodes=5, clusters=1, size=5)
     founder, dead = primary(world), member(world, "standby")
-    heir = cluster_of(founder).brokers[0]
+    new_primary = cluster_of(founder).brokers[0]
     world.crash(dead)
     world.run(2)
-    assert cluster_of(founder).standby == heir
-    assert world.node(heir.id).clusters.role == "standby"
+    assert cluster_of(founder).standby == new_primary
+    assert world.node(new_primary.id).clusters.role == "standby"
 
 
 def test_a_member_that_was_declared_lost_wrongly_is_told_and_recruited_again() -> None:

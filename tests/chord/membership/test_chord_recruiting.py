@@ -169,8 +169,8 @@ def test_a_recruit_that_is_not_wanted_any_more_is_released() -> None:
     late = world.add()
     late.clusters.recruiting.on_recruit(founder.peer, Recruit(cluster_of(founder)))
     late.settle()
-    assert late.clusters.seat.reserved is not None
+    assert late.clusters.cluster_role.reserved is not None
     world.run(1)
-    assert late.clusters.seat.reserved is None
+    assert late.clusters.cluster_role.reserved is None
     assert late.clusters.role == "none"
     assert late.view.idle

@@ -6,7 +6,7 @@ import pytest
 
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.keys import in_arc, key_of
-from overlay.chord.membership.handover import EXHAUSTED, FEWEST, GIVE_UP
+from overlay.chord.membership.handover import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
@@ -94,11 +94,11 @@ def test_a_split_waits_for_members_enough() -> None:
 
 
 def test_with_nobody_left_to_recruit_six_members_are_enough() -> None:
-    world, node = one_cluster(1, nodes=FEWEST)
+    world, node = one_cluster(1, nodes=SPLIT_LEAST)
     split(node)
-    world.run(EXHAUSTED / 2)
+    world.run(EXHAUSTED_AFTER / 2)
     assert len(world.arcs()) == 1
-    world.run(EXHAUSTED * 2)
+    world.run(EXHAUSTED_AFTER * 2)
     assert [len(c.members()) for c in world.arcs()] == [3, 3]
 
 
@@ -174,7 +174,7 @@ def test_a_new_primary_that_refuses_changes_nothing() -> None:
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.node(leaving.primary.id)
-    coming.clusters.seat.leaving = True
+    coming.clusters.cluster_role.leaving = True
     node.registry.go_on()
     world.run(2)
     assert [e.arc.key for e in node.events if isinstance(e, ArcKept)] == [leaving.key]
@@ -260,7 +260,7 @@ def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
     arc = coming.clusters.journal.offered.arc
     assert arc is not None
     others = [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
-    while not all(o.clusters.log.held.config.start == arc.key for o in others):  # type: ignore[union-attr]
+    while not all(o.clusters.log.voter_log.config.start == arc.key for o in others):  # type: ignore[union-attr]
         world.run(0.001)
     assert coming.clusters.journal.offered.arc is not None  # it was not told yet
     world.crash(node)
@@ -282,7 +282,7 @@ def test_a_hand_over_is_given_up_when_it_takes_too_long() -> None:
     world, node = one_cluster(1)
     node.registry.slow = True
     split(node)
-    world.run(GIVE_UP + 10)
+    world.run(HAND_OVER_MOST + 10)
     assert [e for e in node.events if isinstance(e, ArcKept)]
     assert not [e for e in node.events if isinstance(e, ArcGone)]
     assert all(node.clusters.owns(key) for key in KEYS)
@@ -325,10 +325,10 @@ def test_nobody_takes_over_with_a_part_of_the_state() -> None:
 
 
 def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> None:
-    world, node = one_cluster(1, nodes=FEWEST)
+    world, node = one_cluster(1, nodes=SPLIT_LEAST)
     node.registry.slow = True
     split(node)
-    world.run(EXHAUSTED * 2)
+    world.run(EXHAUSTED_AFTER * 2)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     for member in cluster_of(node).members()[1:]:
         if member not in leaving.members():
@@ -344,7 +344,7 @@ def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> No
 # --- an heir that cannot serve what it is given ---
 
 
-def promised(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
+def voted_epoch(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
     """A world, its primary, and the heir of an arc, which has said that it has the state."""
     world, node = one_cluster(seed)
     split(node)
@@ -356,12 +356,12 @@ def promised(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
-    world, _, heir = promised(seed)
-    heir.clusters.leave()
-    heir.settle()
+    world, _, new_primary = voted_epoch(seed)
+    new_primary.clusters.leave()
+    new_primary.settle()
     world.run(9)
-    assert heir.clusters.left
-    world.crash(heir, left=True)
+    assert new_primary.clusters.left
+    world.crash(new_primary, left=True)
     world.run(3)
     assert len(world.primaries()) == 2
     everything_is_there(world)
@@ -369,24 +369,24 @@ def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
-    world, node, heir = promised(seed)
+    world, node, new_primary = voted_epoch(seed)
     other = next(n for n in world.nodes.values() if n.clusters.role == "none")
-    assert heir.clusters.journal.offered.arc is not None
-    heir.clusters.seat.cluster = None  # it was forgotten by its cluster meanwhile
+    assert new_primary.clusters.journal.offered.arc is not None
+    new_primary.clusters.cluster_role.cluster = None  # it was forgotten by its cluster meanwhile
     cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
-    heir.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
+    new_primary.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
     (reply,) = [m for _, to, m in world.sent if isinstance(m, RecruitReply) and to == other.peer.id]
     assert not reply.accepted
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
-    world, node, heir = promised(seed)
-    heir.clusters.seat.left = True
+    world, node, new_primary = voted_epoch(seed)
+    new_primary.clusters.cluster_role.left = True
     while not any(isinstance(m, ArcGiven) for _, _, m in world.sent):
         world.run(0.02)
     world.run(1.0)
     assert all(world.owners(key) == [node] for key in KEYS)
     assert [e for e in node.events if isinstance(e, Replanted)]
-    assert not heir.clusters.is_primary
+    assert not new_primary.clusters.is_primary
     assert node.port.counters["arcs_taken_back"] == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from overlay.chord.consensus.follower_log import NOTHING
+from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.observer import COPIES_MOST, KEPT
 from overlay.chord.recovery.observer_messages import Observe, Observed, ObserverEntries
@@ -28,7 +28,7 @@ def name_of(node: MiniNode) -> Key:
 
 
 def holders(world: MiniWorld, key: Key) -> list[MiniNode]:
-    return [n for n in world.nodes.values() if n.clusters.observing.position(key) != NOTHING]
+    return [n for n in world.nodes.values() if n.clusters.observed_logs.position(key) != EMPTY]
 
 
 def written(world: MiniWorld, count: int, pause: float = 0.3) -> None:
@@ -44,8 +44,8 @@ def agree(world: MiniWorld) -> None:
         assert [h.peer.id for h in holders(world, key)] == sorted(observers)
         for holder in holders(world, key):
             assert holder.registry.observed.get(key, []) == node.registry.entries
-            assert holder.clusters.observing.position(key) == node.clusters.log.position
-            assert holder.clusters.observing.copies[key].awaited
+            assert holder.clusters.observed_logs.position(key) == node.clusters.log.position
+            assert holder.clusters.observed_logs.copies[key].awaited
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -158,7 +158,7 @@ def test_of_outsiders_one_that_has_a_copy_goes_on(seed: int) -> None:
 def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
     world = grown(1, nodes=6, clusters=1, size=3)
     outsider = next(n for n in world.nodes.values() if n.clusters.role == "none")
-    observing = outsider.clusters.observing
+    observed_logs = outsider.clusters.observed_logs
     cluster = leader(world).clusters.cluster
     assert cluster is not None
     many = [
@@ -168,15 +168,15 @@ def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
         for n in range(COPIES_MOST + 3)
     ]
     for each in many:
-        observing.on_observe(each.primary, Observe(each))
-    assert len(observing.copies) == COPIES_MOST
-    kept = next(c for c in many if c.key in observing.copies)
+        observed_logs.on_observe(each.primary, Observe(each))
+    assert len(observed_logs.copies) == COPIES_MOST
+    kept = next(c for c in many if c.key in observed_logs.copies)
     stranger = Peer("stranger", "host:2")
-    observing.on_entries(stranger, ObserverEntries(kept.key, 9, (1, 1), (), True))
-    assert not observing.copies[kept.key].awaited
+    observed_logs.on_entries(stranger, ObserverEntries(kept.key, 9, (1, 1), (), True))
+    assert not observed_logs.copies[kept.key].awaited
     older = msgspec.structs.replace(kept, version=(8, 0), primary=stranger)
-    observing.on_observe(stranger, Observe(older))
-    assert observing.copies[kept.key].cluster == kept
+    observed_logs.on_observe(stranger, Observe(older))
+    assert observed_logs.copies[kept.key].cluster == kept
 
 
 def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
@@ -195,6 +195,6 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     told = [m for _, to, m in world.sent if to == slow.peer.id]
     assert not any(isinstance(m, ObserverEntries) for m in told)
     assert not slow.live
-    node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, NOTHING))
+    node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
     node.settle()
     assert slow.live  # it has been sent everything anew

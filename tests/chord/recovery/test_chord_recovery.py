@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from overlay.chord.epochs import beyond, branch, fork_of, lineage
+from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
@@ -50,31 +50,31 @@ def members(world: MiniWorld, node: MiniNode) -> list[MiniNode]:
 
 def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
     rng = Random(1)
-    first = [fork_of(7, 5, rng) for _ in range(50)]
+    first = [new_fork(7, 5, rng) for _ in range(50)]
     assert len(set(first)) > 45
     for epoch in first:
-        assert (branch(7), branch(epoch), branch(epoch + 30_000)) == (0, 1, 1)
-        again = fork_of(epoch + 30_000, 0, rng)
-        assert branch(again) == 2
+        assert (fork_count(7), fork_count(epoch), fork_count(epoch + 30_000)) == (0, 1, 1)
+        again = new_fork(epoch + 30_000, 0, rng)
+        assert fork_count(again) == 2
         assert again > epoch + 30_000
-    assert branch(fork_of(7, 1_000, rng)) == 1
-    assert fork_of(1_000_000 << 32, 1_000, rng) < 1 << 53
+    assert fork_count(new_fork(7, 1_000, rng)) == 1
+    assert new_fork(1_000_000 << 32, 1_000, rng) < 1 << 53
 
 
 def test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage() -> None:
-    epoch = fork_of(7, 5, Random(3))
+    epoch = new_fork(7, 5, Random(3))
     rng = Random(4)
-    above = [beyond(epoch + 9, rng) + 1 for _ in range(50)]
+    above = [above_fork(epoch + 9, rng) + 1 for _ in range(50)]
     for each in above:
         assert each > epoch + 9
-        assert branch(each) == branch(epoch)
-        assert lineage(each) != lineage(epoch + 9) == lineage(epoch)
+        assert fork_count(each) == fork_count(epoch)
+        assert fork_id(each) != fork_id(epoch + 9) == fork_id(epoch)
     assert len(set(above)) > 40, "two that outlive the same fork are two"
 
 
 def test_of_two_forks_the_one_that_saw_more_nodes_is_higher() -> None:
     rng = Random(2)
-    assert max(fork_of(3, 4, rng) for _ in range(99)) < min(fork_of(3, 5, rng) for _ in range(99))
+    assert max(new_fork(3, 4, rng) for _ in range(99)) < min(new_fork(3, 5, rng) for _ in range(99))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -92,7 +92,7 @@ def test_who_is_left_of_a_cluster_goes_on_with_the_log(seed: int, size: int, dea
     new = leader(world)
     assert new in others
     assert new.registry.entries == [entry("a"), entry("b"), entry("c")]
-    assert branch(epoch(new)) == 1
+    assert fork_count(epoch(new)) == 1
     assert [type(e) for e in new.events if isinstance(e, Elected | Replanted)] == [Elected]
     written(world, "d")
     world.run(6)
@@ -127,7 +127,7 @@ def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) ->
         world.crash(node)
     world.run(8)
     assert leader(world) is old
-    assert branch(epoch(old)) == 1
+    assert fork_count(epoch(old)) == 1
     written(world, "b")
     world.run(6)
     world.members_agree()
@@ -171,7 +171,7 @@ def test_the_ring_successor_takes_the_arc_of_a_cluster_that_is_lost_whole(seed: 
     new = leader(world, lost.key)
     assert new.clusters.cluster is not None
     assert new.clusters.cluster.owns(leading[2].clusters.cluster.key)  # type: ignore[union-attr]
-    assert branch(epoch(new)) == 1
+    assert fork_count(epoch(new)) == 1
     assert [e.lost.key for e in new.events if isinstance(e, Replanted)] == [lost.key]
     world.run(8)
     assert len(world.arcs()) == 2
@@ -216,7 +216,7 @@ def test_a_lost_cluster_that_comes_back_is_fenced(seed: int) -> None:
     world.run(25)
     assert len(world.primaries()) == 1
     assert entry("b") in leader(world).registry.entries
-    assert branch(epoch(leader(world))) == 1
+    assert fork_count(epoch(leader(world))) == 1
     assert new.peer.id in world.nodes
     world.members_agree()
     world.copies_agree()
@@ -244,7 +244,7 @@ def test_a_cluster_that_was_only_out_of_sight_outlives_its_fork(seed: int) -> No
     world.run(15)
     assert world.primaries() == [old]
     assert old.registry.entries == [entry("a")]
-    assert branch(epoch(old)) == 1  # above the fork
+    assert fork_count(epoch(old)) == 1  # above the fork
     world.members_agree()
 
 
@@ -269,14 +269,14 @@ def test_a_majority_that_was_led_outlives_the_fork_of_the_others(
     (chosen,) = [n for n in world.primaries() if n in many]
     assert chosen.registry.write(KEY, "kept")
     world.run(cut - 3.3)
-    forked = [n for n in world.primaries() if branch(epoch(n))]
+    forked = [n for n in world.primaries() if fork_count(epoch(n))]
     for here in few:
         for there in (*many, *idle[2:]):
             world.heal_link(here, there)
     world.run(15)
     assert world.primaries() == [chosen]
     assert entry("kept") in chosen.registry.entries
-    assert branch(epoch(chosen)) == 1 or not forked
+    assert fork_count(epoch(chosen)) == 1 or not forked
     assert forked or cut < 4
     world.members_agree()
     world.copies_agree()
@@ -287,11 +287,11 @@ def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
     node = leader(world)
     world.run(12)
     assert node.clusters.cluster is not None
-    fork = fork_of(1, 3, Random(1))
-    node.clusters.succession._inherit(fork)
-    node.clusters.pulse.on_behind(fork + 5)
+    fork = new_fork(1, 3, Random(1))
+    node.clusters.role_changes._inherit(fork)
+    node.clusters.heartbeat.on_behind(fork + 5)
     assert epoch(node) == fork + 6, "granted by the only voter, itself"
-    node.clusters.pulse.on_behind(beyond(fork, Random(2)) + 1)
+    node.clusters.heartbeat.on_behind(above_fork(fork, Random(2)) + 1)
     assert epoch(node) == fork + 6
 
 
@@ -302,7 +302,7 @@ def test_one_broken_link_makes_no_fork() -> None:
     world.cut_link(old, outsider)
     world.run(20)
     assert leader(world) is old
-    assert branch(epoch(old)) == 0
+    assert fork_count(epoch(old)) == 0
     assert all(not n.port.counters.get("clusters_recovered") for n in world.nodes.values())
 
 
@@ -318,7 +318,7 @@ def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_
     older = msgspec.structs.replace(lost, start=middle_of(own))
     for member in lost.members():
         world.crash(world.node(member.id))
-    two.clusters.succession._absorb(older, own.version[0])
+    two.clusters.role_changes._absorb(older, own.version[0])
     two.settle()
     world.run(1)
     grown_to = two.clusters.cluster
@@ -337,11 +337,11 @@ def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebod
     handover = node.clusters.handovers.current
     assert handover is not None
     stranger = Peer("f" * 16, "stranger")
-    epoch = fork_of(own.version[0], 5, Random(1))
+    epoch = new_fork(own.version[0], 5, Random(1))
     other = msgspec.structs.replace(
         handover.arc, version=(epoch, 0), primary=stranger, standby=None, brokers=()
     )
-    node.clusters.succession.fence(other)
+    node.clusters.role_changes.fence(other)
     node.settle()
     assert node.clusters.handovers.current is None
     assert node.clusters.cluster is not None

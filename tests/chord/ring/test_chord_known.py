@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from overlay.chord.keys import attribute_key, in_arc, key_of
 from overlay.chord.messages import Cluster
-from overlay.chord.ring.known_clusters import HINTS, SHUN_FOR, KnownClusters, overlaps
+from overlay.chord.ring.known_clusters import HINTS, UNREACHABLE_FOR, KnownClusters, overlaps
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, Peer
 
@@ -117,29 +117,29 @@ def test_forget_spares_what_is_newer() -> None:
 def test_a_hint_of_a_newer_epoch_discredits_a_description() -> None:
     known = KnownClusters(3)
     known.learn(cluster("1" * 40, "0" * 40, (1, 5)))
-    known.hear(RingHint("ring", "1" * 40, (1, 9), peer("p")))
+    known.learn_hint(RingHint("ring", "1" * 40, (1, 9), peer("p")))
     assert len(known) == 1
-    known.hear(RingHint("ring", "1" * 40, (2, 0), peer("q")))
+    known.learn_hint(RingHint("ring", "1" * 40, (2, 0), peer("q")))
     assert len(known) == 0
     assert [h.primary.id for h in known.hints()] == ["q"]
-    known.hear(RingHint("ring", "1" * 40, (1, 0), peer("p")))
+    known.learn_hint(RingHint("ring", "1" * 40, (1, 0), peer("p")))
     assert [h.primary.id for h in known.hints()] == ["q"]
 
 
 def test_hints_are_bounded() -> None:
     known = KnownClusters(3)
     for number in range(3 * HINTS):
-        known.hear(RingHint("ring", f"{number:040x}", (1, 0), peer("p")))
+        known.learn_hint(RingHint("ring", f"{number:040x}", (1, 0), peer("p")))
     assert len(known.hints()) == HINTS
 
 
 def test_who_did_not_answer_is_shunned_for_a_while() -> None:
     known = KnownClusters(3)
-    known.shun("p", 100.0)
-    assert not known.reachable(peer("p"), 100.0 + SHUN_FOR - 1)
-    assert known.reachable(peer("p"), 100.0 + SHUN_FOR)
-    known.shun("p", 200.0)
-    known.trust("p")
+    known.mark_unreachable("p", 100.0)
+    assert not known.reachable(peer("p"), 100.0 + UNREACHABLE_FOR - 1)
+    assert known.reachable(peer("p"), 100.0 + UNREACHABLE_FOR)
+    known.mark_unreachable("p", 200.0)
+    known.mark_reachable("p")
     assert known.reachable(peer("p"), 200.0)
 
 
@@ -151,7 +151,7 @@ def test_a_cluster_whose_key_another_owns_under_a_higher_epoch_is_no_more() -> N
     assert known.learn(cluster("8" * 40, "0" * 40, (3, 0)))  # it took the part back
     assert [c.key[0] for c in known] == ["8"]
     assert not known.learn(part)
-    known.hear(RingHint("ring", part.key, part.version, part.primary))
+    known.learn_hint(RingHint("ring", part.key, part.version, part.primary))
     assert known.hints() == ()
     assert known.learn(cluster("4" * 40, "0" * 40, (4, 0), "q"))  # and split anew
 
@@ -160,7 +160,7 @@ def test_who_leads_nothing_is_forgotten() -> None:
     known = KnownClusters(8)
     known.learn(cluster("8" * 40, "4" * 40, by="p"))
     known.learn(cluster("4" * 40, "8" * 40, by="q"))
-    known.hear(RingHint("ring", "8" * 40, (1, 0), peer("p")))
+    known.learn_hint(RingHint("ring", "8" * 40, (1, 0), peer("p")))
     known.forget_primary("p")
     assert [c.primary.id for c in known] == ["q"]
     assert known.hints() == ()

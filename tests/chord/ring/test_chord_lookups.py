@@ -11,7 +11,7 @@ from overlay.chord.messages import (
     Find,
     FindReply,
 )
-from overlay.chord.ring.lookups import MOST_HOPS, MOST_KEPT, MOST_LOOKUPS
+from overlay.chord.ring.lookups import MOST_HOPS, MOST_LOOKUPS, MOST_WAITING
 from overlay.chord.ring.stabilisation import finger_key
 from overlay.links.events import LinkDown
 from overlay.lower_random.events import RingHintReceived
@@ -80,13 +80,13 @@ def test_a_lookup_waits_for_the_first_way_into_the_ring() -> None:
     outsider = world.add()
     outsider.view.neighbours.clear()
     find(world, outsider, KEYS[0])
-    assert not outsider.ring.known()
+    assert not outsider.ring.is_known()
     hint = founder.view.hint
     assert hint is not None
     outsider.port.emit(RingHintReceived(hint))
     outsider.settle()
     world.run(1)
-    assert outsider.ring.known()
+    assert outsider.ring.is_known()
     assert [e.ring for e in outsider.events if isinstance(e, RingKnown)] == [hint.ring]
     assert isinstance(outsider.answers(KEYS[0])[0], OwnerFound)
 
@@ -116,7 +116,7 @@ def test_a_dead_first_step_is_replaced_by_another_way() -> None:
         asker.ring.learn(node.clusters.cluster)
     key = KEYS[3]
     (owner,) = world.owners(key)
-    first = asker.ring.place.route(key)
+    first = asker.ring.state.route(key)
     assert first == owner.peer
     world.cut_link(asker, owner)
     find(world, asker, key)
@@ -143,7 +143,7 @@ def test_stale_knowledge_leads_forward_from_owner_to_owner() -> None:
         founder.clusters.request_split(middle_of(founder.clusters.cluster))
         world.run(8)
     assert len(world.arcs()) == 4
-    late.ring.place.known.clear()
+    late.ring.state.known.clear()
     late.ring.learn(first)
     find(world, late, *KEYS)
     world.run(3)
@@ -185,16 +185,16 @@ def test_hops_grow_with_the_logarithm_of_the_clusters() -> None:
     assert len(arcs) >= 24
     world.run(120)  # fingers
     asker = world.primaries()[0]
-    pointers = asker.ring.place.pointers
+    pointers = asker.ring.state.pointers
     for node in world.primaries():  # the cache would know everybody: only pointers and fingers
-        place = node.ring.place
+        state = node.ring.state
         own = node.clusters.cluster
         assert own is not None
-        fingers = [place.known.owner(finger_key(own.key, bit)) for bit in range(150, 160)]
-        place.known.clear()
+        fingers = [state.known.owner(finger_key(own.key, bit)) for bit in range(150, 160)]
+        state.known.clear()
         for cluster in fingers:
             if cluster is not None:
-                place.learn(cluster)
+                state.learn(cluster)
     find(world, asker, *(c.key for c in arcs))
     world.run(5)
     hops = [a.hops for c in arcs for a in asker.answers(c.key) if isinstance(a, OwnerFound)]
@@ -206,7 +206,7 @@ def test_hops_grow_with_the_logarithm_of_the_clusters() -> None:
 def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
     world = grown(2, nodes=24, clusters=4)
     asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
-    asker.ring.place.settings = RingSettings(lookup_timeout=2.0)
+    asker.ring.state.settings = RingSettings(lookup_timeout=2.0)
     key = KEYS[3]
     (owner,) = world.owners(key)
     for node in world.primaries():
@@ -215,15 +215,15 @@ def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
     other = next(n for n in world.primaries() if n is not owner)
     assert other.clusters.cluster is not None
     wrong = replace(other.clusters.cluster, primary=Peer("f" * 16, ""), version=(99, 0))
-    asker.ring.place.known.clear()
+    asker.ring.state.known.clear()
     asker.ring.learn(wrong)
     asker.ring.learn(owner.clusters.cluster)  # type: ignore[arg-type]
-    asker.ring.place.route = (  # type: ignore[method-assign]
+    asker.ring.state.route = (  # type: ignore[method-assign]
         lambda key, avoid=(): owner.peer if wrong.primary.id in avoid else wrong.primary
     )
     find(world, asker, key)
     world.run(world.DEAD_AFTER + 0.3)  # well before the time-out of the lookup
-    assert asker.ring.place.settings.lookup_timeout > world.DEAD_AFTER + 0.3
+    assert asker.ring.state.settings.lookup_timeout > world.DEAD_AFTER + 0.3
     assert len(asker.answers(key)) == 1
 
 
@@ -257,7 +257,7 @@ def test_what_waits_for_a_primary_is_bounded() -> None:
     world.cut_link(member, old)  # from this one alone: nobody else is elected
     world.run(world.DEAD_AFTER + 0.05)
     asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
-    for number in range(MOST_KEPT + 3):
+    for number in range(MOST_WAITING + 3):
         member.ring.lookups.on_find(asker.peer, Find(KEYS[0], asker.peer, number, 1))
     assert member.port.counters["lookups_dropped"] == 3
 

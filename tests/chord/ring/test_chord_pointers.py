@@ -87,7 +87,7 @@ def test_a_worse_predecessor_waits_until_the_present_one_is_found_dead() -> None
     made = pointers(8, predecessor=5)
     assert not made.rectify(cluster(2))
     assert made.predecessor == cluster(5)
-    assert made.lose("p5")
+    assert made.peer_lost("p5")
     assert made.rectify(cluster(2))
     assert made.predecessor == cluster(2)
 
@@ -100,9 +100,9 @@ def test_the_same_predecessor_may_have_a_new_description() -> None:
 
 def test_the_next_one_takes_the_place_of_a_dead_successor() -> None:
     made = pointers(0, 4, 8, 12)
-    assert made.lose("p4")
+    assert made.peer_lost("p4")
     assert places(made) == [8, 12]
-    assert not made.lose("p4")
+    assert not made.peer_lost("p4")
 
 
 def test_in_a_ring_of_two_the_predecessor_is_the_successor() -> None:

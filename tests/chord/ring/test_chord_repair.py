@@ -50,11 +50,11 @@ def test_a_cluster_that_died_is_passed_by_in_the_successor_lists() -> None:
     for member in dead.clusters.cluster.members():
         world.crash(world.node(member.id))
     world.run(20)
-    pointers = before.ring.place.pointers
+    pointers = before.ring.state.pointers
     assert after.clusters.cluster is not None
     assert pointers.successors[0].key == after.clusters.cluster.key
     assert len(pointers.successors) == pointers.length
-    behind = after.ring.place.pointers.predecessor
+    behind = after.ring.state.pointers.predecessor
     assert behind is not None
     assert before.clusters.cluster is not None
     assert behind.key == before.clusters.cluster.key
@@ -69,7 +69,7 @@ def test_a_primary_that_was_cut_off_comes_back_into_the_ring() -> None:
     for other in others:
         world.cut_link(lost, other)
     world.run(20)
-    keys = [c.key for n in others for c in n.ring.place.pointers.successors]
+    keys = [c.key for n in others for c in n.ring.state.pointers.successors]
     assert lost.clusters.cluster is not None
     assert lost.clusters.cluster.key not in keys
     for other in others:
@@ -83,10 +83,10 @@ def test_nobody_is_accepted_as_predecessor_inside_the_own_arc() -> None:
     node = world.primaries()[0]
     own = node.clusters.cluster
     assert own is not None
-    before = node.ring.place.pointers.predecessor
+    before = node.ring.state.pointers.predecessor
     liar = Cluster(own.ring, middle_of(own), own.start, (1, 0), Peer("f" * 16, ""))
-    node.ring.repair.on_rectify(liar.primary, Rectify(liar))
-    assert node.ring.place.pointers.predecessor == before
+    node.ring.stabilisation.on_rectify(liar.primary, Rectify(liar))
+    assert node.ring.state.pointers.predecessor == before
     assert node.port.counters["ring_conflicts"] == 1
 
 
@@ -115,8 +115,8 @@ def test_the_walk_around_the_ring_finds_every_cluster_once(clusters: int) -> Non
     world = grown(3, nodes=40, clusters=clusters)
     for node in (world.primaries()[0], *list(world.nodes.values())[:3], world.add()):
         world.run(2)
-        node.ring.collect()
-        node.ring.collect()  # who asks meanwhile gets the same answer
+        node.ring.walk()
+        node.ring.walk()  # who asks meanwhile gets the same answer
         node.settle()
         world.run(5)
         answer = node.collected()[-1]
@@ -131,7 +131,7 @@ def test_the_walk_says_so_when_a_cluster_is_missing() -> None:
     for member in world.arcs()[2].members():
         world.crash(world.node(member.id))
     asker = world.primaries()[0]
-    asker.ring.collect()
+    asker.ring.walk()
     asker.settle()
     world.run(20)
     (answer,) = asker.collected()
@@ -151,7 +151,7 @@ def test_a_second_ring_is_noticed_once_and_kept_out() -> None:
     assert node.port.counters["other_rings_met"] == 1
     noticed = [f for k, f in node.port.traces if "another ring" in f.get("reason", "")]
     assert len(noticed) == 1
-    assert all(h.ring == ring for h in node.ring.place.known.hints())
+    assert all(h.ring == ring for h in node.ring.state.known.hints())
 
 
 def test_fingers_are_powers_of_two_away() -> None:
@@ -167,16 +167,16 @@ def test_a_better_successor_has_to_speak_for_itself() -> None:
     own, first = node.clusters.cluster, following.clusters.cluster
     assert own is not None
     assert first is not None
-    before = node.ring.place.pointers.successors
+    before = node.ring.state.pointers.successors
     ghost = Cluster(own.ring, middle_of(first), own.key, (9, 0), Peer("f" * 16, ""))
     world.sent.clear()
     node.ring.on_neighbourhood(following.peer, Neighbourhood(first, ghost, before[1:]))
-    assert [c.key for c in node.ring.place.pointers.successors] == [c.key for c in before]
+    assert [c.key for c in node.ring.state.pointers.successors] == [c.key for c in before]
     assert [to for _, to, m in world.sent if isinstance(m, Stabilise)] == [ghost.primary.id]
     world.run(3)
-    assert ghost.key not in [c.key for c in node.ring.place.pointers.successors]
+    assert ghost.key not in [c.key for c in node.ring.state.pointers.successors]
     node.ring.on_neighbourhood(ghost.primary, Neighbourhood(ghost, own, (first, *before[1:])))
-    assert node.ring.place.pointers.successors[0] == ghost  # now it has
+    assert node.ring.state.pointers.successors[0] == ghost  # now it has
 
 
 def test_fingers_reach_into_the_far_half_of_the_ring() -> None:
@@ -184,7 +184,7 @@ def test_fingers_reach_into_the_far_half_of_the_ring() -> None:
     node = world.primaries()[0]
     own = node.clusters.cluster
     assert own is not None
-    node.ring.place.known.clear()
+    node.ring.state.known.clear()
     world.run(40)
     for bit in (158, 159):
         far = finger_key(own.key, bit)
@@ -201,9 +201,9 @@ def test_a_primary_that_gossip_names_and_no_pointer_does_is_asked() -> None:
     assert first is not None
     between = f"{(int(own.key, 16) + 1) % (1 << 160):040x}"
     inside = f"{(int(own.start, 16) + 1) % (1 << 160):040x}"
-    beyond = f"{(int(first.key, 16) + 1) % (1 << 160):040x}"
+    above_fork = f"{(int(first.key, 16) + 1) % (1 << 160):040x}"
     asked = []
-    for number, key in enumerate((between, inside, beyond, between)):
+    for number, key in enumerate((between, inside, above_fork, between)):
         peer = Peer(f"{number % 3:016x}", f"other:{number % 3}")
         before = len(world.sent)
         node.port.emit(RingHintReceived(RingHint(own.ring, key, (1, 0), peer)))

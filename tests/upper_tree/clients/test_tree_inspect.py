@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from matching import EVERYTHING, compile_selector
-from overlay.chord.events import RingCollected
+from overlay.chord.events import RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.client import Event, Explained, Failed, GetRing, Located, Ring, Where, Why
@@ -45,7 +45,7 @@ class Rig:
         self.port.turn()
 
     def collected(self, *clusters: Cluster, complete: bool = True) -> None:
-        self.port.hear(RingCollected(clusters, complete))
+        self.port.hear(RingWalked(clusters, complete))
 
     def trees(self, number: int, cluster: Cluster, *attributes: str) -> None:
         reply = Trees(number, cluster.key, attributes, (1, 1), ())

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from overlay.chord.events import (
     EntryObserved,
-    LogCopied,
     ObservedEnded,
     ObservedReset,
+    ObserversProgressed,
     Replanted,
     RoleChanged,
 )
@@ -188,7 +188,7 @@ def test_a_suback_waits_for_the_logs_observers() -> None:
     found.settle(1)
     assert "s/0" in node.owner.trees["x"].waiting
     node.clusters.uncopied = 1 << 60
-    node.port.hear(LogCopied())
+    node.port.hear(ObserversProgressed())
     assert "s/0" not in node.owner.trees["x"].waiting
 
 

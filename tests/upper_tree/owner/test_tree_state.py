@@ -12,10 +12,10 @@ from overlay.chord.events import (
     ArcGone,
     ArcKept,
     ArcLeaving,
-    CopyReset,
-    EntryCopied,
+    EntryReceived,
+    FollowerSnapshotWanted,
+    LogReset,
     RoleChanged,
-    StateWanted,
 )
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
@@ -140,13 +140,13 @@ def standby(entries: list[bytes], cluster: Cluster | None = None) -> OwnerNode:
     node = OwnerNode(TreePort("q"), Settings(), cluster or cluster_of("p"), primary=False)
     node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
     for index, entry in enumerate(entries):
-        node.port.hear(EntryCopied(KEY, index, entry))
+        node.port.hear(EntryReceived(KEY, index, entry))
     return node
 
 
 def test_a_standby_holds_the_same_state_by_the_log_as_by_a_copy() -> None:
     node = primary("x", "y")
-    node.port.hear(StateWanted(KEY))
+    node.port.hear(FollowerSnapshotWanted(KEY))
     assert node.clusters.copied is not None
     by_log, by_copy = standby(node.clusters.log), standby(node.clusters.copied)
     assert told(by_log.owner.state) == told(by_copy.owner.state) == told(node.owner.state)
@@ -155,9 +155,9 @@ def test_a_standby_holds_the_same_state_by_the_log_as_by_a_copy() -> None:
 
 def test_a_new_copy_replaces_the_old_one() -> None:
     node = standby(primary("x").clusters.log)
-    node.port.hear(CopyReset(KEY))
+    node.port.hear(LogReset(KEY))
     for entry in primary("y").clusters.log:
-        node.port.hear(EntryCopied(KEY, 0, entry))
+        node.port.hear(EntryReceived(KEY, 0, entry))
     assert list(node.owner.state.trees) == ["y"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.events import Elected, EntryCopied, Replanted, RoleChanged
+from overlay.chord.events import Elected, EntryReceived, Replanted, RoleChanged
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
@@ -38,7 +38,7 @@ def heir(*log: Operation) -> OwnerNode:
     node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
     node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
     for index, operation in enumerate(log):
-        node.port.hear(EntryCopied(KEY, index, encode(operation)))
+        node.port.hear(EntryReceived(KEY, index, encode(operation)))
         node.clusters.log.append(b"")
     cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
     node.port.hear(RoleChanged(cluster, "primary"))
@@ -102,7 +102,7 @@ def test_the_log_names_an_address_that_has_changed() -> None:
 
 def test_an_inherited_believer_is_told_when_the_new_primary_has_a_majority() -> None:
     node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
-    node.port.hear(EntryCopied(KEY, 0, encode(Told((P,)))))
+    node.port.hear(EntryReceived(KEY, 0, encode(Told((P,)))))
     cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
     node.port.hear(RoleChanged(cluster, "primary"))
     node.port.hear(AskTree(("x",)), P)

@@ -112,7 +112,7 @@ def test_a_way_that_leads_astray_or_in_circles_is_found() -> None:
 
 
 def test_a_short_successor_list_is_found(world: World) -> None:
-    pointers = world.node(with_role(world, "primary")[0]).ring.place.pointers
+    pointers = world.node(with_role(world, "primary")[0]).ring.state.pointers
     successors, pointers.successors = pointers.successors, pointers.successors[:-1]
     predecessor, pointers.predecessor = pointers.predecessor, None
     found = check_ring(world)
@@ -126,12 +126,12 @@ def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -
     watch.look()
     assert watch.violations == {}
     one, two = with_role(world, "primary")[:2]
-    seat = world.node(two).clusters.seat
-    cluster = seat.cluster
+    role = world.node(two).clusters.cluster_role
+    cluster = role.cluster
     claimed = world.node(one).clusters.cluster
-    seat.cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
+    role.cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
     watch.look()
-    seat.cluster = cluster
+    role.cluster = cluster
     kinds = {v.kind for v in watch.violations.values()}
     assert kinds == {"epoch", "log", "primary"}, "all that a second primary is"
     (what, size, bound), *_ = bounds(world.node("n0"))
@@ -200,7 +200,7 @@ def test_small_rings_have_all_that_there_are() -> None:
 def test_a_ring_in_the_world_that_skips_somebody_is_found(world: World) -> None:
     assert check_chord(world) == []
     name = with_role(world, "primary")[0]
-    pointers = world.node(name).ring.place.pointers
+    pointers = world.node(name).ring.state.pointers
     kept, pointers.successors = pointers.successors, ()
     found = check_chord(world)
     pointers.successors = kept

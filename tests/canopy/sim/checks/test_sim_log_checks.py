@@ -6,7 +6,7 @@ import pytest
 
 from canopy.sim.checks.log_checks import LogWatch, check_voters
 from canopy.sim.world.world import World
-from overlay.chord.consensus.messages import LogItem
+from overlay.chord.consensus.messages import LogEntry
 from overlay.chord.keys import attribute_key
 from tests.support.overlays import acknowledged, grown, settings, with_role
 
@@ -61,7 +61,7 @@ def test_what_only_a_minority_holds_is_not_committed(world: World) -> None:
     log = world.node(name).clusters.log
     watch = LogWatch(world, lambda kind, text: None)
     assert found(world, watch) == []
-    log.held.add(LogItem(1, b"only here"))
+    log.voter_log.add(LogEntry(1, b"only here"))
     log.committed += 1
     assert found(world, watch) == ["log"]
 

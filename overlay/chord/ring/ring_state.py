@@ -1,20 +1,20 @@
-"""Where this node stands with respect to the ring, and the next step towards any key (P2).
+"""What a node knows of the ring, and the next step towards any key (P2).
 
 A node is one of three: a *primary*, which takes part in the ring with pointers of its own; another
-*member* of a cluster, which leaves routing to its primary; an *outsider*, which enters through
-any cluster that it knows of. All three have the cache of `known`; `Place.route` is the one rule by
-which all three pass a lookup on: to whom the key belongs by the newest description, else to the
-closest cluster before it, which knows more of that part of the ring.
+*member* of a cluster, which leaves routing to its primary; an *outsider*, which enters through any
+cluster it has heard of. All three keep a cache of descriptions (`known_clusters`), and
+`RingState.route` is the one rule by which they pass a lookup on: to the owner by the newest
+description, else to the closest cluster before the key, which knows more of that part of the ring.
 
-There is one ring. A second one (two founders, a healed partition) is noticed here: a node stays in
-its ring until that has ended (`merging`), whoever it hears of.
+There is one ring. A second one (two founders, a healed partition) is noticed here; a node stays in
+its ring until that has ended (`merging`), whatever it hears of others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from overlay.chord.epochs import branch
+from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.messages import Cluster, Contact, Stabilise
 from overlay.chord.ring.known_clusters import KnownClusters, overlaps, replaces
@@ -36,7 +36,7 @@ RINGS_MOST = 16
 """Other rings, and ended ones, that are remembered. Wild guess: one is rare."""
 
 
-class Place:
+class RingState:
     """State that lookups, repair and collecting share."""
 
     def __init__(self, port: Port, settings: RingSettings) -> None:
@@ -47,7 +47,7 @@ class Place:
         self.ring = ""  # id of our ring, "" while none is known
         self.own: Cluster | None = None  # of which this node is a member
         self.former: Cluster | None = None  # of which it was one
-        self.serving = False  # as its primary
+        self.is_primary = False  # as its primary
         self.ended: dict[str, Cluster] = {}  # rings that are no more, and a cluster of the next
         self._asked: dict[NodeId, float] = {}  # whom gossip named, and when it was last asked
         self._others: dict[str, float] = {}  # other rings, and when their news was last passed on
@@ -60,7 +60,7 @@ class Place:
         """Take a description from anybody. True if it was news."""
         if not self._same_ring(cluster.ring, cluster.primary, cluster):
             return False
-        if self.serving and self.own is not None:
+        if self.is_primary and self.own is not None:
             if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
                 self.port.emit(Fenced(cluster))
             if cluster.key == self.own.key:
@@ -71,28 +71,28 @@ class Place:
         if not self.known.learn(cluster):
             return False
         epoch = cluster.version[0]
-        if branch(epoch) and (before is None or before.version[0] != epoch):
+        if fork_count(epoch) and (before is None or before.version[0] != epoch):
             self.port.emit(ClusterForked(cluster))
         if self.former is not None and self.former.key == cluster.key:
             self.former = max(self.former, cluster, key=lambda c: c.version)
         self.pointers.refresh(cluster)
         return True
 
-    def hear(self, hint: RingHint) -> None:
+    def learn_hint(self, hint: RingHint) -> None:
         """Take a way in from gossip."""
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
-        if self.serving and self.own is not None:
-            self._hold_against(self.own, hint)
+        if self.is_primary and self.own is not None:
+            self._check_for_conflict(self.own, hint)
         before = self.known.get(hint.key)
-        self.known.hear(hint)
-        if before is not None and branch(hint.version[0]) > branch(before.version[0]):
+        self.known.learn_hint(hint)
+        if before is not None and fork_count(hint.version[0]) > fork_count(before.version[0]):
             self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
         own = self.own
         if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
 
-    def _hold_against(self, own: Cluster, hint: RingHint) -> None:
+    def _check_for_conflict(self, own: Cluster, hint: RingHint) -> None:
         """A cluster that contradicts our own, or that our pointers pass by: after a partition two
         rings may run through the same keys, and nobody of the one asks anybody of the other. Who
         leads it hears of us, and answers with what it is."""
@@ -113,13 +113,13 @@ class Place:
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""
-        return self.serving and self.own is not None and self.own.owns(key)
+        return self.is_primary and self.own is not None and self.own.owns(key)
 
-    def newest(self) -> Cluster | None:
+    def any_cluster(self) -> Cluster | None:
         """A way into the ring for who asks: the own cluster, or any."""
-        return self.own or next(iter(self.what_became()), None) or next(iter(self.known), None)
+        return self.own or next(iter(self.redirects()), None) or next(iter(self.known), None)
 
-    def what_became(self) -> tuple[Cluster, ...]:
+    def redirects(self) -> tuple[Cluster, ...]:
         """What to tell somebody who takes us for a primary that we are not (any more)."""
         own = () if self.own is None else (self.own,)
         if self.former is None or (self.own is not None and self.own.key == self.former.key):
@@ -140,23 +140,23 @@ class Place:
             spare = spare or peer
         return spare
 
-    def followers(self) -> Iterator[Cluster]:
+    def later_clusters(self) -> Iterator[Cluster]:
         """Clusters after ours as far as known: successors first, then what the cache has."""
         yield from self.pointers.successors
         yield from self.known.after(self.pointers.own)
 
-    def waits(self, key: Key) -> bool:
+    def awaits_primary(self, key: Key) -> bool:
         """Whether the key is our own cluster's, whose primary does not answer: another one will."""
         own = self.own
-        if own is None or self.serving or not own.owns(key):
+        if own is None or self.is_primary or not own.owns(key):
             return False
         return not self.known.reachable(own.primary, self.port.now)
 
     def _ways(self, key: Key, avoid: Container[NodeId]) -> Iterator[Peer]:
         """Ways towards `key`, the best first."""
-        if self.own is not None and not self.serving:
+        if self.own is not None and not self.is_primary:
             yield self.own.primary
-        predecessor = self.pointers.predecessor if self.serving else None
+        predecessor = self.pointers.predecessor if self.is_primary else None
         if predecessor is not None and predecessor.owns(key):
             yield predecessor.primary
         owner = self.known.owner(key)
@@ -166,16 +166,16 @@ class Place:
             if primary.id in avoid or not self.known.reachable(primary, self.port.now):
                 yield from owner.members()[1:]  # who will know the next one, or be it
         for cluster in self.known.before(key):
-            if self.serving and not between(cluster.key, self.pointers.own, key):
+            if self.is_primary and not between(cluster.key, self.pointers.own, key):
                 break  # going backwards around the ring, past ourselves: no progress
             yield cluster.primary
-        if self.serving:
-            for cluster in self.followers():
+        if self.is_primary:
+            for cluster in self.later_clusters():
                 yield cluster.primary
         for hint in self.known.hints():
             yield hint.primary
 
-    def meet(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
+    def ring_met(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
         """Another ring was heard of, in which `peer` serves; or even a description of its
         `cluster`. The smaller id wins (DESIGN.md, Found), so one of the two has to hear of it."""
         now = self.port.now
@@ -190,13 +190,13 @@ class Place:
             del self._others[next(iter(self._others))]
         self.port.emit(OtherRing(ring, peer, cluster))
 
-    def end(self, ring: str, into: Cluster) -> None:
+    def ring_ended(self, ring: str, into: Cluster) -> None:
         """`ring` is no more; its nodes go over to the one of `into`."""
         self.ended[ring] = into
         if len(self.ended) > RINGS_MOST:
             del self.ended[next(iter(self.ended))]
 
-    def go_over(self, into: Cluster) -> None:
+    def switch_ring(self, into: Cluster) -> None:
         """This node, which serves nowhere, belongs to the ring of `into` from now on."""
         left, self.ring = self.ring, into.ring
         self.known.clear()
@@ -216,5 +216,5 @@ class Place:
             self.port.emit(RingKnown(ring))
         if ring == self.ring:
             return True
-        self.meet(ring, peer, cluster)
+        self.ring_met(ring, peer, cluster)
         return False
