@@ -73,10 +73,6 @@ class GroupedIndex(Generic[Key, Group]):
         """All groups."""
         return self._sizes.keys()
 
-    def group_of(self, key: Key) -> Group:
-        """The group of a key; KeyError if it is not there."""
-        return self._group_of[key]
-
     def add(self, key: Key, predicate: Predicate | Conjunction, group: Group) -> None:
         """Register a predicate under a key in a group; replaces what the key had before."""
         if key in self._group_of:

@@ -232,10 +232,6 @@ class Index(Generic[Key]):
             self._move_some(len(self._to_move) // MOVED_PER_MATCH)
         return self._plain_engine.match(attributes) if len(self._plain_engine) else []
 
-    def match_many(self, batch: Iterable[Attributes]) -> list[list[Key]]:
-        """`match` for each event of a batch."""
-        return [self.match(attributes) for attributes in batch]
-
     def match_labels(self, attributes: Attributes) -> npt.NDArray[np.uint32]:
         """The labels of the conjunctions that are true for an event: uint32[matches], in no order.
 
@@ -284,7 +280,7 @@ class Index(Generic[Key]):
         import numpy as np
 
         if more:
-            found = np.concatenate([found, np.array(more, np.uint32)])
+            found = np.concatenate([found, _array(more)])
         ordered: list[int] = found[
             np.argsort(np.frombuffer(self._sequences, np.int64)[found])
         ].tolist()

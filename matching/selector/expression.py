@@ -28,10 +28,8 @@ from matching.values import INT_MAX, INT_MIN, Value, check_value, is_utf8
 # tree that the interpreter and Spark evaluate.
 MAX_DEPTH = 128
 
-COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-ARITHMETIC = ("+", "-", "*", "/")
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 # Attribute nodes that are cached to be shared between trees. Not measured; would be measured by the
 # number of distinct attributes of a busy node's subscriptions.

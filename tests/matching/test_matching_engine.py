@@ -57,7 +57,7 @@ def test_block_engine_is_brute_force_through_any_churn(
         # Matching takes part in the change-over.
         expected = [k for k, predicate in model.items() if predicate.matches(batch[0])]
         assert index.match(batch[0]) == expected
-    assert index.match_many(batch) == [
+    assert [index.match(event) for event in batch] == [
         [k for k, predicate in model.items() if predicate.matches(event)] for event in batch
     ]
 

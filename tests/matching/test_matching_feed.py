@@ -59,7 +59,7 @@ def test_a_real_feed_agrees_with_sqlite() -> None:
     index: Index[str] = Index()
     for text in SELECTORS:
         index.add(text, compile_selector(text))
-    found = index.match_many(events)
+    found = [index.match(event) for event in events]
     for text in SELECTORS:
         query = f"SELECT rowid - 1 FROM event WHERE {text} ORDER BY rowid"
         expected = [row for (row,) in db.execute(query)]

@@ -200,7 +200,6 @@ def test_many_groups_and_labels_find_their_room() -> None:
         groups.remove(number)
     assert groups.find({"x": 0}) == {}
     assert groups.find({"x": 1}) == {0: 1}
-    assert groups.group_of(3) == 1
     assert 2 not in groups
 
 
