@@ -46,7 +46,7 @@ from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.owner.registry_merge import RegistryUnion
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import Finder
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -136,7 +136,7 @@ class Node:
         self.balance = Balance(self, settings, self.owner)
         self.uniting = RegistryUnion(self, settings, self.clusters, self.owner, self.registry)
         self.hosting = Hosting(self, settings, self.access_points)
-        replicas = Replicas(self.me.id, settings.tree.retry, settings.tree.choice == "time")
+        replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
         self.finder = Finder(self, settings, self.crawl, self.ring, locations)

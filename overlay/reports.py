@@ -43,7 +43,7 @@ class Reports:
         """How much is not finished: events that some tree has not accepted, publications that wait
         for room, 1 for registrations without an answer, 1 for links with unacknowledged data."""
         return (
-            self.clients.publisher.waited_for
+            self.clients.publisher.unaccepted
             + self.clients.waiting
             + (not self.clients.registrar.settled)
             + (not self.links.idle())

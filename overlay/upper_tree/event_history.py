@@ -30,7 +30,7 @@ class Published(NamedTuple):
         return [f"published here with {len(event.attributes)} attributes"]
 
 
-class Taken(NamedTuple):
+class AcceptedAt(NamedTuple):
     """Trees have it. `found`: how each was found, in words."""
 
     trees: tuple[str, ...]
@@ -82,12 +82,16 @@ class Shown(NamedTuple):
     """The last subscription that there was then, for clients that gather."""
 
 
+Note = Published | AcceptedAt | Skipped | Shown
+"""What is noted of several events at once."""
+
+
 class Remembered:
     """One event as this node saw it."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.steps: list[Published | Taken | Skipped | Arrival] = []
+        self.steps: list[Published | AcceptedAt | Skipped | Arrival] = []
         self.arrival = Arrival()  # the last one
         self.shown: tuple[str | int, ...] = ()
         self.latest = 0
@@ -124,7 +128,7 @@ class History:
     def __init__(self, capacity: int) -> None:
         """`capacity` in events."""
         self.capacity = capacity
-        self._notes: deque[tuple[Sequence[Event], Published | Taken | Skipped | Shown]] = deque()
+        self._notes: deque[tuple[Sequence[Event], Note]] = deque()
         self._size = 0
         self._names: tuple[str, ...] = ()  # of the last event
         self.attributes: OrderedDict[str, None] = OrderedDict()
@@ -134,7 +138,7 @@ class History:
         """Steps of events that are noted: at most `NOTES` times the capacity."""
         return self._size
 
-    def _note(self, events: Sequence[Event], fact: Published | Taken | Skipped | Shown) -> None:
+    def _note(self, events: Sequence[Event], fact: Note) -> None:
         room = NOTES * self.capacity
         if len(events) > room:
             events = events[:room]
@@ -158,7 +162,7 @@ class History:
         """Events of ours. What is handed in here is kept and must not change."""
         self._note(events, Published())
 
-    def accepted(self, events: Sequence[Event], taken: Taken | Skipped) -> None:
+    def accepted(self, events: Sequence[Event], taken: AcceptedAt | Skipped) -> None:
         """Trees have these, or need not have them."""
         if events:
             self._note(events, taken)

@@ -12,7 +12,7 @@ from overlay.upper_tree.delivery.copies import Copies
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher, RetryDue
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from tests.support.fake_port import FakePort
 from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings
 
@@ -65,7 +65,7 @@ class NoFinder:
 
 
 def test_events_are_sent_again_while_events_never_stop_coming() -> None:
-    port, finder, locations = FakePort(), NoFinder(), LocationCache(10, Replicas("me", 3.0))
+    port, finder, locations = FakePort(), NoFinder(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_points: Any = None
     publisher = Publisher(
         port, Settings(), 1, finder, locations, no_points, History(10), Copies(16)

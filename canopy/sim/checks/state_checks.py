@@ -33,7 +33,7 @@ from overlay.upper_tree.host.installer import WAITING_MOST
 from overlay.upper_tree.host.visit_queue import EVENTS_MOST
 from overlay.upper_tree.owner.owned_tree import MAX_STRAYS
 from overlay.upper_tree.owner.owner import MAX_DEAD
-from overlay.upper_tree.publisher.admission import MAX_ATTRIBUTES
+from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
 
 WATCH_EVERY = 0.25
 """Virtual seconds between two looks of `Watch`: less than the time in which two primaries could
@@ -266,7 +266,11 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
         ("silent hosts", len(node.owner.dead), MAX_DEAD),
-        ("pairs on their way", node.publisher.pairs, settings.tree.pending + MAX_ATTRIBUTES),
+        (
+            "pending pairs",
+            node.publisher.pending.pairs,
+            settings.tree.pending + MAX_ATTRIBUTES,
+        ),
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
         ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),

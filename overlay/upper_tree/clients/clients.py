@@ -275,7 +275,7 @@ class Clients(Machine):
     ) -> None:
         """Now, or where a receipt is asked for when they are accepted."""
         answer = Published.of(command.request, events, refused)
-        pending = self.publisher.under_way(events) if command.receipt else {}
+        pending = self.publisher.unaccepted_of(events) if command.receipt else {}
         if pending:
             receipt = Receipt(client, answer, pending)
             self.receipts.update(dict.fromkeys(pending, receipt))

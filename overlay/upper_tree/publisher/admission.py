@@ -16,12 +16,7 @@ from matching.columnar import columns_of
 from matching.values import INT_MAX, INT_MIN
 from overlay.client import Draft
 from overlay.upper_tree.batches import ITEM_MOST, weigh_event
-
-MAX_ATTRIBUTES = 1_000
-"""Attributes of one event: each may visit a tree; wild guess."""
-
-MAX_NAME = 256
-"""Characters of an attribute's name, so that all names of an event fit on one walk; wild guess."""
+from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, MAX_NAME
 
 FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
 

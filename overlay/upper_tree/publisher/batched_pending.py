@@ -1,10 +1,10 @@
-"""Events that set out together and go the same way: one entry for all of them (C5, C6).
+"""Pending events that were sent together to the same hosts: one record for all of them (C5, C6).
 
-Keeping book of each event by itself is most of what publishing costs, and it is the same for all
-events of a batch as long as all goes well: their hosts accept the whole batch. So such a batch is
-kept as one *bundle*. A host that is behind may accept the first events of a bundle before the rest:
-then it is cut in two. Whatever else concerns some of its events only (another host, silence, a lost
-link, a receipt) makes bundles fall apart into single events first.
+A record per event is most of what publishing costs, and while nothing goes wrong the records of a
+batch are the same: its hosts accept all of it. So such a batch has one record. A host that is
+behind may accept the first events of a batch before the rest: then the batch is cut in two.
+Whatever else concerns only some of its events (another host, silence, a lost link, a receipt) first
+breaks batches up into records of single events.
 """
 
 from __future__ import annotations
@@ -14,161 +14,115 @@ from typing import NamedTuple
 
 from overlay.client import Event
 from overlay.machine import NodeId
-from overlay.upper_tree.publisher.pending import PendingEvent, took
+from overlay.upper_tree.publisher.pending_event import Pairs, PendingEvent
 
 
-class Bundle:
-    """Events, and the trees that have not accepted them yet."""
+class PendingBatch:
+    """At least two events, and the trees that have not accepted them yet."""
 
     __slots__ = ("events", "pairs", "sequences", "since")
 
-    def __init__(
-        self, events: Sequence[Event], pairs: dict[str, tuple[NodeId, float]], since: float
-    ) -> None:
+    def __init__(self, events: Sequence[Event], pairs: Pairs, since: float) -> None:
+        """`pairs` and `since` are those of each of the events."""
         self.events = events
         self.sequences = tuple([event.sequence for event in events])
         self.pairs = pairs
-        """As of an `PendingEvent`."""
         self.since = since
 
 
-class Taken(NamedTuple):
-    """What trees have accepted of a bundle."""
+class BatchAcceptance(NamedTuple):
+    """What the trees of one host have accepted of a batch."""
 
     events: Sequence[Event]
-    since: float | None
-    """When it was sent to who has accepted it; None: it was sent to somebody else."""
+    sent_at: float | None
+    """When it was sent to that host; None: it was sent to another one."""
     pairs: int
+    """How many (event, tree) pairs that was."""
     done: tuple[int, ...]
-    """The numbers of events that no tree is to accept any more."""
+    """Sequence numbers of the events that no tree has to accept any more."""
 
 
 class BatchedPending:
-    """The bundles of one publisher; `single` is where events go when one falls apart."""
+    """The batches of one publisher. `single`, by sequence number, is where the events of a batch go
+    that is broken up."""
 
     def __init__(self, single: dict[int, PendingEvent]) -> None:
         self._single = single
-        self._bundles: dict[int, Bundle] = {}  # by the number of the first event
+        self._batches: dict[int, PendingBatch] = {}  # by the number of the first event
         self._events = 0
 
     def __len__(self) -> int:
-        """How many events are in bundles."""
+        """How many events are in batches."""
         return self._events
 
     @property
-    def all(self) -> list[Bundle]:
-        """The oldest first, but for those that were cut."""
-        return list(self._bundles.values())
+    def all(self) -> list[PendingBatch]:
+        """The oldest first, except for those that were cut."""
+        return list(self._batches.values())
 
-    def add(
-        self, events: Sequence[Event], pairs: dict[str, tuple[NodeId, float]], now: float
-    ) -> None:
-        """Events have set out, at least one."""
+    def add(self, events: Sequence[Event], pairs: Pairs, now: float) -> None:
+        """Events (at least one) that were sent just now to the same hosts."""
         if len(events) == 1:
             self._single[events[0].sequence] = PendingEvent(events[0], pairs, now)
         else:
-            self._bundles[events[0].sequence] = Bundle(events, pairs, now)
+            self._batches[events[0].sequence] = PendingBatch(events, pairs, now)
             self._events += len(events)
 
     def accept(
         self, host: NodeId, attributes: Sequence[str], sequences: tuple[int, ...]
-    ) -> tuple[list[Taken], list[int]]:
-        """A host has accepted these events in these trees: what is taken of bundles, and those that
-        are single, or nobody's any more."""
-        taken: list[Taken] = []
+    ) -> tuple[list[BatchAcceptance], list[int]]:
+        """A host has accepted these events in these trees. Returns what that is of batches, and the
+        sequence numbers that are in none (pending singly, or not at all)."""
+        accepted: list[BatchAcceptance] = []
         single: list[int] = []
         at = 0
         while at < len(sequences):
-            bundle = self._first(sequences, at)
-            if bundle is not None:
-                taken.append(self._take(bundle, host, attributes))
-                at += len(bundle.sequences)
+            batch = self._starting_at(sequences, at)
+            if batch is not None:
+                accepted.append(self._accept_all(batch, host, attributes))
+                at += len(batch.sequences)
                 continue
             if sequences[at] not in self._single:
-                self.loosen()
+                self.break_up()
             single.append(sequences[at])
             at += 1
-        return taken, single
+        return accepted, single
 
-    def _first(self, sequences: tuple[int, ...], at: int) -> Bundle | None:
-        """The bundle that these begin with, from that place on; cut, if they hold a part of it."""
-        bundle = self._bundles.get(sequences[at])
-        if bundle is None:
+    def _starting_at(self, sequences: tuple[int, ...], at: int) -> PendingBatch | None:
+        """The batch whose events stand in `sequences` from index `at` on. It is cut first if only
+        its first events stand there, at the end."""
+        batch = self._batches.get(sequences[at])
+        if batch is None:
             return None
-        own = bundle.sequences
+        own = batch.sequences
         if sequences[at : at + len(own)] == own:
-            return bundle
+            return batch
         count = len(sequences) - at
         if sequences[at:] != own[:count]:
             return None
-        rest = Bundle(bundle.events[count:], dict(bundle.pairs), bundle.since)
-        first = Bundle(bundle.events[:count], bundle.pairs, bundle.since)
-        self._bundles[first.sequences[0]] = first
-        self._bundles[rest.sequences[0]] = rest
+        rest = PendingBatch(batch.events[count:], dict(batch.pairs), batch.since)
+        first = PendingBatch(batch.events[:count], batch.pairs, batch.since)
+        self._batches[first.sequences[0]] = first
+        self._batches[rest.sequences[0]] = rest
         return first
 
-    def _take(self, bundle: Bundle, host: NodeId, attributes: Sequence[str]) -> Taken:
-        """These trees have all of it."""
-        pairs = bundle.pairs
+    def _accept_all(
+        self, batch: PendingBatch, host: NodeId, attributes: Sequence[str]
+    ) -> BatchAcceptance:
+        pairs = batch.pairs
         found = [pairs.pop(attribute) for attribute in attributes if attribute in pairs]
         done: tuple[int, ...] = ()
         if not pairs:
-            done = bundle.sequences
-            del self._bundles[done[0]]
+            done = batch.sequences
+            del self._batches[done[0]]
             self._events -= len(done)
-        since = next((when for asked, when in found if asked == host), None)
-        return Taken(bundle.events, since, len(found) * len(bundle.sequences), done)
+        sent_at = next((when for asked, when in found if asked == host), None)
+        return BatchAcceptance(batch.events, sent_at, len(found) * len(batch.sequences), done)
 
-    def loosen(self, which: Callable[[Bundle], bool] = lambda bundle: True) -> None:
-        """What happens next may concern single events of these."""
-        for bundle in [each for each in self._bundles.values() if which(each)]:
-            for event in bundle.events:
-                self._single[event.sequence] = PendingEvent(event, dict(bundle.pairs), bundle.since)
-            del self._bundles[bundle.sequences[0]]
-            self._events -= len(bundle.sequences)
-
-
-class Ended:
-    """What needs nothing more."""
-
-    def __init__(self, pairs: Sequence[tuple[PendingEvent, str]] = ()) -> None:
-        self.pairs = list(pairs)
-        """Of single events."""
-        self.whole: list[PendingEvent] = []
-        """Single events, with all of their pairs."""
-        self.bundled = 0
-        """Pairs of bundles."""
-        self.done: list[int] = []
-        """The numbers of events of bundles with no pairs left."""
-        self.since: float | None = None
-        """When the first of what was accepted was sent to who has accepted it, if it was."""
-
-    def take(
-        self,
-        single: dict[int, PendingEvent],
-        bundles: BatchedPending,
-        host: NodeId,
-        attributes: Sequence[str],
-        sequences: tuple[int, ...],
-    ) -> Sequence[Event]:
-        """A host has accepted these events in these trees. The events that waited for it."""
-        together, rest = bundles.accept(host, attributes, sequences)
-        for taken in together:
-            self.since = self.since or taken.since
-            self.bundled += taken.pairs
-            self.done += taken.done
-        if not rest and len(together) == 1:
-            return together[0].events
-        waited = [event for taken in together for event in taken.events]
-        self.since = self.since or took(single, host, attributes, rest)
-        all_of_it = dict.fromkeys(attributes).keys()
-        for sequence in rest:
-            outgoing = single.get(sequence)
-            if outgoing is None:
-                continue
-            waited.append(outgoing.event)
-            if outgoing.pairs.keys() <= all_of_it:
-                self.whole.append(outgoing)
-            else:
-                self.pairs += [(outgoing, name) for name in attributes if name in outgoing.pairs]
-        return waited
+    def break_up(self, which: Callable[[PendingBatch], bool] = lambda batch: True) -> None:
+        """Give each event of these batches a record of its own."""
+        for batch in [each for each in self._batches.values() if which(each)]:
+            for event in batch.events:
+                self._single[event.sequence] = PendingEvent(event, dict(batch.pairs), batch.since)
+            del self._batches[batch.sequences[0]]
+            self._events -= len(batch.sequences)

@@ -18,7 +18,7 @@ from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.messages import Location, TreeSummary
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.summary_cache import SummaryCache
 
 ENTRIES = 4
@@ -45,7 +45,7 @@ class Fence(NamedTuple):
 class KnownTree:
     """Ways into one tree."""
 
-    def __init__(self, attribute: str, replicas: Replicas) -> None:
+    def __init__(self, attribute: str, replicas: ReplicaSelector) -> None:
         self.attribute = attribute
         self.replicas = replicas
         self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
@@ -151,7 +151,7 @@ class KnownTree:
 class LocationCache:
     """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
 
-    def __init__(self, capacity: int, replicas: Replicas, per_tree: int = 256) -> None:
+    def __init__(self, capacity: int, replicas: ReplicaSelector, per_tree: int = 256) -> None:
         """`capacity` in trees (known and absent, each)."""
         self.capacity = capacity
         self.replicas = replicas

@@ -1,12 +1,12 @@
 """The publisher's side: an event is cut into its attributes, and each visits its tree (C3, C7).
 
-An event is kept until every tree that it visits has accepted it. A (event, tree) *pair* waits for
-the finder, or is under way to a host; it ends by `Accepted`, or because nobody subscribes. *Moved*,
-a lost link or silence send it on its way again at once, to the next replica (replicas.py), and when
-none helps to whom the owner names: two hosts may then match one event, and the receiving node
+An event is kept until every tree that it visits has accepted it (pending_store.py). A pair of event
+and tree ends by `Accepted`, or because nobody in the tree can want the event. After `TreeMoved`, a
+lost link or silence it is sent again at once, to the next replica (replicas.py), and when none
+helps to the host that the owner names. Two hosts may then match one event, and the receiving node
 removes the duplicate.
 
-In pivot routing an event goes to a host once, for all trees that it visits there. In counting
+In pivot routing an event is sent to a host once for all trees that it visits there. In counting
 routing every attribute's message carries the event by itself, as in the paper (C8).
 """
 
@@ -21,32 +21,21 @@ from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import cut_evenly, in_batches
 from overlay.upper_tree.delivery.copies import Copies
-from overlay.upper_tree.event_history import History, Skipped, Taken
-from overlay.upper_tree.events import (
-    EventsAccepted,
-    FoundTogether,
-    RoomAgain,
-    TreeAbsent,
-    TreeFound,
-)
+from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
+from overlay.upper_tree.events import FoundTogether, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
 from overlay.upper_tree.publisher.admission import Alike
-from overlay.upper_tree.publisher.batched_pending import BatchedPending, Ended
-from overlay.upper_tree.publisher.coalescer import ByNames, Coalescer, by_attributes
+from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
+from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.pending import PendingEvent, doubt_silent, is_late, look, weigh
+from overlay.upper_tree.publisher.pending_event import Pair, weigh
+from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.routing_plan import Together, plan
 from overlay.upper_tree.publisher.tree_finder import Finder
 
-MOVES = 3
-"""*Moved* answers for one event and tree after which the ring is asked instead of a walk."""
-
-LOOK_LEAST = 0.05
-"""Seconds between two looks for silent hosts at least. Wild guess."""
-
 
 class RetryDue(Timer, frozen=True):
-    """Look for pairs without an answer."""
+    """Check for pairs without an answer."""
 
 
 class Publisher(Machine):
@@ -74,16 +63,10 @@ class Publisher(Machine):
         self.access_points = access_points
         self.history = history
         self.copies = copies
-        self.outgoing: dict[int, PendingEvent] = {}
-        self.bundles = BatchedPending(
-            self.outgoing
-        )  # the others that some tree has not accepted yet
-        self.waiting: dict[str, dict[int, None]] = {}  # attribute -> sequences
-        self.pairs = 0
+        self.pending = PendingStore(port, settings.tree.pending, locations, self._dispatch_all)
         self._found: dict[str, None] = {}  # trees found in this turn
         self._sequence = 0
         self._retry = Alarm(port, RetryDue())
-        self.company = Coalescer(port, self._under_way, self._set_out_all)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -95,28 +78,22 @@ class Publisher(Machine):
             TreeAbsent: self.on_tree_absent,
             LinkDown: self.on_link_down,
             RetryDue: self.on_retry_due,
-            **self.company.handlers(),
+            **self.pending.handlers(),
         }
 
     @property
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
-        return self.pairs < self.settings.tree.pending
+        return self.pending.has_room
 
     @property
-    def waited_for(self) -> int:
-        """Events that some tree has not accepted yet."""
-        return self._under_way() + len(self.company)
+    def unaccepted(self) -> int:
+        """How many events some tree has not accepted yet."""
+        return len(self.pending)
 
-    def _under_way(self) -> int:
-        """… and that do not wait for company."""
-        return len(self.outgoing) + len(self.bundles)
-
-    def under_way(self, events: Iterable[Event]) -> dict[int, None]:
-        """The numbers of those of our events that some tree has not accepted yet."""
-        self.bundles.loosen()
-        held, outgoing = self.company.sequences, self.outgoing
-        return {e.sequence: None for e in events if e.sequence in outgoing or e.sequence in held}
+    def unaccepted_of(self, events: Iterable[Event]) -> dict[int, None]:
+        """The sequence numbers of those of these events that some tree has not accepted yet."""
+        return self.pending.unaccepted_of(events)
 
     # --- publishing ---
 
@@ -144,32 +121,27 @@ class Publisher(Machine):
                 size=len(event.payload),
             )
         self.port.count("published", len(events))
-        for names, some in by_names.items():
-            self.company.take(names, some, largest)
-        self.company.look()
+        self.pending.submit(by_names, largest)
         return events
 
-    def _set_out_all(self, by_names: ByNames, largest: int) -> None:
-        """Send off events by the names of their attributes, none over so many bytes."""
+    def _dispatch_all(self, by_names: ByNames, largest: int) -> None:
+        """Send events, by the names of their attributes, to the hosts of their trees. None of them
+        exceeds `largest` bytes."""
         self.replicas.expire(self.port.now)
-        routes: list[tuple[PendingEvent, str]] = []
+        pairs: list[Pair] = []
         for names, alike in by_names.items():
-            routes += self._set_out([EVENT_TREE, *names], alike, largest)
-        self._route(routes)
-        self._retry.within(self.replicas.patience)
+            pairs += self._dispatch([EVENT_TREE, *names], alike, largest)
+        self._route(pairs)
+        self._retry.within(self.replicas.timeout)
 
-    def _set_out(
-        self, names: list[str], events: list[Event], largest: int
-    ) -> list[tuple[PendingEvent, str]]:
-        """Send off events with the same attributes: together, if what is known of the trees says
-        the same of all. The pairs to be routed one by one, if not."""
-        now = self.port.now
-        found = None if self.counting else plan(names, self.locations, self.port.me.id, now)
+    def _dispatch(self, names: list[str], events: list[Event], largest: int) -> list[Pair]:
+        """Send events with the same attributes: together, if all that is known of their trees holds
+        for all of them. If not, returns the pairs, which have to be routed one by one."""
+        found = None
+        if not self.counting:
+            found = plan(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
-            fresh = [PendingEvent(event, dict.fromkeys(names, ("", 0.0)), now) for event in events]
-            self.pairs += len(names) * len(fresh)
-            self.outgoing.update((each.event.sequence, each) for each in fresh)
-            return [(each, name) for each in fresh for name in names]
+            return self.pending.add_single(events, names)
         if found.fading:
             self.finder.seek(found.fading)
         if found.unknown:
@@ -180,12 +152,7 @@ class Publisher(Machine):
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
                 self.history.accepted(alike, Skipped(skipped))
-            if not way:  # nobody subscribes to any of it
-                self.port.emit(EventsAccepted(tuple([event.sequence for event in alike])))
-                continue
-            pairs = {name: (id_, now) for id_, (_, trees) in way.items() for name in trees}
-            self.pairs += len(pairs) * len(alike)
-            self.bundles.add(alike, pairs, now)
+            self.pending.add_batch(alike, way)
             for host, trees in way.values():
                 groups = visits.setdefault(host.id, (host, {}))[1]
                 groups.setdefault(trees, []).extend(alike)
@@ -193,38 +160,38 @@ class Publisher(Machine):
             self._send(host, groups, largest)
         return []
 
-    def _route(self, routes: Iterable[tuple[PendingEvent, str]], stale: bool = False) -> None:
-        """Send each pair to where its tree is known to be, unless it is known that nobody there can
-        want the event; seek the others."""
+    def _route(self, pairs: Iterable[Pair], stale: bool = False) -> None:
+        """Send each pair to the host that its tree is known to have there, unless it is known that
+        nobody in the tree can want the event; seek the trees of the others. `stale`: hosts that
+        were known proved wrong."""
         now = self.port.now
         sought: dict[str, None] = {}
-        ended = Ended()
+        skipped: list[Pair] = []
         unknown: dict[str, None] = {}
-        visits: dict[NodeId, tuple[Peer, dict[int, list[str]]]] = {}
-        for outgoing, attribute in routes:
-            event = outgoing.event
+        visits: dict[NodeId, tuple[Peer, dict[int, tuple[Event, list[str]]]]] = {}
+        for pair in pairs:
+            pending, attribute = pair
             if self.locations.is_absent(attribute, now):
-                ended.pairs.append((outgoing, attribute))
+                skipped.append(pair)
                 continue
-            host = self.locations.host_for(attribute, outgoing.places[attribute])
+            host = self.locations.host_for(attribute, pending.places[attribute])
             if host is None:
-                outgoing.pairs[attribute] = ("", now)
-                self.waiting.setdefault(attribute, {})[event.sequence] = None
+                self.pending.await_tree(pair)
                 sought[attribute] = None
-            elif host.id != self.port.me.id and self._may_skip(outgoing, attribute, unknown):
-                ended.pairs.append((outgoing, attribute))
+            elif host.id != self.port.me.id and self._may_skip(pair, unknown):
+                skipped.append(pair)
             else:
-                outgoing.pairs[attribute] = (host.id, now)
+                self.pending.sent(pair, host.id)
+                event = pending.event
                 per_host = visits.setdefault(host.id, (host, {}))[1]
-                per_host.setdefault(event.sequence, []).append(attribute)
+                per_host.setdefault(event.sequence, (event, []))[1].append(attribute)
         for host, attributes_of in visits.values():
             groups: ByNames = {}
-            for sequence, names in attributes_of.items():
-                event = self.outgoing[sequence].event
+            for event, names in attributes_of.values():
                 for key in [(name,) for name in names] if self.counting else [tuple(names)]:
                     groups.setdefault(key, []).append(event)
             self._send(host, groups)
-        self._end(ended)
+        self.pending.drop(skipped)
         if sought:
             self.finder.seek(sought, stale)
         self._ask_summaries(list(unknown))
@@ -239,17 +206,18 @@ class Publisher(Machine):
             soon = self.locations.summaries.soon(self.port.now)
             self.finder.ask_summaries(dict.fromkeys([*attributes, *soon]))
 
-    def _may_skip(self, outgoing: PendingEvent, attribute: str, unknown: dict[str, None]) -> bool:
-        """Whether the tree's summary says that nobody there wants the event (C9). Notes trees whose
-        summary is to be asked for."""
+    def _may_skip(self, pair: Pair, unknown: dict[str, None]) -> bool:
+        """Whether the tree's summary says that nobody there wants the event (C9). Adds trees whose
+        summary is to be asked for to `unknown`."""
+        pending, attribute = pair
         if self.counting or attribute == EVENT_TREE:
             return False
         if self._is_due(attribute):
             unknown[attribute] = None
-        if self.locations.summaries.admits(attribute, outgoing.places, self.port.now):
+        if self.locations.summaries.admits(attribute, pending.places, self.port.now):
             return False
         self.port.count("visits_skipped")
-        self.history.accepted((outgoing.event,), Skipped((attribute,)))
+        self.history.accepted((pending.event,), Skipped((attribute,)))
         return True
 
     def _send(self, host: Peer, groups: ByNames, largest: int = 0) -> None:
@@ -276,125 +244,81 @@ class Publisher(Machine):
             return
         for location in message.locations:
             self.locations.learn(location)
-        ended, now = Ended(), self.port.now
-        for attributes, sequences in message.taken:
+        now = self.port.now
+        events, sent_at = self.pending.accept(sender.id, message.taken)
+        for (attributes, _), some in zip(message.taken, events, strict=True):
             found = tuple([self.locations.how_found(attribute) for attribute in attributes])
-            events = ended.take(self.outgoing, self.bundles, sender.id, attributes, sequences)
-            self.history.accepted(events, Taken(attributes, found, sender.id))
-        took = None if ended.since is None else now - ended.since
-        self.replicas.heard(sender.id, took, now, message.pace)
-        self._end(ended)
-
-    def _end(self, ended: Ended) -> None:
-        """These need nothing more."""
-        full = not self.has_room
-        self.pairs -= ended.bundled
-        done = ended.done
-        for outgoing in ended.whole:
-            self.pairs -= len(outgoing.pairs)
-            outgoing.pairs.clear()
-            done.append(outgoing.event.sequence)
-            self.outgoing.pop(outgoing.event.sequence, None)
-        for outgoing, attribute in ended.pairs:
-            if outgoing.pairs.pop(attribute, None) is not None:
-                self.pairs -= 1
-                if not outgoing.pairs:
-                    done.append(outgoing.event.sequence)
-                    del self.outgoing[outgoing.event.sequence]
-        if done:
-            self.port.emit(EventsAccepted(tuple(done)))
-        if full and self.has_room:
-            self.port.emit(RoomAgain())
+            self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
+        took = None if sent_at is None else now - sent_at
+        self.replicas.accepted(sender.id, took, now, message.pace)
 
     def on_tree_moved(self, sender: Peer, message: TreeMoved) -> None:
-        """The sender does not serve the tree (any more): it, or one to whom our host passed it."""
+        """The sender does not serve the tree (any more): it is the host that the events were sent
+        to, or one to which that host passed them on."""
         if message.incarnation == self.incarnation:
             attribute = message.attribute
-            self.bundles.loosen()
             self.locations.forget(attribute, sender.id)
-            self.replicas.moved(attribute, sender.id, self.port.now)
+            self.replicas.suspect_moved(attribute, sender.id, self.port.now)
             self.access_points.invalidate(attribute, sender.id)
-            again = []
-            for sequence in message.sequences:
-                outgoing = self.outgoing.get(sequence)
-                if outgoing is not None and outgoing.pairs.get(attribute, ("",))[0]:
-                    outgoing.moves += 1
-                    again.append((outgoing, attribute))
-            if any(outgoing.moves > MOVES for outgoing, _ in again):
-                self._await_ring(again)
+            again = self.pending.moved(attribute, message.sequences)
+            if any(pending.moves > MOVES for pending, _ in again):
+                self._ask_owners(again)
             else:
                 self._route(again, stale=True)
 
-    def _await_ring(self, pairs: list[tuple[PendingEvent, str]]) -> None:
-        """Hints did not help: only the owner's own word will do. If that did not help either, the
-        host that it names is still being given the tree: in a moment."""
-        for outgoing, attribute in pairs:
-            outgoing.pairs[attribute] = ("", self.port.now)
-            self.waiting.setdefault(attribute, {})[outgoing.event.sequence] = None
-            self.locations.forget_tree(attribute)
+    def _ask_owners(self, pairs: list[Pair]) -> None:
+        """Nothing that is known here helped: the owner has to say where these trees are. If that
+        did not help before, the host that it names is still being given the tree: ask in a
+        moment."""
+        for pair in pairs:
+            self.pending.await_tree(pair)
+            self.locations.forget_tree(pair[1])
         attributes = dict.fromkeys(attribute for _, attribute in pairs)
-        if all(outgoing.moves <= MOVES + 1 for outgoing, _ in pairs):
+        if all(pending.moves <= MOVES + 1 for pending, _ in pairs):
             self.finder.ask_ring(attributes)
         else:
-            self.finder.ask_soon(attributes, min(outgoing.since for outgoing, _ in pairs))
+            self.finder.ask_soon(attributes, min(pending.since for pending, _ in pairs))
 
     def on_tree_found(self, event: TreeFound) -> None:
-        """Events that waited for it go, with those that waited for other trees of this turn."""
+        """Events that waited for it are sent at the end of this turn, with those that waited for
+        other trees that are found in it."""
         if not self._found:
             self.port.emit(FoundTogether())
         self._found[event.attribute] = None
 
     def on_found_together(self, event: FoundTogether) -> None:
-        """One visit per host, not per tree."""
+        """One visit per host, not one per tree."""
         found, self._found = self._found, {}
-        self._route([pair for attribute in found for pair in self._waiting_for(attribute)])
+        self._route([pair for attribute in found for pair in self.pending.located(attribute)])
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
-        """Nobody wants it: these pairs are done, but for those of events that are younger than a
-        slow answer is good for."""
-        waiting = self._waiting_for(event.attribute)
-        self._end(Ended([pair for pair in waiting if pair[0].since <= event.until]))
+        """Nobody subscribes: these pairs need no host, except those of events that were published
+        after the answer's term ended (a slow answer)."""
+        waiting = self.pending.located(event.attribute)
+        self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
         self._route([pair for pair in waiting if pair[0].since > event.until])
-
-    def _waiting_for(self, attribute: str) -> list[tuple[PendingEvent, str]]:
-        sequences = self.waiting.pop(attribute, {})
-        return [
-            (outgoing, attribute)
-            for sequence in sequences
-            if (outgoing := self.outgoing.get(sequence)) is not None and attribute in outgoing.pairs
-        ]
 
     # --- trouble ---
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What was under way to it goes another way."""
+        """What was sent to this host and is not accepted is sent to another one."""
         lost = event.peer.id
-        self.bundles.loosen()
         self.locations.forget_node(lost)
-        self.replicas.silent(lost, self.port.now)
-        again = [
-            (outgoing, attribute)
-            for outgoing in self.outgoing.values()
-            for attribute, (host, _) in outgoing.pairs.items()
-            if host == lost
-        ]
-        self._route(again, stale=True)
+        self.replicas.suspect_silent(lost, self.port.now)
+        self._route(self.pending.host_lost(lost), stale=True)
 
     def on_retry_due(self, timer: RetryDue) -> None:
-        """Silent hosts: what was sent to them goes to other replicas. What has waited for longer
-        than `tree.retry` (a host in between may have died) needs the owner's word."""
+        """Send what waits for silent hosts to other replicas. For what has waited for longer than
+        `tree.retry` (a host on the way may have died) the owner is asked."""
         self._retry.rang()
-        now, retry = self.port.now, self.settings.tree.retry
+        now = self.port.now
         self.replicas.expire(now)
-        next_looks = doubt_silent([*self.outgoing.values(), *self.bundles.all], self.replicas, now)
-        self.bundles.loosen(lambda bundle: is_late(bundle, self.replicas, now, retry))
-        found = look(self.outgoing.values(), self.locations, now, retry)
-        if found.again:
-            self.port.count("visits_elsewhere", len(found.again))
-            self._route(found.again)
-        if found.lost:
-            self.port.count("visits_retried", len(found.lost))
-            self._await_ring(found.lost)
-        if self._under_way():
-            next_look = min([found.next_look, *next_looks])
-            self._retry.within(max(next_look - now, LOOK_LEAST))
+        overdue = self.pending.retry(self.settings.tree.retry)
+        if overdue.elsewhere:
+            self.port.count("visits_elsewhere", len(overdue.elsewhere))
+            self._route(overdue.elsewhere)
+        if overdue.lost:
+            self.port.count("visits_retried", len(overdue.lost))
+            self._ask_owners(overdue.lost)
+        if self.pending.in_flight:
+            self._retry.within(max(overdue.next_check - now, CHECK_LEAST))

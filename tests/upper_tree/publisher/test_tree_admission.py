@@ -10,7 +10,8 @@ import pytest
 from matching import check_value
 from matching.columnar import MIN_EVENTS
 from overlay.client import Draft
-from overlay.upper_tree.publisher.admission import MAX_ATTRIBUTES, MAX_NAME, glance, refusal
+from overlay.upper_tree.publisher.admission import glance, refusal
+from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, MAX_NAME
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.upper_tree.host_load import HostLoad
-from overlay.upper_tree.publisher.host_choice import (
-    HOSTS_MOST,
-    WORD_FOR,
-    Choice,
+from overlay.upper_tree.publisher.load_prediction import (
+    PREDICTED_MOST,
+    REPORT_FOR,
+    LoadPredictor,
     predicted_queue,
     predicted_time,
 )
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.replica_order import ranked
 from tests.support.tree_net import peer
 
@@ -26,11 +26,11 @@ PACES = st.builds(HostLoad, RATES, RATES, st.integers(0, 1_000_000))
 NOW = 100.0
 
 
-def choice(**words: HostLoad | None) -> Choice:
+def choice(**words: HostLoad | None) -> LoadPredictor:
     """What hosts said, all at NOW."""
-    found = Choice()
+    found = LoadPredictor()
     for node, pace in words.items():
-        found.heard(node, pace, NOW)
+        found.reported(node, pace, NOW)
     return found
 
 
@@ -109,7 +109,7 @@ def test_what_was_sent_since_counts() -> None:
 
 def test_what_was_sent_is_done_after_its_time() -> None:
     found = choice(a=HostLoad(0.0, 100.0, 5))
-    found.heard("a", None, NOW)  # nothing waits any more, but its rate is known
+    found.reported("a", None, NOW)  # nothing waits any more, but its rate is known
     assert found.best(HOSTS, NOW) == A
     found.sent("a", 10, NOW)
     assert found.best(HOSTS, NOW) == B
@@ -118,26 +118,26 @@ def test_what_was_sent_is_done_after_its_time() -> None:
 
 def test_a_host_that_seemed_to_fall_behind_for_ever_is_tried_again() -> None:
     found = choice(a=HostLoad(1e6, 100.0, 50))
-    assert found.best(HOSTS, NOW + 0.9 * WORD_FOR) == B
-    assert found.best(HOSTS, NOW + 1.1 * WORD_FOR) == A
+    assert found.best(HOSTS, NOW + 0.9 * REPORT_FOR) == B
+    assert found.best(HOSTS, NOW + 1.1 * REPORT_FOR) == A
 
 
 def test_nothing_changes_any_more_once_nothing_waits() -> None:
     found = choice(a=HostLoad(0.0, 100.0, 5))
-    assert found.look(NOW)
-    assert found.look(NOW + 0.1)  # it was behind until now
-    assert not found.look(NOW + 0.2)
+    assert found.update(NOW)
+    assert found.update(NOW + 0.1)  # it was behind until now
+    assert not found.update(NOW + 0.2)
 
 
 def test_it_is_bounded() -> None:
-    found = Choice()
-    for number in range(HOSTS_MOST + 10):
-        found.heard(f"h{number}", HostLoad(1.0, 1.0, 3), NOW)
-    assert len(found) == HOSTS_MOST
-    found.look(NOW)  # nobody who is forgotten is looked for
-    for number in range(HOSTS_MOST):
-        found.heard(f"idle{number}", None, NOW)
-    assert len(found) == HOSTS_MOST
+    found = LoadPredictor()
+    for number in range(PREDICTED_MOST + 10):
+        found.reported(f"h{number}", HostLoad(1.0, 1.0, 3), NOW)
+    assert len(found) == PREDICTED_MOST
+    found.update(NOW)  # nobody who is forgotten is looked for
+    for number in range(PREDICTED_MOST):
+        found.reported(f"idle{number}", None, NOW)
+    assert len(found) == PREDICTED_MOST
 
 
 @given(
@@ -147,32 +147,32 @@ def test_it_is_bounded() -> None:
     )
 )
 def test_there_is_always_one_of_those_asked_for(steps: list[tuple[str, str, HostLoad]]) -> None:
-    found, now = Choice(), NOW
+    found, now = LoadPredictor(), NOW
     for what, node, pace in steps:
         if what == "word":
-            found.heard(node, pace, now)
+            found.reported(node, pace, now)
         elif what == "idle":
-            found.heard(node, None, now)
+            found.reported(node, None, now)
         elif what == "sent":
             found.sent(node, pace.queue, now)
         else:
             now += 0.3
-        found.look(now)
+        found.update(now)
         assert found.best(HOSTS, now) in HOSTS
 
 
 # --- among replicas ---
 
 
-def replicas(by_time: bool = True) -> Replicas:
-    return Replicas("me", 3.0, by_time)
+def replicas(by_time: bool = True) -> ReplicaSelector:
+    return ReplicaSelector("me", 3.0, by_time)
 
 
 def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up() -> None:
     found = replicas()
     first, second, _ = ranked("me", HOSTS)
     assert found.choose("x", HOSTS) == first
-    found.heard(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.accepted(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
     before = found.changes
     found.expire(NOW)
     assert found.changes > before  # whoever keeps a choice asks anew
@@ -184,9 +184,9 @@ def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up() -> Non
 def test_a_silent_replica_is_not_chosen_however_little_waits_there() -> None:
     found = replicas()
     first, second, third = ranked("me", HOSTS)
-    found.heard(second.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
-    found.heard(third.id, 0.1, NOW, HostLoad(0.0, 100.0, 20))
-    found.silent(first.id, NOW)
+    found.accepted(second.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.accepted(third.id, 0.1, NOW, HostLoad(0.0, 100.0, 20))
+    found.suspect_silent(first.id, NOW)
     found.expire(NOW)
     assert found.choose("x", HOSTS) == third
 
@@ -194,6 +194,6 @@ def test_a_silent_replica_is_not_chosen_however_little_waits_there() -> None:
 def test_by_hash_it_is_always_the_same() -> None:
     found = replicas(by_time=False)
     first, *_ = ranked("me", HOSTS)
-    found.heard(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.accepted(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
     found.expire(NOW)
     assert found.choose("x", HOSTS) == first

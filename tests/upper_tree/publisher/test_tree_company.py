@@ -1,63 +1,66 @@
-"""Events wait for company while many are under way, and no longer than a moment."""
+"""Events are held back while many are in flight, and no longer than `HOLD_MOST`."""
 
 from __future__ import annotations
 
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.messages import Visit
-from overlay.upper_tree.publisher.coalescer import FEW, MOMENT, CompanyDue
+from overlay.upper_tree.publisher.coalescer import HoldOver
+from overlay.upper_tree.publisher.constants import HOLD_MOST, IN_FLIGHT_LEAST
 from tests.support.tree_net import event
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 
-def rig(under_way: int) -> Rig:
+def rig(in_flight: int) -> Rig:
     """A publisher whose only host has accepted nothing yet."""
     made = Rig()
     made.know("x", "h")
-    made.publish(*({"x": number} for number in range(under_way)))
-    assert [len(m.events) for _, m in made.port.sent_to(Visit)] == [under_way]
+    made.publish(*({"x": number} for number in range(in_flight)))
+    assert [len(m.events) for _, m in made.port.sent_to(Visit)] == [in_flight]
     return made
 
 
-def test_few_events_under_way_hold_nothing_back() -> None:
-    one = rig(FEW)
+def test_few_events_in_flight_hold_nothing_back() -> None:
+    one = rig(IN_FLIGHT_LEAST)
     one.publish({"x": 1})
-    assert one.visits() == [("h", ("x",), [FEW + 1])]
+    assert one.visits() == [("h", ("x",), [IN_FLIGHT_LEAST + 1])]
 
 
 def test_many_do_also_when_they_are_accepted_meanwhile() -> None:
-    one = rig(FEW + 1)
+    one = rig(IN_FLIGHT_LEAST + 1)
     one.publish({"x": 1})
     assert one.visits() == []
-    assert one.publisher.waited_for == FEW + 2
-    one.accept("h", "x", *range(1, FEW + 2))
+    assert one.publisher.unaccepted == IN_FLIGHT_LEAST + 2
+    one.accept("h", "x", *range(1, IN_FLIGHT_LEAST + 2))
     assert one.visits() == []
-    assert one.publisher.waited_for == 1
+    assert one.publisher.unaccepted == 1
     one.publish({"x": 2})
-    assert one.visits() == [("h", ("x",), [FEW + 2, FEW + 3])], "now few are under way"
-    one.accept("h", "x", FEW + 2, FEW + 3)
-    assert one.publisher.waited_for == 0
-    assert sorted(one.done()) == [*range(1, FEW + 4)]
+    assert one.visits() == [("h", ("x",), [IN_FLIGHT_LEAST + 2, IN_FLIGHT_LEAST + 3])], (
+        "now few are in flight"
+    )
+    one.accept("h", "x", IN_FLIGHT_LEAST + 2, IN_FLIGHT_LEAST + 3)
+    assert one.publisher.unaccepted == 0
+    assert sorted(one.done()) == [*range(1, IN_FLIGHT_LEAST + 4)]
 
 
-def test_a_full_message_waits_for_nobody() -> None:
-    one = rig(FEW + 1)
+def test_a_full_message_is_not_held_back() -> None:
+    one = rig(IN_FLIGHT_LEAST + 1)
     one.publish(*({"x": number} for number in range(BATCH_ITEMS - 1)))
     assert one.visits() == []
     one.publish({"x": 1})
     assert [len(sequences) for _, _, sequences in one.visits()] == [BATCH_ITEMS]
 
 
-def test_nothing_waits_longer_than_a_moment() -> None:
-    one = rig(FEW + 1)
+def test_nothing_is_held_back_longer_than_that() -> None:
+    one = rig(IN_FLIGHT_LEAST + 1)
     one.publish({"x": 1})
-    one.port.advance(MOMENT)
-    assert one.visits() == [("h", ("x",), [FEW + 2])]
-    one.port.hear(CompanyDue())
+    one.port.advance(HOLD_MOST)
+    assert one.visits() == [("h", ("x",), [IN_FLIGHT_LEAST + 2])]
+    one.port.hear(HoldOver())
     assert one.visits() == []
 
 
-def test_a_receipt_waits_for_events_that_wait_for_company() -> None:
-    one = rig(FEW + 1)
+def test_a_receipt_waits_for_events_that_are_held_back() -> None:
+    one = rig(IN_FLIGHT_LEAST + 1)
     made = one.publish({"x": 1})
-    other = event(FEW + 2, x=1)
-    assert list(one.publisher.under_way([*made, other])) == [FEW + 2]
+    other = event(IN_FLIGHT_LEAST + 2, x=1)
+    assert list(one.publisher.unaccepted_of([*made, other])) == [IN_FLIGHT_LEAST + 2]

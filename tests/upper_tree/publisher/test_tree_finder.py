@@ -26,7 +26,7 @@ from overlay.upper_tree.messages import (
     TreeSummary,
 )
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import Finder
 from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
@@ -52,7 +52,7 @@ class Seeker:
         self.port = TreePort("pub")
         self.settings = chosen or settings(walk={"always": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
-        self.locations = LocationCache(100, Replicas("me", 3.0))
+        self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
         self.finder = Finder(self.port, self.settings, self.walker, self.ring, self.locations)
         self.port.add(self.finder)
 

@@ -10,7 +10,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.upper_tree.messages import Location
 from overlay.upper_tree.publisher.location_cache import ENTRIES, FENCES_MOST, LocationCache
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from tests.support.tree_net import peer
 
 
@@ -24,7 +24,7 @@ def host(known: LocationCache, value: int, attribute: str = "x") -> str | None:
 
 
 def test_the_virtual_node_that_holds_the_value_comes_before_any_other_way_in() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     assert host(known, 5) is None
     known.learn_entry("x", peer("entry"))
     assert host(known, 5) == "entry"
@@ -36,13 +36,13 @@ def test_the_virtual_node_that_holds_the_value_comes_before_any_other_way_in() -
 
 
 def test_without_an_entry_any_virtual_node_is_a_way_in() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(located("h", 0, 10))
     assert host(known, 99) == "h"
 
 
 def test_the_newest_entries_are_kept_and_used_first() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     for number in range(ENTRIES + 2):
         known.learn_entry("x", peer(f"e{number}"))
     used = []
@@ -53,7 +53,7 @@ def test_the_newest_entries_are_kept_and_used_first() -> None:
 
 
 def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(located("old", 0, 10, version=1))
     known.learn(located("far", 20, 30, version=1))
     known.learn(located("new", 5, 15, version=2))
@@ -65,7 +65,7 @@ def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 5)), max_size=30))
 def test_located_virtual_nodes_never_overlap(learnt: list[tuple[int, int, int]]) -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     for low, width, version in learnt:
         known.learn(located("h", low, low + width, version))
     intervals = [location.interval for location in known._trees["x"].located] if learnt else []
@@ -74,7 +74,7 @@ def test_located_virtual_nodes_never_overlap(learnt: list[tuple[int, int, int]])
 
 
 def test_a_node_that_is_gone_is_forgotten_everywhere() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(located("h", 0, 10))
     known.learn(located("h", 0, 10, attribute="y"))
     known.learn_entry("y", peer("h"))
@@ -85,7 +85,7 @@ def test_a_node_that_is_gone_is_forgotten_everywhere() -> None:
 
 
 def test_the_tree_that_was_not_used_for_longest_goes_first() -> None:
-    known = LocationCache(2, Replicas("me", 3.0))
+    known = LocationCache(2, ReplicaSelector("me", 3.0))
     known.learn_entry("a", peer("h"))
     known.learn_entry("b", peer("h"))
     assert host(known, 1, "a") == "h"  # used
@@ -94,7 +94,7 @@ def test_the_tree_that_was_not_used_for_longest_goes_first() -> None:
 
 
 def test_virtual_nodes_per_tree_are_bounded() -> None:
-    known = LocationCache(10, Replicas("me", 3.0), per_tree=4)
+    known = LocationCache(10, ReplicaSelector("me", 3.0), per_tree=4)
     for number in range(8):
         known.learn(located(f"h{number}", number, number + 1))
     assert [host(known, n) for n in range(4, 8)] == ["h4", "h5", "h6", "h7"]
@@ -105,7 +105,7 @@ def test_virtual_nodes_per_tree_are_bounded() -> None:
 
 
 def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), EVERYTHING, (peer("h"),)))
     assert known.absent("x", until=20.0, epoch=1, now=10.0)
     assert host(known, 5) is None, "there is no tree"
@@ -115,7 +115,7 @@ def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
 
 
 def test_a_tree_that_is_met_ends_nobody() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.absent("x", until=20.0, epoch=1, now=10.0)
     known.learn_entry("x", peer("h"))
     assert not known.is_absent("x", 11.0)
@@ -123,7 +123,7 @@ def test_a_tree_that_is_met_ends_nobody() -> None:
 
 
 def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.absent("x", until=20.0, epoch=1, now=10.0)
     known.recall("x", 2, doubt_until=21.0)
     assert not known.is_absent("x", 11.0)
@@ -134,13 +134,13 @@ def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
 
 
 def test_the_doubt_ends() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.recall("x", 2, doubt_until=21.0)
     assert known.absent("x", until=31.0, epoch=1, now=21.0)
 
 
 def test_a_former_owners_word_about_an_arc_is_doubted_for_a_term() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     key = attribute_key("x")
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))
     assert known.fence(arc, doubt_until=20.0, now=10.0)
@@ -151,7 +151,7 @@ def test_a_former_owners_word_about_an_arc_is_doubted_for_a_term() -> None:
 
 
 def test_where_there_is_no_room_to_doubt_the_new_owner_hears_of_it() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     arcs = [
         Cluster("ring", f"{n + 1:040x}", f"{n:040x}", (2, 0), peer("new"))
         for n in range(FENCES_MOST + 1)
@@ -163,14 +163,14 @@ def test_where_there_is_no_room_to_doubt_the_new_owner_hears_of_it() -> None:
 
 
 def test_absent_attributes_are_bounded() -> None:
-    known = LocationCache(2, Replicas("me", 3.0))
+    known = LocationCache(2, ReplicaSelector("me", 3.0))
     for name in "abc":
         known.absent(name, until=20.0, epoch=1, now=10.0)
     assert [known.was_absent(name) for name in "abc"] == [False, True, True]
 
 
 def test_the_whole_space_has_a_place_at_both_ends() -> None:
-    known = LocationCache(10, Replicas("me", 3.0))
+    known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, place(5)), (peer("low"),)))
     known.learn(Location("x", (1, 1), Interval(place(5), TOP), (peer("high"),)))
     assert known.host_for("x", place(False)) == peer("low")

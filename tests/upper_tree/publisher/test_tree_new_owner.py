@@ -11,7 +11,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.messages import AskBeliefs, Believed, TreeAnswer, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import Finder
 from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
@@ -26,7 +26,7 @@ class Asked:
         self.port = TreePort("pub")
         self.ring = FakeRing(self.port)
         self.ring.learn(cluster_of("o"))
-        self.locations = LocationCache(10_000, Replicas("me", 3.0))
+        self.locations = LocationCache(10_000, ReplicaSelector("me", 3.0))
         no_walks: Any = None
         self.finder = Finder(self.port, Settings(), no_walks, self.ring, self.locations)
         self.port.add(self.finder)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.routing_plan import Plan, plan
 from overlay.upper_tree.publisher.summary_cache import REST, TRIED
 from overlay.upper_tree.summary import summarise
@@ -31,7 +31,7 @@ steps = st.lists(
 def test_what_a_plan_says_is_what_host_for_says(
     steps: list[tuple[str, int, int, str]], value: int
 ) -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     for version, (step, low, width, name) in enumerate(steps):
         if step == "learn":
             where = Interval(BOUNDS[low], BOUNDS[min(low + width, len(BOUNDS) - 1)])
@@ -54,7 +54,7 @@ def test_what_a_plan_says_is_what_host_for_says(
 
 
 def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("b"),)))
     for unknown in (["x"], []):
         found = plan(["x"], known, "a", NOW)
@@ -65,7 +65,7 @@ def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() ->
 
 
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("a"),)))
     assert plan(["x", "y"], known, "a", NOW) is None
     known.absent("y", NOW + 5, 1, NOW)
@@ -96,7 +96,7 @@ def ways(
 
 
 def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
     found = plan(["x", "y"], known, "a", NOW)
@@ -110,7 +110,7 @@ def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
 
 
 def test_nobody_looks_for_a_while_where_hardly_an_event_skips_a_host() -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
     for number in range(TRIED):
@@ -127,7 +127,7 @@ def test_nobody_looks_for_a_while_where_hardly_an_event_skips_a_host() -> None:
 
 
 def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_look() -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b")
     at(known, "z", "c", "z > 5")
@@ -141,7 +141,7 @@ def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_loo
 def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     bound: int, value: int, least: int
 ) -> None:
-    known = LocationCache(100, Replicas("me", 3.0))
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
     cut = place(bound * 5)
     known.learn(Location("x", (1, 1), Interval(BOTTOM, cut), (peer("b"),)))
     known.learn(Location("x", (1, 1), Interval(cut, TOP), (peer("c"),)))

@@ -23,9 +23,10 @@ from overlay.upper_tree.messages import (
     TreeMoved,
     Visit,
 )
+from overlay.upper_tree.publisher.constants import MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.publisher import MOVES, Publisher
-from overlay.upper_tree.publisher.replicas import Replicas
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import Finder
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, peer
@@ -59,7 +60,7 @@ class Rig:
     def __init__(self, chosen: Settings | None = None, event_tree: bool = False) -> None:
         chosen = chosen or Settings()
         self.port = TreePort("pub")
-        self.locations = LocationCache(100, Replicas("me", 3.0))
+        self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
         self.access_points = AccessPoints(self.port, chosen.view)
         self.finder = FakeFinder(self.port, chosen, self.locations)
         self.history = History(100)
@@ -169,14 +170,14 @@ def test_an_event_is_done_when_all_its_trees_have_accepted_it() -> None:
     rig.publish({"x": 1, "y": 1})
     rig.accept("hx", "x", 1, 1)  # said twice
     assert rig.done() == []
-    assert list(rig.publisher.outgoing) == [1]
+    assert rig.publisher.unaccepted == 1
     rig.accept("hx", "x", 1, 1)  # once more
-    assert rig.publisher.pairs == 1
+    assert rig.publisher.pending.pairs == 1
     assert rig.done() == []
     rig.accept("hy", "y", 1)
     assert rig.done() == [1]
-    assert rig.publisher.outgoing == {}
-    assert rig.publisher.pairs == 0
+    assert rig.publisher.unaccepted == 0
+    assert rig.publisher.pending.pairs == 0
 
 
 def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for() -> None:

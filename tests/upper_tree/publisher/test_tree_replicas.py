@@ -9,11 +9,11 @@ from overlay.links.events import LinkDown
 from overlay.upper_tree.messages import Location, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import (
-    DOUBTS_MOST,
-    PATIENCE_FIRST,
-    PATIENCE_LEAST,
     SILENT_FOR,
-    Replicas,
+    SUSPICIONS_MOST,
+    TIMEOUT_FIRST,
+    TIMEOUT_LEAST,
+    ReplicaSelector,
 )
 from overlay.upper_tree.replica_order import ranked
 from tests.support.tree_net import peer
@@ -66,13 +66,13 @@ def test_a_silent_host_is_passed_over_at_once_for_the_next() -> None:
     rig = knowing("x")
     first, second, third = order(rig)
     rig.publish({"x": 1})
-    rig.port.advance(PATIENCE_FIRST * 0.9)
+    rig.port.advance(TIMEOUT_FIRST * 0.9)
     assert to(rig) == [first]
-    rig.port.advance(PATIENCE_FIRST * 0.2)
+    rig.port.advance(TIMEOUT_FIRST * 0.2)
     assert to(rig) == [second]
     rig.publish({"x": 2})
     assert to(rig) == [second], "nobody waits twice for the same silence"
-    rig.port.advance(PATIENCE_FIRST * 1.1)
+    rig.port.advance(TIMEOUT_FIRST * 1.1)
     assert rig.visits() == [(third, ("x",), [1, 2])]
     rig.accept(third, "x", 1, 2)
     assert rig.done() == [1, 2]
@@ -84,7 +84,7 @@ def test_a_host_that_accepts_something_is_only_slow() -> None:
     rig.publish(*({"x": n} for n in range(9)))
     to(rig)
     for number in range(1, 9):
-        rig.port.advance(PATIENCE_FIRST * 0.8)
+        rig.port.advance(TIMEOUT_FIRST * 0.8)
         rig.accept(first, "x", number)
     assert to(rig) == []
 
@@ -92,7 +92,7 @@ def test_a_host_that_accepts_something_is_only_slow() -> None:
 def test_the_owner_is_asked_when_no_replica_answers() -> None:
     rig = knowing("x")
     rig.publish({"x": 1})
-    rig.port.advance(3 * PATIENCE_FIRST + RETRY + 0.5)
+    rig.port.advance(3 * TIMEOUT_FIRST + RETRY + 0.5)
     assert sorted(to(rig)[:3]) == ["a", "b", "c"]
     assert rig.finder.asked[:1] == ["x"]
 
@@ -101,13 +101,13 @@ def test_a_silent_host_is_tried_again_after_a_while_or_when_it_is_heard() -> Non
     rig = knowing("x")
     first, second, _ = order(rig)
     rig.publish({"x": 1})
-    rig.port.advance(PATIENCE_FIRST * 1.1)
+    rig.port.advance(TIMEOUT_FIRST * 1.1)
     rig.accept(second, "x", 1)
     rig.accept(first, "x", 1)
     rig.port.sent.clear()
     rig.publish({"x": 2})
     assert to(rig) == [first]
-    rig.port.advance(PATIENCE_LEAST * 1.1)
+    rig.port.advance(TIMEOUT_LEAST * 1.1)
     assert to(rig) == [second]
     rig.accept(second, "x", 2)
     rig.port.advance(SILENT_FOR)
@@ -129,30 +129,30 @@ def test_a_lost_link_or_moved_leads_to_the_next_at_once() -> None:
 
 
 def test_patience_follows_what_hosts_take() -> None:
-    found = Replicas("me", RETRY)
-    assert found.patience == PATIENCE_FIRST
+    found = ReplicaSelector("me", RETRY)
+    assert found.timeout == TIMEOUT_FIRST
     for _ in range(100):
-        found.heard("a", 0.01, 0.0)
-    assert found.patience == PATIENCE_LEAST
+        found.accepted("a", 0.01, 0.0)
+    assert found.timeout == TIMEOUT_LEAST
     for _ in range(100):
-        found.heard("a", 0.4, 0.0)
-    assert 1.5 < found.patience < 1.7
+        found.accepted("a", 0.4, 0.0)
+    assert 1.5 < found.timeout < 1.7
     for _ in range(100):
-        found.heard("a", 9.0, 0.0)
-    assert found.patience == RETRY
+        found.accepted("a", 9.0, 0.0)
+    assert found.timeout == RETRY
 
 
 def test_doubts_are_bounded() -> None:
-    found = Replicas("me", RETRY)
-    for number in range(DOUBTS_MOST + 10):
-        found.silent(f"n{number}", 0.0)
-        found.heard(f"m{number}", None, 0.0)
-    assert found.size == DOUBTS_MOST
-    assert len(found._heard) == DOUBTS_MOST
+    found = ReplicaSelector("me", RETRY)
+    for number in range(SUSPICIONS_MOST + 10):
+        found.suspect_silent(f"n{number}", 0.0)
+        found.accepted(f"m{number}", None, 0.0)
+    assert len(found) == SUSPICIONS_MOST
+    assert len(found._accepted_at) == SUSPICIONS_MOST
 
 
 def test_what_is_known_of_a_tree_names_the_other_hosts_when_one_is_gone() -> None:
-    known = LocationCache(10, Replicas("me", RETRY))
+    known = LocationCache(10, ReplicaSelector("me", RETRY))
     known.learn(Location("x", (1, 1), EVERYTHING, ABC))
     known.forget_node("a")
     known.forget("x", "b")

@@ -1,0 +1,123 @@
+"""An event on its way to the trees that it visits, and which hosts are overdue (C5, C6).
+
+A *pair* is an event and one of its trees. It waits until the tree is located, or has been sent to a
+host. A host is silent if it has accepted nothing for the time-out of replicas.py while some pair
+has waited for it that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
+
+from matching import Cut, place
+from overlay.client import Event
+from overlay.machine import NodeId
+from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.messages import EVENT_TREE
+from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
+
+Pairs = dict[str, tuple[NodeId, float]]
+"""Attribute of each tree that has not accepted -> (host that it was sent to, when). Host "": the
+tree is not located yet, and the time is when that search began."""
+
+
+class PendingEvent:
+    """An event of this publisher that some tree has not accepted yet, with its own record."""
+
+    __slots__ = ("_places", "event", "moves", "pairs", "since")
+
+    def __init__(self, event: Event, pairs: Pairs, since: float) -> None:
+        """`since`: when it was published."""
+        self.event = event
+        self.since = since
+        self.moves = 0  # `TreeMoved` answers so far
+        self.pairs = pairs
+        self._places: dict[str, Cut] | None = None
+
+    @property
+    def places(self) -> dict[str, Cut]:
+        """Where the event's value lies in the value space of each tree that it visits."""
+        if self._places is None:
+            self._places = {EVENT_TREE: place(True)}
+            values = self.event.attributes.items()
+            self._places.update((name, place(v)) for name, v in values if v is not None)
+        return self._places
+
+
+Pair = tuple[PendingEvent, str]
+"""An event and the attribute of one of its trees."""
+
+
+class Overdue(NamedTuple):
+    """Pairs that have waited too long, and when to look again."""
+
+    elsewhere: list[Pair]
+    """Another replica is known that is not suspected."""
+    lost: list[Pair]
+    """Nothing that is known locally helps: the owner has to be asked."""
+    next_check: float
+
+
+class Unaccepted(Protocol):
+    """One event, or several that were sent to the same hosts."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """The trees that have not accepted."""
+
+
+def is_overdue(entry: Unaccepted, replicas: ReplicaSelector, now: float, retry: float) -> bool:
+    """Whether it has waited for some host for `retry` seconds, or for one that is suspected."""
+    return any(
+        host and (since + retry <= now or replicas.suspects(attribute, host))
+        for attribute, (host, since) in entry.pairs.items()
+    )
+
+
+def find_overdue(
+    pending: Collection[PendingEvent], locations: LocationCache, now: float, retry: float
+) -> Overdue:
+    """The pairs that wait for suspected hosts, or for longer than `retry` seconds."""
+    replicas = locations.replicas
+    found = Overdue([], [], now + retry)
+    next_check = found.next_check
+    for each in pending:
+        for attribute, (host, since) in each.pairs.items():
+            if not host:
+                continue
+            if replicas.suspects(attribute, host):
+                other = locations.host_for(attribute, each.places[attribute])
+                if other is not None and not replicas.suspects(attribute, other.id):
+                    found.elsewhere.append((each, attribute))
+                    continue
+            if since + retry <= now:
+                found.lost.append((each, attribute))
+            else:
+                next_check = min(next_check, since + retry)
+    return found._replace(next_check=next_check)
+
+
+def suspect_silent(
+    pending: Iterable[Unaccepted], replicas: ReplicaSelector, now: float
+) -> list[float]:
+    """Suspect every host that is silent now. Returns when each of the others would be."""
+    oldest: dict[NodeId, float] = {}
+    for each in pending:
+        for host, since in each.pairs.values():
+            if host:
+                oldest[host] = min(since, oldest.get(host, since))
+    waited_for: list[float] = []
+    for host, since in oldest.items():
+        silent_from = replicas.silent_from(host, since)
+        if silent_from <= now:
+            replicas.suspect_silent(host, now)
+        else:
+            waited_for.append(silent_from)
+    return waited_for
+
+
+def weigh(event: Event) -> int:
+    """Estimated bytes of an event on the wire."""
+    return weigh_event(event.attributes, event.payload)

@@ -1,0 +1,239 @@
+"""All events of a publisher that some tree has not accepted yet (C3, C5, C6).
+
+    submit ──► held back (coalescer.py) ──► dispatched ──► a batch with one record
+                                                │           (batched_pending.py)
+                                                │                 │ something concerns a part of it
+                                                └────► a single event (pending_event.py)
+                                                            │  ▲
+                                         `await_tree`       ▼  │ `located`
+                                                       waits until its tree is located
+
+`accept` ends (event, tree) pairs that a host has taken, `drop` those that need no host, and
+`retry`, `host_lost` and `moved` name pairs that have to be sent again. The store says by
+`EventsAccepted` which events are done, and by `RoomAgain` that more may be admitted. It sends no
+message: where a pair goes is decided in publisher.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from overlay.client import Event
+from overlay.machine import Handlers, Machine, NodeId, Port
+from overlay.upper_tree.events import EventsAccepted, RoomAgain
+from overlay.upper_tree.publisher.batched_pending import BatchedPending
+from overlay.upper_tree.publisher.coalescer import ByNames, Coalescer
+from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.pending_event import (
+    Overdue,
+    Pair,
+    PendingEvent,
+    find_overdue,
+    is_overdue,
+    suspect_silent,
+)
+from overlay.upper_tree.publisher.routing_plan import Way
+
+
+class Acceptance(NamedTuple):
+    """What a host has accepted of what was pending."""
+
+    events: list[Sequence[Event]]
+    """Per entry of the message's `taken`."""
+    sent_at: float | None
+    """When the first of it was sent to that host; None: it was sent to another one."""
+
+
+class PendingStore(Machine):
+    """Bounded by `capacity` pairs and one turn's submissions."""
+
+    def __init__(
+        self,
+        port: Port,
+        capacity: int,
+        locations: LocationCache,
+        dispatch: Callable[[ByNames, int], None],
+    ) -> None:
+        """`capacity` in (event, tree) pairs (`tree.pending`). `dispatch` gets the events that are
+        to be sent now, by the names of their attributes, and a size in bytes that none exceeds; it
+        calls `add_batch` or `add_single` for them."""
+        super().__init__(port)
+        self.capacity = capacity
+        self.pairs = 0
+        """(event, tree) pairs of dispatched events that are not accepted yet."""
+        self._locations = locations
+        self._coalescer = Coalescer(port, lambda: self.in_flight, dispatch)
+        self._single: dict[int, PendingEvent] = {}
+        self._batches = BatchedPending(self._single)
+        self._unlocated: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return self._coalescer.handlers()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more events may be admitted."""
+        return self.pairs < self.capacity
+
+    def __len__(self) -> int:
+        """How many events some tree has not accepted yet."""
+        return self.in_flight + len(self._coalescer)
+
+    @property
+    def in_flight(self) -> int:
+        """How many of them are not held back any more."""
+        return len(self._single) + len(self._batches)
+
+    def unaccepted_of(self, events: Iterable[Event]) -> dict[int, None]:
+        """The sequence numbers of those of these events that are pending."""
+        self._batches.break_up()
+        held, single = self._coalescer.sequences, self._single
+        return {e.sequence: None for e in events if e.sequence in single or e.sequence in held}
+
+    # --- new events ---
+
+    def submit(self, by_names: ByNames, largest: int) -> None:
+        """Events are published; none exceeds `largest` bytes. They are dispatched now, or held
+        back for at most a moment."""
+        self._coalescer.submit(by_names, largest)
+
+    def add_batch(self, events: Sequence[Event], way: Way) -> None:
+        """These events leave now for the hosts of `way`. If it names none they are done: nobody
+        subscribes to any of their trees."""
+        if not way:
+            self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
+            return
+        now = self.port.now
+        pairs = {name: (host, now) for host, (_, trees) in way.items() for name in trees}
+        self.pairs += len(pairs) * len(events)
+        self._batches.add(events, pairs, now)
+
+    def add_single(self, events: Sequence[Event], trees: Sequence[str]) -> list[Pair]:
+        """Each of these events is to visit these trees by itself. Returns the pairs, by event, for
+        which `sent`, `await_tree` or `drop` has to follow."""
+        now = self.port.now
+        added = [PendingEvent(event, dict.fromkeys(trees, ("", 0.0)), now) for event in events]
+        self.pairs += len(trees) * len(added)
+        self._single.update((each.event.sequence, each) for each in added)
+        return [(each, tree) for each in added for tree in trees]
+
+    # --- where pairs are ---
+
+    def sent(self, pair: Pair, host: NodeId) -> None:
+        """The pair leaves now for this host."""
+        pending, attribute = pair
+        pending.pairs[attribute] = (host, self.port.now)
+
+    def await_tree(self, pair: Pair) -> None:
+        """The pair waits until its tree is located."""
+        pending, attribute = pair
+        pending.pairs[attribute] = ("", self.port.now)
+        self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
+
+    def located(self, attribute: str) -> list[Pair]:
+        """The pairs that waited for this tree; they wait no longer."""
+        sequences = self._unlocated.pop(attribute, {})
+        return [
+            (pending, attribute)
+            for sequence in sequences
+            if (pending := self._single.get(sequence)) is not None and attribute in pending.pairs
+        ]
+
+    # --- the end of pairs ---
+
+    def accept(
+        self, host: NodeId, taken: Iterable[tuple[tuple[str, ...], tuple[int, ...]]]
+    ) -> Acceptance:
+        """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
+        not pending (any more) is passed over."""
+        full = not self.has_room
+        events: list[Sequence[Event]] = []
+        done: list[int] = []
+        sent_at: float | None = None
+        for attributes, sequences in taken:
+            batches, rest = self._batches.accept(host, attributes, sequences)
+            for accepted in batches:
+                sent_at = sent_at or accepted.sent_at
+                self.pairs -= accepted.pairs
+                done += accepted.done
+            if not rest and len(batches) == 1:
+                events.append(batches[0].events)
+                continue
+            sent_at = sent_at or self._sent_at(host, attributes, rest)
+            waited = [event for accepted in batches for event in accepted.events]
+            for sequence in rest:
+                pending = self._single.get(sequence)
+                if pending is not None:
+                    waited.append(pending.event)
+                    self._end(pending, attributes, done)
+            events.append(waited)
+        self._tell(done, full)
+        return Acceptance(events, sent_at)
+
+    def _sent_at(
+        self, host: NodeId, attributes: Sequence[str], sequences: Sequence[int]
+    ) -> float | None:
+        """When the first of these pairs was sent to this host; None: it was not."""
+        first = self._single.get(sequences[0]) if sequences else None
+        if first is None or not attributes:
+            return None
+        asked, since = first.pairs.get(attributes[0], ("", 0.0))
+        return since if asked == host else None
+
+    def drop(self, pairs: Iterable[Pair]) -> None:
+        """These pairs need no host: nobody in the tree can want the event."""
+        full = not self.has_room
+        done: list[int] = []
+        for pending, attribute in pairs:
+            self._end(pending, (attribute,), done)
+        self._tell(done, full)
+
+    def _end(self, pending: PendingEvent, attributes: Iterable[str], done: list[int]) -> None:
+        """These trees have the event; if those were the last it is added to `done`."""
+        pairs = pending.pairs
+        for attribute in attributes:
+            if attribute in pairs:
+                del pairs[attribute]
+                self.pairs -= 1
+        if not pairs and self._single.pop(pending.event.sequence, None) is not None:
+            done.append(pending.event.sequence)
+
+    def _tell(self, done: list[int], was_full: bool) -> None:
+        if done:
+            self.port.emit(EventsAccepted(tuple(done)))
+        if was_full and self.has_room:
+            self.port.emit(RoomAgain())
+
+    # --- what has to be sent again ---
+
+    def moved(self, attribute: str, sequences: Iterable[int]) -> list[Pair]:
+        """A host does not serve this tree (any more). Returns the pairs that it did not accept."""
+        self._batches.break_up()
+        again: list[Pair] = []
+        for sequence in sequences:
+            pending = self._single.get(sequence)
+            if pending is not None and pending.pairs.get(attribute, ("",))[0]:
+                pending.moves += 1
+                again.append((pending, attribute))
+        return again
+
+    def host_lost(self, host: NodeId) -> list[Pair]:
+        """The link to a host is lost. Returns the pairs that had been sent there."""
+        self._batches.break_up()
+        return [
+            (pending, attribute)
+            for pending in self._single.values()
+            for attribute, (asked, _) in pending.pairs.items()
+            if asked == host
+        ]
+
+    def retry(self, retry_after: float) -> Overdue:
+        """Suspect the hosts that are silent, and name the pairs that have to be sent again: those
+        sent to suspected hosts, and those that have waited for `retry_after` seconds."""
+        now, replicas = self.port.now, self._locations.replicas
+        silent_from = suspect_silent([*self._single.values(), *self._batches.all], replicas, now)
+        self._batches.break_up(lambda batch: is_overdue(batch, replicas, now, retry_after))
+        found = find_overdue(self._single.values(), self._locations, now, retry_after)
+        return found._replace(next_check=min([found.next_check, *silent_from]))
