@@ -195,7 +195,7 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
     quiet: Any = SimpleNamespace(
         left=True,
         waiting=0,
-        publisher=SimpleNamespace(waited_for=0),
+        publisher=SimpleNamespace(unaccepted=0),
         registrar=SimpleNamespace(settled=True),
         idle=lambda: True,
     )
