@@ -70,7 +70,7 @@ class GroupedIndex(Generic[Key, Group]):
         return key in self._group_of
 
     def groups(self) -> Iterable[Group]:
-        """All groups."""
+        """All groups that have at least one key."""
         return self._sizes.keys()
 
     def add(self, key: Key, predicate: Predicate | Conjunction, group: Group) -> None:

@@ -46,7 +46,7 @@ class BlockEngine:
         self._header = self._memory.header
         self._blocks = Blocks(self._kernels, self._memory, self._columns.indexed)
         self._checks: dict[int, Conjunction] = {}
-        self._named: dict[int, list[str]] = {}
+        self._acquired: dict[int, list[str]] = {}
         self._size = 0
         self._inserted = 0
         self._next_column, self._next_check = 0, FIRST_CHECK  # to check, after so many insertions
@@ -95,13 +95,13 @@ class BlockEngine:
     def _encode(self, label: int, conjunction: Conjunction) -> Job:
         """The job that inserts a conjunction; notes what is to be evaluated in Python, and the
         strings to be released with it."""
-        columns, named = self._columns, list[str]()
+        columns, acquired = self._columns, list[str]()
         known = len(columns)
-        job = columns.encode(label, conjunction, named)
+        job = columns.encode(label, conjunction, acquired)
         if job[layout.J_FLAGS] & layout.PYTHON:
             self._checks[label] = conjunction
-        if named:
-            self._named[label] = named
+        if acquired:
+            self._acquired[label] = acquired
         if len(columns) > known:
             self._memory.update_column_count()
             self._event.forget_shapes()
@@ -146,7 +146,7 @@ class BlockEngine:
         self._memory.where[label] = -1
         self._kernels.remove(self._header, place)
         self._checks.pop(label, None)
-        for text in self._named.pop(label, ()):
+        for text in self._acquired.pop(label, ()):
             self._columns.strings.release(text)
         self._size -= 1
         self._blocks.count_removal(place // BLOCK)

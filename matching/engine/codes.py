@@ -49,7 +49,7 @@ _INTEGER = struct.Struct("<q")
 
 
 def number_code(value: float) -> int:
-    """The code of a number."""
+    """The code of a number: the bits of the nearest float, made to sort as integers."""
     # Adding zero turns the negative zero into the positive one.
     bits: int = _INTEGER.unpack(_DOUBLE.pack(value + 0.0))[0]
     return bits if bits >= 0 else bits ^ HIGHEST
@@ -147,8 +147,8 @@ class Coder:
         self._number = array("d", [0.0])
         self._bits = memoryview(self._number).cast("B").cast("q")
 
-    def interval(self, interval: Interval, named: list[str]) -> tuple[int, int, bool]:
-        """(lowest code, highest code, loose); appends the strings acquired to `named`."""
+    def interval(self, interval: Interval, acquired: list[str]) -> tuple[int, int, bool]:
+        """(lowest code, highest code, loose); appends the strings acquired to `acquired`."""
         low, high = interval.lo, interval.hi
         first, last = low[1], high[1]
         if type(first) is float and type(last) is float and _is_exact(first) and _is_exact(last):
@@ -163,11 +163,11 @@ class Coder:
                 (above if above >= 0 else above ^ HIGHEST) + high[2] - 1,
                 False,
             )
-        lo, loose = self._end(low, named, True)
-        hi, wide = self._end(high, named, False)
+        lo, loose = self._end(low, acquired, True)
+        hi, wide = self._end(high, acquired, False)
         return lo, hi, loose or wide
 
-    def _end(self, cut: Cut, named: list[str], lower: bool) -> tuple[int, bool]:
+    def _end(self, cut: Cut, acquired: list[str], lower: bool) -> tuple[int, bool]:
         """(the first code after a lower cut or the last one before an upper cut, loose)."""
         rank, value, side = cut
         # The value's own code if it is inside, else the neighbouring integer.
@@ -181,7 +181,7 @@ class Coder:
             text = str(value)
             code = self.strings.acquire(text)
             if code is not None:
-                named.append(text)
+                acquired.append(text)
                 return code + shift, False
             between = self.strings.code(text)
             # Every string of the dictionary is more than two codes away.

@@ -87,13 +87,13 @@ class Columns:
         self.strings.preload(texts)
         for name, column in self._of.items():
             cuts: list[int] = []
-            named: list[str] = []
+            acquired: list[str] = []
             for conjunction in sample:
                 constraint = conjunction.constraints.get(name)
                 for interval in () if constraint is None else constraint.intervals:
-                    low, high, _ = self._coder.interval(interval, named)
+                    low, high, _ = self._coder.interval(interval, acquired)
                     cuts += (low, high + 1)
-            for text in named:
+            for text in acquired:
                 self.strings.release(text)
             ends = np.array(cuts, np.int64)
             rows = ROWS if len(ends) >= 2 * ROWS_SHARE * len(sample) else FEW_ROWS
@@ -128,8 +128,8 @@ class Columns:
         """The attributes, in the order of their columns."""
         return self._of.keys()
 
-    def encode(self, label: int, conjunction: Conjunction, named: list[str]) -> Job:
-        """The job that inserts a conjunction; appends the strings that it acquires to `named`.
+    def encode(self, label: int, conjunction: Conjunction, acquired: list[str]) -> Job:
+        """The job that inserts a conjunction; appends the strings that it acquires to `acquired`.
 
         An attribute that is new gets a column without rows, while there are fewer than `COLUMNS`.
         """
@@ -152,7 +152,7 @@ class Columns:
             if len(intervals) > 1 or not constraint.exact:
                 wants_python = True
             for interval in intervals:
-                low, high, loose = of_interval(interval, named)
+                low, high, loose = of_interval(interval, acquired)
                 if loose:
                     wants_python = True
                 job += (column, low, high)

@@ -38,10 +38,10 @@ def _part_of(h: int, table: int, at: int, column: int) -> int:
     size = record_bytes(stride)
     columns = read64(read64(table + T_RECORDS * 8) + (at + 1) * size + R_COLUMNS)
     for part in range(stride):
-        named = (columns >> (8 * part)) & 255
-        if named == column:
+        used = (columns >> (8 * part)) & 255
+        if used == column:
             return part
-        if named == NO_COLUMN:
+        if used == NO_COLUMN:
             break
     return -1
 
