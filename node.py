@@ -149,7 +149,10 @@ class Node:
         self.clients = Clients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
-        self.reports = Reports(self.links, self.view, self.clusters, self.hosting, self.clients)
+        self.reports = Reports(
+            self.links, self.view, self.clusters, self.hosting, self.clients, self.publisher,
+            self.registrar,
+        )  # fmt: skip
         self.inspection = Inspection(self, self.owner, self.ring)
         self.incident_log = IncidentLog(self)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)

@@ -312,7 +312,7 @@ class Incidents(Reply, frozen=True):
 
 
 class Located(Reply, frozen=True):
-    """The owner of an attribute, and its tree (no virtual nodes: nobody subscribes to it)."""
+    """The owner of an attribute, and its tree (no virtual nodes: it has no subscription)."""
 
     attribute: str
     cluster: ClusterInfo

@@ -31,7 +31,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     attributes: tuple[str, ...]
     addresses: dict[NodeId, str]
     led_for: float = -1.0
-    """Seconds that its primary has led it; -1: not told."""
+    """Seconds that its primary has led it; -1: not known."""
     silent: tuple[NodeId, ...] = ()
     """Members that its primary does not hear."""
 

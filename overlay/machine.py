@@ -115,7 +115,7 @@ class Port(Protocol):
         """
 
     def reply(self, client: int, reply: Any) -> None:
-        """Answer a client of this node, or tell it news (overlay/client.py, Reply)."""
+        """Answer a client of this node, or send it news (overlay/client.py, Reply)."""
 
     def share(self, events: Sequence[Any], places: Mapping[int, Sequence[int]]) -> None:
         """Tell clients that gather, in one call for all: to each the events at its places, as
@@ -132,8 +132,8 @@ class Port(Protocol):
         off."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those events whose trace records are kept (none when tracing is off): who has many asks
-        once, and spends nothing on records of the others."""
+        """Those of `events` whose trace records are kept (none when tracing is off), so that a
+        machine with many events builds no records of the others."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node (`canopy status`, metrics)."""

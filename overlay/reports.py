@@ -12,19 +12,30 @@ from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import Clients
 from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.subscriber.registrar import Registrar
 
 
 class Reports:
     """Reads several machines for one reply; changes nothing."""
 
     def __init__(
-        self, links: Links, view: View, clusters: Clusters, hosting: Hosting, clients: Clients
+        self,
+        links: Links,
+        view: View,
+        clusters: Clusters,
+        hosting: Hosting,
+        clients: Clients,
+        publisher: Publisher,
+        registrar: Registrar,
     ) -> None:
         self.links = links
         self.view = view
         self.clusters = clusters
         self.hosting = hosting
         self.clients = clients
+        self.publisher = publisher
+        self.registrar = registrar
 
     def find_peer(self, node: NodeId) -> Peer | None:
         """The node as a link or the view knows it, None if none does."""
@@ -43,9 +54,9 @@ class Reports:
         """How much is not finished: events that some tree has not accepted, publications that wait
         for room, 1 for registrations without an answer, 1 for links with unacknowledged data."""
         return (
-            self.clients.publisher.unaccepted
+            self.publisher.unaccepted
             + self.clients.waiting
-            + (not self.clients.registrar.settled)
+            + (not self.registrar.settled)
             + (not self.links.idle())
         )
 

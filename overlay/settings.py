@@ -100,7 +100,7 @@ class ElectionSettings(Group, frozen=True):
     suspect_most: Seconds = 8.0  # election timeout where round trips are long; guess
     rank_wait: Seconds = 0.1  # by which each rank waits longer; some round trips; guess
     grant_timeout: Seconds = 0.5  # a campaign without a majority ends; guess
-    fork_after: Seconds = 2.0  # a cluster that nobody leads for so long (longer where round trips
+    fork_after: Seconds = 2.0  # a cluster without a primary for so long (longer where round trips
     # are long) goes on without its majority (P5): everything shall flow within five seconds
     # (docs/lab/recovery.md), of which agreeing and registering anew take the rest
 

@@ -4,7 +4,7 @@ From above: `send`, `flush` at the end of each turn, `pin`, `add_seed`, `leave`.
 `on_opened`, `on_accepted`, `on_frame`, `on_closed`, `on_garbage`, and `on_tick` when `deadline` has
 come. `Links` puts the parts together (session table, connection table, peer list, dialler,
 handshake) and does itself what concerns established sessions: batches, acknowledgements,
-retransmission, probes. How links work is told in the package's docstring.
+retransmission, probes. How links work is explained in the package's docstring.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overlay.links.session_table import SessionTable
 from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
 
-IDLE = "nobody used the link"
+IDLE = "the link is idle"
 TOO_LARGE = "message too large"
 
 

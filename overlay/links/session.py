@@ -102,7 +102,7 @@ class Session(HasDeadline):
         self._settings = settings
         self._codec = codec
         self.state = SessionState.CONNECTING
-        self.reason = "nobody answers"  # of the last failure
+        self.reason = "no answer"  # of the last failure
         self.connection: Carrier | None = None
         self.is_watched = is_watched
         self.peer_incarnation = 0  # 0: never connected

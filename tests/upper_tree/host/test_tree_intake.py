@@ -195,11 +195,11 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
     quiet: Any = SimpleNamespace(
         left=True,
         waiting=0,
-        publisher=SimpleNamespace(unaccepted=0),
-        registrar=SimpleNamespace(settled=True),
+        unaccepted=0,
+        settled=True,
         idle=lambda: True,
     )
-    reports = Reports(quiet, quiet, quiet, node.hosting, quiet)
+    reports = Reports(quiet, quiet, quiet, node.hosting, quiet, quiet, quiet)
     busy(node)
     visit(node, 1, "cold")
     assert not reports.settled
