@@ -1,1 +1,84 @@
-"""Canopy: a content-based publish/subscribe overlay of peers, and the tools around its core."""
+"""Canopy: a content-based publish/subscribe overlay of peers, and its client library.
+
+A program talks to a node on its own machine (`canopy node`):
+
+>>> import canopy
+>>> with canopy.connect() as client:
+...     with client.subscribe("mag >= 4.5 AND place LIKE '%Alaska'") as quakes:
+...         client.publish({"mag": 5.1, "place": "Nome, Alaska"}).count
+...         for event in quakes:
+...             print(event.attributes["place"], event.attributes["mag"])
+...             break
+1
+Nome, Alaska 5.1
+
+`canopy.trio` and `canopy.aio` are the same for trio and asyncio. docs/guide/python.md tells more.
+The names below are loaded when they are first used, so `import canopy` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from canopy.client.errors import (
+        CommandFailed,
+        CommandTimeoutError,
+        ControlError,
+        DeniedError,
+        EventRefusedError,
+        SelectorRefusedError,
+        UnreachableError,
+    )
+    from canopy.client.frames import OpaqueEvent
+    from canopy.client.notices import Disconnected, Gap
+    from canopy.client.publishing import Receipt
+    from canopy.client.synchronous import Client, Gathering, Subscription, connect
+    from overlay.client import Delivery, Draft, Event
+
+__all__ = [
+    "Client",
+    "CommandFailed",
+    "CommandTimeoutError",
+    "ControlError",
+    "Delivery",
+    "DeniedError",
+    "Disconnected",
+    "Draft",
+    "Event",
+    "EventRefusedError",
+    "Gap",
+    "Gathering",
+    "OpaqueEvent",
+    "Receipt",
+    "SelectorRefusedError",
+    "Subscription",
+    "UnreachableError",
+    "connect",
+]
+
+_HOMES: Final = {
+    "canopy.client.errors": (
+        "CommandFailed",
+        "CommandTimeoutError",
+        "ControlError",
+        "DeniedError",
+        "EventRefusedError",
+        "SelectorRefusedError",
+        "UnreachableError",
+    ),
+    "canopy.client.frames": ("OpaqueEvent",),
+    "canopy.client.notices": ("Disconnected", "Gap"),
+    "canopy.client.publishing": ("Receipt",),
+    "canopy.client.synchronous": ("Client", "Gathering", "Subscription", "connect"),
+    "overlay.client": ("Delivery", "Draft", "Event"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module (PEP 562)."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from canopy.cli.demo.overlay import Overlay
-from canopy.wire.control.client import ControlClient
+from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Subscribe, Subscribed
 
 NAMES: Final = ("mag", "depth", "lat", "lon", "sig", "time", "flag", "net", "region", "kind")

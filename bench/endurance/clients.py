@@ -12,12 +12,8 @@ from typing import Final
 
 from bench.endurance.load import WANTED, attributes
 from bench.endurance.oracle import Ledger, Session
-from canopy.wire.control.client import (
-    CommandFailed,
-    CommandTimeoutError,
-    ControlClient,
-    ControlError,
-)
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError
 from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
 
 TICK: Final = 0.1

@@ -26,7 +26,7 @@ from typing import Any, Final
 import psutil
 
 from canopy.cli.demo.overlay import Overlay
-from canopy.wire.control.client import ControlClient
+from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Published, Subscribe, Subscribed
 
 CLIENTS: Final = 8

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import Dropped, GetStatus, Status, Subscribe, Subscribed
 
 ASK_EVERY: Final = 0.1

@@ -35,7 +35,8 @@ from bench.node.slow_reader import Apart
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import SpoiltNodes
 from bench.recovery.measure import Progress
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 
 KINDS: Final = ("client", "node")

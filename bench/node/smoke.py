@@ -24,7 +24,8 @@ from typing import Final
 import psutil
 
 from canopy.cli.demo.overlay import Overlay
-from canopy.wire.control.client import ControlClient, UnreachableError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import UnreachableError
 from overlay.client import Draft, GetStatus, Publish, Published, Status, Subscribe, Subscribed
 
 BATCH: Final = 256

@@ -22,7 +22,8 @@ from random import Random
 from typing import Any, Final
 
 from bench.processes.fault_proxy import FaultProxy
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import GetRing, GetStatus, Ring, Status
 from overlay.info import ClusterInfo
 

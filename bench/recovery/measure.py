@@ -31,9 +31,9 @@ from pathlib import Path
 
 from bench.recovery.trial import Trial
 from canopy.cli.demo.errors import DemoError
+from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import CUTS, KILLS, TrialError
 from canopy.sim.experiments.recovery.verdict import TIMES, Row, is_good, summary
-from canopy.wire.control.client import ControlError
 
 
 class Progress:

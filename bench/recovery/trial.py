@@ -20,6 +20,8 @@ from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import SpoiltNode, SpoiltNodes
 from bench.recovery.flows import Publisher, Subscriber, wait_until
 from canopy.cli.demo.overlay import NodeProcess, Overlay
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import (
     AFTER,
     CUTS,
@@ -38,7 +40,6 @@ from canopy.sim.experiments.recovery.plan import (
     shape,
 )
 from canopy.sim.experiments.recovery.verdict import Verdict, judge
-from canopy.wire.control.client import ControlClient, ControlError
 from overlay.client import (
     GetRing,
     GetStatus,

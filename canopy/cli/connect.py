@@ -12,7 +12,7 @@ import click
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
-    from canopy.wire.control.client import ControlClient
+    from canopy.client.blocking import ControlClient
     from matching import Predicate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ def connect_option(command: F) -> F:
 
 def open_client(where: str | None) -> ControlClient:
     """Connect to the node of `where`, or of the default data folder."""
-    from canopy.wire.control.client import ControlClient
+    from canopy.client.blocking import ControlClient
 
     if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
         raise CommandError(

@@ -22,7 +22,7 @@ from canopy.cli.output import print_json
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import Entry, Item, Refusal
-    from canopy.wire.control.client import ControlClient
+    from canopy.client.blocking import ControlClient
 
 BATCH: Final = 512
 """Events at most in one command: beyond some hundreds batches gain nothing. Wild guess."""

@@ -14,7 +14,7 @@ from canopy.cli.output import delivery_object, print_json, printable
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
-    from canopy.wire.control.client import ControlClient
+    from canopy.client.blocking import ControlClient
     from overlay.client import Delivery
 
 FOREVER: Final = 3600.0

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from canopy.wire.control.client import ControlClient, UnreachableError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import UnreachableError
 from overlay.client import GetStatus, Status
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.processes.fault_proxy import FaultProxy
 from bench.recovery.flows import Publisher, Subscriber
+from canopy.client.blocking import ControlClient
 from canopy.sim.experiments.recovery.plan import members
 from canopy.sim.experiments.recovery.verdict import Verdict, judge
-from canopy.wire.control.client import ControlClient
 from overlay.client import GetRing, Ring
 from overlay.info import ClusterInfo
 from tests.support.namespaces import Namespaces

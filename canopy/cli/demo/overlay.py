@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from canopy.cli.demo.errors import DemoError
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import GetStatus, Status
 
 STARTING_AT_ONCE: Final = 2 * (os.cpu_count() or 1)

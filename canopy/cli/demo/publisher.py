@@ -12,7 +12,8 @@ from typing import Final
 from canopy.cli.demo.overlay import NodeProcess, Overlay
 from canopy.cli.demo.plan import TELEMETRY, Plan
 from canopy.cli.feeds import Entry, Refusal, read_feed, weight
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import Done, Feed, Publish, Published
 
 BATCH: Final = 64

@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from canopy.cli.demo.overlay import Overlay
-from canopy.wire.control.client import ControlClient, ControlError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
 from overlay.client import GetStatus, Status
 
 ROUNDS: Final = 4

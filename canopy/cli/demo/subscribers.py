@@ -18,7 +18,8 @@ from typing import Final
 from canopy.cli.demo.overlay import Overlay
 from canopy.cli.demo.plan import Wanted
 from canopy.cli.feeds import id_text
-from canopy.wire.control.client import ControlClient, ControlError, UnreachableError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError, UnreachableError
 from overlay.client import Delivery, Subscribe, Subscribed
 
 SUBACK_TIMEOUT: Final = 60.0

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from canopy.wire.control.client import (
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
-    ControlClient,
     ControlError,
     DeniedError,
     UnreachableError,
@@ -42,7 +42,7 @@ CONNECT_TIMEOUT = 3.0  # seconds; a Unix socket answers in milliseconds; wild gu
 
 
 class Client(Protocol):
-    """What is used of `canopy.wire.control.client.ControlClient`."""
+    """What is used of `canopy.client.blocking.ControlClient`."""
 
     notices: deque[Failed]
 

@@ -3,7 +3,7 @@
 The same rule as between two nodes (M3, overlay/links/send_buffer.py), with the same words: credit
 is in bytes and granted by the receiver, and what is under way never exceeds it. What is under way
 are frames of deliveries that were sent and that the client has not *consumed*: its program has not
-asked for them (canopy/wire/control/arrivals.py). Answers to commands and news of losses need no
+asked for them (canopy/client/arrivals.py). Answers to commands and news of losses need no
 credit.
 
 - **What waits.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.

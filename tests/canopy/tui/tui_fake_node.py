@@ -1,4 +1,4 @@
-"""A node without a network that speaks the interface of `canopy.wire.control.client.ControlClient`.
+"""A node without a network that speaks the interface of `canopy.client.blocking.ControlClient`.
 
 It answers every command that the TUI uses, delivers what `publish` is given to the subscriptions
 whose selectors match, and can go away and come back. Thread-safe, since the TUI's threads use it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from canopy.wire.control.client import CommandFailed, UnreachableError
+from canopy.client.errors import CommandFailed, UnreachableError
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,

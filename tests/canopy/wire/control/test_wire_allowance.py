@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canopy.wire.control.arrivals import Arrivals
+from canopy.client.arrivals import Arrivals
+from canopy.client.frames import GatheredOpaque, OpaqueEvent
 from canopy.wire.control.credit_window import HEADS, CreditWindow, Lost
-from canopy.wire.control.opaque import GatheredOpaque, OpaqueEvent
 from canopy.wire.control.server import DELIVERED, GATHERED
 from overlay.client import CREDIT, Delivered, Delivery, Dropped, Event, Gathered
 
@@ -199,17 +199,17 @@ def test_a_program_owes_a_grant_for_each_half_of_the_credit_that_it_has_asked_fo
     arrivals = Arrivals()
     arrivals.add(delivered(1, 2), CREDIT // 2 - 1)
     arrivals.add(gathered(3), 1)
-    assert not arrivals.owes, "what came and was not asked for is not consumed"
+    assert not arrivals.grant_due, "what came and was not asked for is not consumed"
     assert len(arrivals.take_delivered()[0]) == 2
-    assert not arrivals.owes
+    assert not arrivals.grant_due
     assert len(arrivals.take_gathered()[0]) == 1
-    assert arrivals.owes
+    assert arrivals.grant_due
     grant = arrivals.grant()
     assert (grant.consumed, grant.credit) == (CREDIT // 2, CREDIT)
-    arrivals.told(grant)
-    assert not arrivals.owes
+    arrivals.granted(grant)
+    assert not arrivals.grant_due
     smaller = Arrivals(1_000)
-    assert smaller.owes, "another credit than the usual is told at once"
+    assert smaller.grant_due, "another credit than the usual is told at once"
     assert (smaller.grant().consumed, smaller.grant().credit) == (0, 1_000)
 
 

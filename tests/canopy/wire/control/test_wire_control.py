@@ -14,14 +14,9 @@ from typing import TypeVar
 import pytest
 import trio
 
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError, UnreachableError
 from canopy.wire.control import client_connection as control_client
-from canopy.wire.control.client import (
-    CommandFailed,
-    CommandTimeoutError,
-    ControlClient,
-    ControlError,
-    UnreachableError,
-)
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
     Command,

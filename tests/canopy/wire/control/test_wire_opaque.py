@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from canopy.wire.control.opaque import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent
+from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent
 from canopy.wire.transport.framing import CONTROL_LIMIT, REPLY_FRAMES, FrameReader
 from overlay.client import Event, Gathered, Subscribed
 

@@ -15,7 +15,8 @@ import psutil
 import pytest
 import trio
 
-from canopy.wire.control.client import ControlClient, UnreachableError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import UnreachableError
 from canopy.wire.control.client_connection import Client
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (

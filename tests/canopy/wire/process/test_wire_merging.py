@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.wire.control.client import ControlClient
+from canopy.client.blocking import ControlClient
 from overlay.client import Draft, GetIncidents, Incidents, Publish, Subscribe
 from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
 

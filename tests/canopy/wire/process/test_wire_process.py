@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from canopy.wire.control.client import CommandFailed, ControlClient, UnreachableError
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import CommandFailed, UnreachableError
 from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
 
 pytestmark = pytest.mark.process

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.wire.control.client import ControlClient
+from canopy.client.blocking import ControlClient
 from overlay.client import Draft, GetRing, Publish, Ring, Subscribe
 from tests.support.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 

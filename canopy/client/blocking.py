@@ -1,13 +1,16 @@
-"""The program's side of the control socket: plain blocking sockets, no trio.
+"""One connection to a node over a blocking socket, for programs with or without threads.
 
-One `ControlClient` serves the command line, the terminal UI and users' programs. Several threads
-may use one client: whoever waits first reads the socket and hands what it reads to the others
-(a reply to the thread that asked, deliveries to `deliveries`), so one thread that waits for
-deliveries and others that make requests never disturb each other. A program that asks for no
-deliveries holds its node back by credits, and can make requests all the same
-(canopy/wire/control/arrivals.py).
+`ControlClient` carries any command of overlay/client.py and does not reconnect; the `Client` and
+`Subscription` of canopy/client/synchronous.py are built on it, and so are the command line and the
+terminal UI where they ask what a program seldom does (the ring, the peers).
 
-Everything that can go wrong is a `ControlError` (canopy/wire/control/locating.py).
+Several threads may use one client: whoever waits first reads the socket and hands what it reads to
+the others (a reply to the thread that asked, deliveries to `deliveries`), so a thread that waits
+for deliveries and others that make requests do not disturb each other. A program that asks for no
+deliveries holds its node back by credits and can make requests all the same
+(canopy/client/arrivals.py).
+
+Everything that can go wrong is a `ControlError` (canopy/client/errors.py).
 """
 
 from __future__ import annotations
@@ -21,37 +24,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import TypeVar
 
-import msgspec
-
-from canopy.wire.control.arrivals import Arrivals
-from canopy.wire.control.locating import (
-    CommandFailed,
-    CommandTimeoutError,
-    ControlError,
-    DeniedError,
-    UnreachableError,
-    explain,
-    find_socket,
-)
-from canopy.wire.control.opaque import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
-from canopy.wire.folder import default_folder
-from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
-from overlay.client import CREDIT, Command, Delivered, Delivery, Dropped, Failed, Reply
-
-__all__ = [
-    "CommandFailed",
-    "CommandTimeoutError",
-    "ControlClient",
-    "ControlError",
-    "DeniedError",
-    "UnreachableError",
-]
-
-READ_SIZE: Final = 256 * 1024
-DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
-"""What has its place among deliveries."""
+from canopy.client.errors import CommandTimeoutError, ControlError
+from canopy.client.frames import OpaqueEvent, Sized
+from canopy.client.locating import explain, find_socket
+from canopy.client.session import READ_SIZE, Session
+from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -62,33 +41,28 @@ class ControlClient:
 
     def __init__(self, sock: socket.socket, where: str, credit: int = CREDIT) -> None:
         """`credit`: bytes of deliveries that may come before the program asks for them, at most
-        CREDIT; with less there is less in memory, and more is told of."""
+        CREDIT; with less there is less in memory, and more is dropped."""
         self.where = where
-        self._arrivals = Arrivals(min(credit, CREDIT))
-        self.notices = self._arrivals.notices
-        """News that are no deliveries: subscriptions that had a gap, deliveries that were dropped
-        (`Dropped`, at its place: after the deliveries that were handed out, before those to come).
-        """
+        self._session = Session(where, credit)
+        self.notices = self._session.notices
+        """What is no delivery: `Dropped` (at its place: after the deliveries that were handed out,
+        before those to come), and subscriptions that had a gap."""
         self._sock = sock
         sock.setblocking(False)
-        self._reader = FrameReader(CLIENT_FRAMES)
-        self._requests = 0
-        self._replies: dict[int, Reply | None] = {}  # None: asked and not answered
         self._changed = threading.Condition()
         self._reading = False  # some thread waits in the socket
         self._writing = threading.Lock()
-        self._gone: str | None = None
 
     @classmethod
     def connect(
         cls, where: str | Path | None = None, timeout: float = 5.0, credit: int = CREDIT
     ) -> ControlClient:
         """Connect to the node of a data folder (None: the default one) or to a socket's path.
-        `credit` as for `ControlClient`.
+        `timeout` in seconds; `credit` as for `ControlClient`.
 
         Raises UnreachableError, DeniedError or CommandTimeoutError.
         """
-        path = find_socket(Path(where).expanduser() if where is not None else default_folder())
+        path = find_socket(where)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout)
@@ -116,7 +90,7 @@ class ControlClient:
     def close(self) -> None:
         """End the connection: the node ends this client's subscriptions. Waiting threads wake."""
         with self._changed:
-            self._gone = self._gone or "closed here"
+            self._session.lose("closed here")
             self._changed.notify_all()
             if not self._reading and self._sock.fileno() >= 0:
                 self._sock.close()
@@ -127,8 +101,8 @@ class ControlClient:
     def request(self, command: Command, timeout: float = 30.0) -> Reply:
         """Send `command` (its `request` number is chosen here) and wait for its reply.
 
-        Raises CommandFailed when the node refuses, CommandTimeoutError when it is silent,
-        UnreachableError when it goes.
+        Raises CommandFailed when the node refuses, CommandTimeoutError when it does not answer
+        within `timeout` seconds, UnreachableError when it goes.
         """
         until = time.monotonic() + timeout
         number = self.begin(command, timeout)
@@ -136,49 +110,44 @@ class ControlClient:
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
         """`request` for a reply of a known type; ControlError if another one comes."""
-        return self._expected(self.request(command, timeout), kind)
+        return self._session.expected(self.request(command, timeout), kind)
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
         """All deliveries that have come; waits for the first, at most `timeout` seconds.
 
         What is handed out counts as consumed: the node may send more. An empty list says that none
-        came in time, or that there is news in `notices`. Raises UnreachableError when the node is
-        gone and nothing is left to hand out.
+        came in time, or that there is something in `notices`. Raises UnreachableError when the node
+        is gone and nothing is left to hand out.
         """
-        return self._hand_out(timeout, self._arrivals.take_delivered)
+        return self._hand_out(timeout, self._session.take_deliveries)
 
     def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
         """As `deliveries`, for a client that gathers: the events that have come, each once. Waits
         for the first event or delivery."""
-        return self._hand_out(timeout, self._arrivals.take_gathered)
+        return self._hand_out(timeout, self._session.take_gathered)
 
-    def _hand_out(self, timeout: float | None, take: Callable[[], tuple[list[T], bool]]) -> list[T]:
+    def _hand_out(self, timeout: float | None, take: Callable[[], list[T]]) -> list[T]:
         self._wait(None if timeout is None else time.monotonic() + timeout, None)
         with self._changed:
-            found, is_news = take()
-            if self._gone is None:
-                if self._arrivals.owes:
-                    self._tell_consumed()
-            elif not found and not is_news:
-                raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
+            found = take()
+            if self._session.gone is None and self._session.arrivals.grant_due:
+                self._send_grant()
         return found
 
-    def _tell_consumed(self) -> None:
-        """Grant the node what it is owed, without waiting: while the socket is full, or another
-        thread writes, it stays owed, and whoever reads next tries again. The caller has
-        `_changed`."""
+    def _send_grant(self) -> None:
+        """Grant the node what is due, without waiting: while the socket is full, or another thread
+        writes, it stays due, and whoever reads next tries again. The caller has `_changed`."""
         if not self._writing.acquire(blocking=False):
             return
-        grant = self._arrivals.grant()
-        data = COMMAND_FRAMES.encode(grant)
+        grant, data = self._session.encode_grant()
         try:
             if self._sock.send(data) < len(data):
-                self._gone = self._gone or "a grant could not be sent whole"
-            self._arrivals.told(grant)
+                self._session.lose("a grant could not be sent whole")
+            self._session.arrivals.granted(grant)
         except BlockingIOError:
             pass
         except OSError as error:
-            self._gone = self._gone or str(error)
+            self._session.lose(str(error))
         finally:
             self._writing.release()
 
@@ -192,30 +161,33 @@ class ControlClient:
         """
         answers: list[R] = []
         asked: deque[int] = deque()
+
+        def next_answer() -> R:
+            return self._session.expected(self.finish(asked.popleft(), timeout), kind)
+
         try:
             for command in commands:
                 if len(asked) >= ahead:
-                    answers.append(self._answer(asked.popleft(), kind, timeout))
+                    answers.append(next_answer())
                 asked.append(self.begin(command, timeout))
             while asked:
-                answers.append(self._answer(asked.popleft(), kind, timeout))
+                answers.append(next_answer())
         finally:
-            with self._changed:
-                for number in asked:
-                    self._replies.pop(number, None)
+            for number in asked:
+                self.abandon(number)
         return answers
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:
-        """Send a command and do not wait: the number to `finish` it with, which must be done."""
+        """Send a command and do not wait: the number to `finish` it with, which must be done.
+
+        When this raises an error, the node has not got the whole command and carries nothing out.
+        """
         with self._changed:
-            self._requests += 1
-            number = self._requests
-            self._replies[number] = None
+            number = self._session.number()
         try:
-            self._send(msgspec.structs.replace(command, request=number), time.monotonic() + timeout)
+            self._send(self._session.encode(command, number), time.monotonic() + timeout)
         except ControlError:
-            with self._changed:
-                self._replies.pop(number, None)
+            self.abandon(number)
             raise
         return number
 
@@ -223,37 +195,24 @@ class ControlClient:
         """Wait for the reply to what `begin` has sent. Raises as `request` does."""
         return self._reply(number, time.monotonic() + timeout, timeout)
 
+    def abandon(self, number: int) -> None:
+        """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""
+        with self._changed:
+            self._session.forget(number)
+
     def _reply(self, number: int, until: float, timeout: float) -> Reply:
         try:
             self._wait(until, number)
-        finally:
-            with self._changed:
-                reply = self._replies.pop(number, None)
-        if reply is None:
-            raise CommandTimeoutError(
-                f"no answer from the node at {self.where} within {timeout:g} s"
-            )
-        if isinstance(reply, Failed):
-            raise CommandFailed(reply.code, reply.reason)
-        return reply
+        except BaseException:
+            self.abandon(number)
+            raise
+        with self._changed:
+            return self._session.answer(number, timeout)
 
-    def _answer(self, number: int, kind: type[R], timeout: float) -> R:
-        return self._expected(self.finish(number, timeout), kind)
-
-    def _expected(self, reply: Reply, kind: type[R]) -> R:
-        if not isinstance(reply, kind):
-            raise ControlError(
-                f"the node at {self.where} answered {type(reply).__name__}, not {kind.__name__}"
-            )
-        return reply
-
-    def _send(self, command: Command, until: float) -> None:
-        """Write one command; while the socket is full, read what comes, so that neither side waits
+    def _send(self, frame: bytes, until: float) -> None:
+        """Write one frame; while the socket is full, read what comes, so that neither side waits
         for the other for ever."""
-        try:
-            data = memoryview(COMMAND_FRAMES.encode(command))
-        except (ValueError, OverflowError, TypeError, UnicodeEncodeError) as error:
-            raise CommandFailed("usage", f"this command cannot be sent: {error}") from None
+        data = memoryview(frame)
         with self._writing:
             started = False
             while data:
@@ -269,7 +228,7 @@ class ControlClient:
                         ) from None
                 except OSError as error:
                     self._end(str(error))
-                    raise UnreachableError(f"the node at {self.where} has gone: {error}") from None
+                    raise self._session.unreachable() from None
 
     def _writable(self, until: float) -> bool:
         """Wait until the socket takes more; False at the end of the time."""
@@ -295,16 +254,12 @@ class ControlClient:
 
     def _wait(self, until: float | None, number: int | None) -> None:
         """Read, or let another thread read, until the reply `number` (None: a delivery) is there,
-        the node is gone, or the time is over. Raises UnreachableError only for a reply."""
+        the connection has ended, or the time is over."""
         tried = False
         while True:
             with self._changed:
-                if self._there(number):
+                if self._is_there(number) or self._session.gone is not None:
                     return
-                if self._gone is not None:
-                    if number is None:
-                        return
-                    raise UnreachableError(f"the node at {self.where} has gone: {self._gone}")
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0 and tried:
                     return
@@ -315,21 +270,22 @@ class ControlClient:
                 self._reading = True
             self._read(left)
 
-    def _there(self, number: int | None) -> bool:
+    def _is_there(self, number: int | None) -> bool:
         if number is None:
-            return bool(self._arrivals)
-        return self._replies.get(number) is not None
+            return bool(self._session.arrivals)
+        return self._session.is_answered(number)
 
     def _read(self, timeout: float | None) -> None:
         """Wait for bytes, and hand out the frames in them. The caller has set `_reading`."""
+        session = self._session
         frames: list[Sized] = []
         fault: str | None = None
-        owes = select.POLLOUT if self._arrivals.owes else 0
+        grant_due = select.POLLOUT if session.arrivals.grant_due else 0
         try:
-            if self._poll(select.POLLIN | owes, timeout):
+            if self._poll(select.POLLIN | grant_due, timeout):
                 data = self._sock.recv(READ_SIZE)
-                frames = self._reader.feed(data)
-                fault = self._reader.error if data else "it closed the connection"
+                frames = session.decode(data)
+                fault = session.fault if data else "it closed the connection"
         except BlockingIOError:
             pass
         except (OSError, ValueError) as error:  # ValueError: closed by another thread
@@ -337,25 +293,16 @@ class ControlClient:
         finally:
             with self._changed:
                 self._reading = False
-                for frame, size in frames:
-                    self._take(frame, size)
+                session.accept(frames)
                 if fault is not None:
-                    self._gone = self._gone or fault
-                if owes and self._gone is None:
-                    self._tell_consumed()
-                if self._gone is not None and self._sock.fileno() >= 0:
+                    session.lose(fault)
+                if grant_due and session.gone is None:
+                    self._send_grant()
+                if session.gone is not None and self._sock.fileno() >= 0:
                     self._sock.close()
                 self._changed.notify_all()
 
-    def _take(self, reply: Reply, size: int) -> None:
-        if isinstance(reply, DELIVERIES):
-            self._arrivals.add(reply, size)
-        elif reply.request == 0 and isinstance(reply, Failed):
-            self.notices.append(reply)
-        elif reply.request in self._replies:  # else it came after its time-out
-            self._replies[reply.request] = reply
-
     def _end(self, reason: str) -> None:
         with self._changed:
-            self._gone = self._gone or reason
+            self._session.lose(reason)
             self._changed.notify_all()

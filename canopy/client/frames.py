@@ -1,8 +1,8 @@
-"""Events as a program gets them when it gathers: identity and payload at once, the rest on demand.
+"""The frames that a program reads, and gathered events whose attributes are decoded on demand.
 
 A program that takes a hundred thousand events per second mostly wants their payload or their
-number. Building the dictionary of attributes is most of the cost of decoding an event, so here it
-is left as the bytes that came until somebody asks for it.
+number. Building the dictionary of attributes is most of the cost of decoding an event, so for
+gathered events it stays encoded until `attributes` is read.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def attributes(self) -> dict[str, Value | None]:
-        """Decoded anew each time."""
+        """The attributes, decoded at each access: keep the result where it is used twice."""
         return _ATTRIBUTES.decode(self.encoded)
 
     @property
     def identity(self) -> str:
-        """As traces and `canopy why` name it."""
+        """``publisher.incarnation.sequence``, as traces and `canopy why` name it."""
         return f"{self.publisher}.{self.incarnation}.{self.sequence}"
 
     def whole(self) -> Event:
-        """The event with its attributes."""
+        """The same event with its attributes decoded."""
         return Event(
             self.publisher,
             self.incarnation,
@@ -54,7 +54,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class GatheredOpaque(Reply, frozen=True, tag="Gathered"):
-    """`Gathered`, as the client's side decodes it."""
+    """The reply `Gathered` with opaque events, as the program's side decodes it."""
 
     events: tuple[OpaqueEvent, ...]
 
@@ -64,7 +64,7 @@ _UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
 
 
 Sized = tuple[Reply, int]
-"""A frame with its length in bytes, as credit counts it."""
+"""A reply with the length of its frame in bytes, which is what credit counts."""
 
 
 class SizedFormat(FrameFormat[Sized]):
@@ -72,10 +72,10 @@ class SizedFormat(FrameFormat[Sized]):
     each frame is decoded from bytes of its own."""
 
     def decode(self, payload: bytes | memoryview) -> Sized:
-        """The frame in `payload`; one of `MALFORMED` if it is none."""
+        """The reply in `payload` with its size; raises one of `framing.MALFORMED`."""
         reply: Any = self._decoder.decode(bytes(payload))
         return reply, PREFIX + len(payload)
 
 
 CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT)
-"""From a node to a program, as the program reads it."""
+"""From a node to a program, as the program's side reads it."""

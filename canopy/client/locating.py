@@ -1,47 +1,26 @@
-"""Where a node's control socket is, and what can go wrong on the way to it.
-
-Everything that can go wrong is a `ControlError` whose text says what, where and what to do; its
-class says which exit code a command line gives (DESIGN.md, section 6).
-"""
+"""Where a node's control socket is, and why it cannot be reached."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from canopy.wire.folder import control_path
+from canopy.client.errors import (
+    CommandTimeoutError,
+    ControlError,
+    DeniedError,
+    UnreachableError,
+)
+from canopy.wire.folder import control_path, default_folder
 
 
-class ControlError(Exception):
-    """The node could not be asked, or did not do what was asked."""
-
-
-class UnreachableError(ControlError):
-    """There is no such node, it does not run, or it went away (exit code 3)."""
-
-
-class DeniedError(ControlError):
-    """The node exists and this user may not talk to it (exit code 4)."""
-
-
-class CommandTimeoutError(ControlError):
-    """No answer in time; the command may still be carried out (exit code 5)."""
-
-
-class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
-    """The node answered `Failed`. `code` is usage, selector, refused, time-out or unknown."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
-def find_socket(where: Path) -> Path:
-    """The control socket of a data folder, or `where` itself if it is no folder.
+def find_socket(where: str | Path | None) -> Path:
+    """The control socket of the data folder `where` (None: the default one), or `where` itself if
+    it is no folder.
 
     Raises UnreachableError or DeniedError, with what to do.
     """
+    where = Path(where).expanduser() if where is not None else default_folder()
     try:
         if not where.exists():
             raise UnreachableError(

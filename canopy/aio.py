@@ -1,0 +1,106 @@
+"""The client library for asyncio: the objects of `canopy`, to be awaited.
+
+>>> import canopy.aio
+>>> async def main():
+...     async with canopy.aio.connect() as client:
+...         async with client.subscribe("mag >= 4.5") as quakes:
+...             await client.publish({"mag": 5.1, "place": "Nome, Alaska"})
+...             async for event in quakes:
+...                 print(event.attributes["place"])
+
+Cancelling a task loses no event and no reply of another task. A call that is cancelled while it
+sends ends its connection, which the next call opens again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from canopy.client.async_link import Signal, Stream
+from canopy.client.asynchronous import (
+    AsyncClient,
+    AsyncGathering,
+    AsyncSubscription,
+    Opening,
+    connecting,
+)
+
+__all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
+
+
+class AsyncioStream:
+    """A pair of asyncio streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send_all(self, data: bytes) -> None:
+        """Send everything, but for what asyncio buffers."""
+        if self._is_ended:
+            raise OSError("it closed the connection")
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def receive_some(self, size: int) -> bytes:
+        """At least one byte and at most `size`; b"" at the end."""
+        return await self._reader.read(size)
+
+    def send_now(self, data: bytes) -> int:
+        """Hand everything to asyncio, which buffers what the socket does not take."""
+        if self._is_ended:
+            raise OSError("it closed the connection")
+        self._writer.write(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Close at once."""
+        self._writer.transport.abort()
+
+    @property
+    def _is_ended(self) -> bool:
+        return self._writer.is_closing() or self._reader.at_eof()
+
+
+class AsyncioRuntime:
+    """Implements `canopy.client.async_link.Runtime`."""
+
+    async def open(self, path: str) -> Stream:
+        """Connect to a Unix socket."""
+        return AsyncioStream(*await asyncio.open_unix_connection(path))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    def signal(self) -> Signal:
+        """A new asyncio.Event."""
+        return asyncio.Event()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new asyncio.Lock."""
+        return asyncio.Lock()
+
+    async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
+        """Run `job`, at most so long; False if it was cut off."""
+        scope = asyncio.timeout(None if math.isinf(seconds) else max(0.0, seconds))
+        try:
+            async with scope:
+                await job()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return False
+        return True
+
+
+def connect(
+    where: str | Path | None = None, *, timeout: float = 5.0, reconnect: float = math.inf
+) -> Opening[AsyncClient]:
+    """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
+    client with `close`."""
+    return connecting(AsyncioRuntime(), where, timeout, reconnect)

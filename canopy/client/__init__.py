@@ -1,0 +1,23 @@
+"""The client library: how a program uses the node on its machine. `import canopy` has its names.
+
+What it promises: a matching event that was published after `subscribe` returned is handed out once,
+in the order of arrival, or a `Gap` stands in its place; a node that goes away is looked for, and
+subscribed to again; nothing here waits for ever unless it is told to. A program talks to its node
+over the control socket (docs/reference/wire.md); the node does the rest.
+
+Read in this order:
+
+- ``errors``, ``notices`` what can go wrong, and what a subscription yields beside events;
+- the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
+  order and credit), ``resubscription`` what is subscribed across connections, ``publishing`` from
+  events to publications and back to a receipt;
+- the faces: ``blocking`` one connection over a blocking socket (any command, no reconnecting),
+  ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
+  ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,
+  canopy/aio.py);
+- ``locating`` where a node's socket is.
+
+Called by programs, the command line, the terminal UI, and the measurements. It knows the vocabulary
+of commands and replies (overlay/client.py), the frames (canopy/wire/transport/framing.py) and the
+layout of a data folder (canopy/wire/folder.py), and nothing else of a node.
+"""

@@ -1,0 +1,226 @@
+"""One connection to a node for trio and asyncio, and what has to be known of either.
+
+No task runs in the background: whoever waits for a reply or an event reads the socket, and hands
+what it reads to the others that wait. So nothing has to be started, cancelling a task loses
+nothing, and a program that does not look gets no events, which its node learns by the credit
+(canopy/client/arrivals.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from canopy.client.errors import CommandTimeoutError, UnreachableError
+from canopy.client.frames import OpaqueEvent
+from canopy.client.locating import explain, find_socket
+from canopy.client.notices import Gap, gap_of
+from canopy.client.session import READ_SIZE, Session
+from overlay.client import Command, Delivery, Reply
+
+LEAST: Final = 0.001
+"""Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
+
+T = TypeVar("T")
+
+
+class Stream(Protocol):
+    """A connected Unix socket. Its methods raise OSError when it has ended."""
+
+    async def send_all(self, data: bytes) -> None:
+        """Send everything."""
+
+    async def receive_some(self, size: int) -> bytes:
+        """At least one byte and at most `size`; b"" at the end."""
+
+    def send_now(self, data: bytes) -> int:
+        """Send what the socket takes without waiting; how many bytes."""
+
+    def close(self) -> None:
+        """Close at once, without waiting for the other side; a task that waits here wakes."""
+
+
+class Signal(Protocol):
+    """Something that tasks wait for until it is set."""
+
+    def set(self) -> object:
+        """Wake all who wait."""
+
+    async def wait(self) -> object:
+        """Wait until it is set."""
+
+
+class Runtime(Protocol):
+    """What differs between trio and asyncio."""
+
+    async def open(self, path: str) -> Stream:
+        """Connect to a Unix socket; raises OSError."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def signal(self) -> Signal:
+        """A new signal that is not set."""
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new lock."""
+
+    async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
+        """Run `job`, at most so long (inf: for ever); False if it was cut off."""
+
+
+class AsyncLink:
+    """One connection to a node; tasks may share it."""
+
+    def __init__(self, runtime: Runtime, stream: Stream, where: str, credit: int) -> None:
+        self._runtime = runtime
+        self._stream = stream
+        self._session = Session(where, credit)
+        self._writing = runtime.lock()
+        self._sending = False  # some task has that lock and sends
+        self._reading = False  # some task waits in the socket
+        self._news = runtime.signal()
+
+    @staticmethod
+    async def connect(
+        runtime: Runtime, where: str | Path | None, timeout: float, credit: int
+    ) -> AsyncLink:
+        """As `ControlClient.connect`."""
+        path = find_socket(where)
+        opened: list[Stream] = []
+
+        async def attempt() -> None:
+            opened.append(await runtime.open(str(path)))
+
+        try:
+            if not await runtime.within(timeout, attempt):
+                raise CommandTimeoutError(f"the node at {path} does not answer")
+        except OSError as error:
+            raise explain(error, path) from None
+        return AsyncLink(runtime, opened[0], str(path), credit)
+
+    async def request(self, command: Command, timeout: float) -> Reply:
+        """Send `command` and wait for its reply. Raises as `ControlClient.request`."""
+        return await self.finish(await self.begin(command), timeout)
+
+    async def begin(self, command: Command) -> int:
+        """Send a command and do not wait: the number to `finish` it with, which must be done."""
+        number = self._session.number()
+        try:
+            await self._send(self._session.encode(command, number))
+        except BaseException:
+            self._session.forget(number)
+            raise
+        return number
+
+    async def finish(self, number: int, timeout: float) -> Reply:
+        """Wait for the reply to what `begin` has sent. Raises as `request`."""
+        try:
+            await self._wait(timeout, lambda: self._session.is_answered(number))
+        except BaseException:
+            self._session.forget(number)
+            raise
+        return self._session.answer(number, timeout)
+
+    def abandon(self, number: int) -> None:
+        """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""
+        self._session.forget(number)
+
+    async def deliveries(self, timeout: float) -> list[Delivery]:
+        """As `ControlClient.deliveries`."""
+        await self._arrived(timeout)
+        return self._granting(self._session.take_deliveries())
+
+    async def gathered(self, timeout: float) -> list[OpaqueEvent]:
+        """As `ControlClient.gathered`."""
+        await self._arrived(timeout)
+        return self._granting(self._session.take_gathered())
+
+    def gaps(self) -> list[Gap]:
+        """The gaps whose place was reached."""
+        found = [gap_of(one) for one in self._session.notices]
+        self._session.notices.clear()
+        return found
+
+    def close(self) -> None:
+        """End the connection, and with it what was subscribed on it."""
+        self._lose("closed here")
+        self._stream.close()
+
+    def _lose(self, reason: str) -> None:
+        self._session.lose(reason)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = self._runtime.signal()
+
+    async def _send(self, data: bytes) -> None:
+        async with self._writing:
+            if self._session.gone is not None:
+                raise self._session.unreachable()
+            self._sending = True
+            try:
+                await self._stream.send_all(data)
+            except OSError as error:
+                self._lose(str(error))
+                raise self._session.unreachable() from None
+            except BaseException:  # cancelled: half a frame may be out, nothing can follow it
+                self._lose("a command was cancelled while it was sent")
+                raise
+            finally:
+                self._sending = False
+
+    async def _arrived(self, timeout: float) -> None:
+        """Wait until something can be handed out; a grant that could not leave before goes
+        first."""
+        session = self._session
+        if session.arrivals.grant_due and not session.arrivals and session.gone is None:
+            grant, data = session.encode_grant()
+            with suppress(UnreachableError):  # what is left is handed out first
+                await self._send(data)
+                session.arrivals.granted(grant)
+        await self._wait(timeout, lambda: bool(session.arrivals))
+
+    def _granting(self, taken: list[T]) -> list[T]:
+        """Grant more credit where that is due, without waiting: a task that is cancelled after
+        something was taken would lose it."""
+        session = self._session
+        if session.arrivals.grant_due and session.gone is None and not self._sending:
+            grant, data = session.encode_grant()
+            try:
+                sent = self._stream.send_now(data)
+            except OSError as error:
+                self._lose(str(error))
+                return taken
+            if sent == len(data):
+                session.arrivals.granted(grant)
+            elif sent:
+                self._lose("a grant could not be sent whole")
+        return taken
+
+    async def _wait(self, timeout: float, holds: Callable[[], bool]) -> None:
+        """Read, or let another task read, until `holds` does, the connection has ended, or the time
+        is over."""
+
+        async def wait() -> None:
+            while not holds() and self._session.gone is None:
+                if self._reading:
+                    await self._news.wait()
+                else:
+                    await self._read()
+
+        if not holds():
+            await self._runtime.within(max(timeout, LEAST), wait)
+
+    async def _read(self) -> None:
+        self._reading = True
+        try:
+            self._session.receive(await self._stream.receive_some(READ_SIZE))
+        except OSError as error:
+            self._session.lose(str(error))
+        finally:
+            self._reading = False
+            self._wake()

@@ -1,0 +1,515 @@
+"""The asynchronous face of the client library, for trio and asyncio alike.
+
+`canopy.trio` and `canopy.aio` hand in a `Runtime` (canopy/client/async_link.py), which has the few
+operations that differ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Generic, Protocol, TypeVar
+
+from canopy.client.async_link import AsyncLink, Runtime
+from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.frames import OpaqueEvent
+from canopy.client.notices import Disconnected, Gap, Notice
+from canopy.client.publishing import (
+    AHEAD,
+    Attributes,
+    Drafting,
+    Receipt,
+    check_one,
+    receipt_of,
+)
+from canopy.client.resubscription import (
+    OPENING,
+    SUBACK_TIMEOUT,
+    Backoff,
+    Resubscription,
+    Wanted,
+)
+from overlay.client import (
+    CREDIT,
+    Command,
+    Delivery,
+    Draft,
+    Event,
+    Publish,
+    Published,
+    Reply,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+
+CLOSING: Final = 5.0
+"""Seconds for the answer to an unsubscription, which the end of the connection does as well."""
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+V = TypeVar("V")
+C = TypeVar("C", bound="Closeable")
+
+
+class Closeable(Protocol):
+    """What `Opening` opens."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+
+
+class Opening(Generic[C]):
+    """Something that is opened by ``await``, or by ``async with``, which closes it, too."""
+
+    def __init__(self, opened: Callable[[], Awaitable[C]]) -> None:
+        self._open = opened
+        self._made: C | None = None
+
+    def __await__(self) -> Generator[object, object, C]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> C:
+        self._made = await self._open()
+        return self._made
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._made is not None
+        await self._made.__aexit__(kind, error, trace)
+
+
+class AsyncClient:
+    """A program's connection to its node; tasks may share it. Closing it ends its subscriptions."""
+
+    def __init__(
+        self, runtime: Runtime, where: str | Path | None, timeout: float, reconnect: float
+    ) -> None:
+        self._runtime = runtime
+        self._where = where
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._link: AsyncLink | None = None
+        self._opening = runtime.lock()
+        self._is_closed = False
+        self._feeds: dict[int, AsyncSubscription | AsyncGathering] = {}
+        self._drafting = Drafting()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def open(self) -> AsyncClient:
+        """Connect now instead of with the first request. Raises as `connect`."""
+        async with self._opening:
+            if self._link is None:
+                self._link = await self._open_link(CREDIT)
+        return self
+
+    def close(self) -> None:
+        """End this connection and its subscriptions."""
+        self._is_closed = True
+        for feed in list(self._feeds.values()):
+            feed.close()
+        if self._link is not None:
+            self._link.close()
+
+    async def publish(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """Publish one event, as `canopy.Client.publish`."""
+        drafts = [self._drafting.draft(event, payload, payload_type)]
+        return check_one(await self.publish_many(drafts, receipt=receipt, timeout=timeout))
+
+    async def publish_many(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """Publish events in batches, as `canopy.Client.publish_many`."""
+        replies: list[Published] = []
+        asked: deque[tuple[AsyncLink, int]] = deque()
+
+        async def next_reply() -> Published:
+            link, number = asked.popleft()
+            reply = await link.finish(number, timeout)
+            assert isinstance(reply, Published)
+            return reply
+
+        try:
+            for command in self._drafting.batches(events, receipt):
+                if len(asked) >= AHEAD:
+                    replies.append(await next_reply())
+                asked.append(await self._begin(command, timeout))
+            while asked:
+                replies.append(await next_reply())
+        finally:
+            for link, number in asked:
+                link.abandon(number)
+        return receipt_of(replies, receipt)
+
+    def subscribe(
+        self,
+        selector: str,
+        *,
+        name: str = "",
+        latency_level: int = 0,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+    ) -> Opening[AsyncSubscription]:
+        """Subscribe, as `canopy.Client.subscribe`: ``await`` it, or enter it with ``async with``,
+        which unsubscribes in the end."""
+        wanted = Wanted(selector, name, latency_level)
+
+        async def opened() -> AsyncSubscription:
+            made = AsyncSubscription(*self._parts(credit), [wanted], timeout)
+            await made.open()
+            self._feeds[id(made)] = made
+            return made
+
+        return Opening(opened)
+
+    def gather(
+        self,
+        selectors: Iterable[str] = (),
+        *,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+    ) -> Opening[AsyncGathering]:
+        """Subscribe to many selectors together, as `canopy.Client.gather`."""
+        wanted = [Wanted(selector) for selector in selectors]
+
+        async def opened() -> AsyncGathering:
+            made = AsyncGathering(*self._parts(credit), wanted, timeout)
+            await made.open()
+            self._feeds[id(made)] = made
+            return made
+
+        return Opening(opened)
+
+    async def request(self, command: Command, timeout: float = 30.0) -> Reply:
+        """Send any command of `overlay.client`, as `canopy.Client.request`."""
+        link, number = await self._begin(command, timeout)
+        return await link.finish(number, timeout)
+
+    async def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
+        """`request` for a reply of a known type; ControlError if another one comes."""
+        reply = await self.request(command, timeout)
+        if not isinstance(reply, kind):
+            raise ControlError(f"the node answered {type(reply).__name__}, not {kind.__name__}")
+        return reply
+
+    def _parts(
+        self, credit: int
+    ) -> tuple[Runtime, Callable[[], Awaitable[AsyncLink]], float, Callable[[object], object]]:
+        """What a feed needs of this client."""
+        return (
+            self._runtime,
+            lambda: self._open_link(credit),
+            self._reconnect,
+            lambda feed: self._feeds.pop(id(feed), None),
+        )
+
+    async def _open_link(self, credit: int) -> AsyncLink:
+        return await AsyncLink.connect(self._runtime, self._where, self._timeout, credit)
+
+    async def _begin(self, command: Command | Publish, timeout: float) -> tuple[AsyncLink, int]:
+        """Send a command on a connection that is opened where there is none, or none any more: what
+        could not be sent whole was not carried out, so it may be sent again."""
+        until = time.monotonic() + min(timeout, self._reconnect)
+        backoff = Backoff()
+        while True:
+            link = self._link
+            try:
+                if self._is_closed:
+                    raise UnreachableError("this client is closed")
+                if link is None:
+                    await self.open()
+                    continue
+                return link, await link.begin(command)
+            except UnreachableError:
+                if link is not None and self._link is link and self._reconnect > 0:
+                    self._link = None
+                    link.close()
+                delay = backoff.next() if link is None else 0.0
+                if time.monotonic() + delay >= until or self._is_closed:
+                    raise
+                await self._runtime.sleep(delay)
+
+
+class _AsyncFeed(Generic[T]):
+    """Events of some subscriptions, on a connection of their own that is opened again when it is
+    lost. One task takes events."""
+
+    _gathers = False
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        link: Callable[[], Awaitable[AsyncLink]],
+        reconnect: float,
+        on_closed: Callable[[object], object],
+        wanted: Iterable[Wanted],
+        timeout: float,
+    ) -> None:
+        """As for the synchronous `Subscription`."""
+        self._runtime = runtime
+        self._open_link = link
+        self._on_closed = on_closed
+        self._timeout = timeout
+        self._state = Resubscription(self._gathers, reconnect)
+        for one in wanted:
+            self._state.add(one)
+        self._link: AsyncLink | None = None
+        self._is_closed = False
+        self._rest: deque[T | Notice] = deque()  # of an iteration
+        self.gaps: deque[Gap] = deque(maxlen=100)
+        """The last gaps that `receive` has handed out."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.unsubscribe()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all is acknowledged by a node that was there when last looked."""
+        return self._link is not None
+
+    async def unsubscribe(self) -> None:
+        """End the subscription at the node, and this object."""
+        try:
+            if self._link is not None and not self._is_closed:
+                for id_ in list(self._state.ids):
+                    await self._link.request(Unsubscribe(0, id_), CLOSING)
+        except ControlError:
+            pass  # the end of the connection ends it at the node all the same
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection, and with it the subscriptions; a task that waits here wakes."""
+        self._is_closed = True
+        self._on_closed(self)
+        if self._link is not None:
+            self._link.close()
+
+    async def receive(self, timeout: float = math.inf) -> list[T | Notice]:
+        """What has come, in order, as `canopy.Subscription.receive`."""
+        if self._rest:
+            left_over = list(self._rest)  # of an iteration that was ended
+            self._rest.clear()
+            return left_over
+        until = time.monotonic() + timeout
+        while not self._is_closed:
+            link = self._link
+            if link is None:
+                notice = await self._reopen(until)
+                if notice is not None:
+                    return [notice]
+                if self._link is None:
+                    return []
+                continue
+            try:
+                found: list[T | Notice] = [*await self._take(link, until - time.monotonic())]
+            except UnreachableError as error:
+                self._link = None
+                link.close()
+                if not self._is_closed:
+                    notice = self._state.lost(error, time.monotonic(), time.time())
+                    return [notice] if notice is not None else []
+            else:
+                gaps = link.gaps()
+                self.gaps += gaps
+                return [*found, *gaps]
+        return []
+
+    async def next_item(self) -> T | Notice:
+        """What comes next; StopAsyncIteration when this is closed."""
+        while not self._rest:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._rest.extend(await self.receive())
+        return self._rest.popleft()
+
+    async def _take(self, link: AsyncLink, timeout: float) -> list[T]:
+        raise NotImplementedError
+
+    async def open(self) -> Gap | None:
+        """Open a connection and make all subscriptions on it; the gap since the one before."""
+        link = await self._open_link()
+        numbers: deque[int] = deque()
+        replies: list[Reply] = []
+        try:
+            for command in self._state.opening():
+                if len(numbers) >= OPENING:
+                    replies.append(await link.finish(numbers.popleft(), self._timeout))
+                numbers.append(await link.begin(command))
+            while numbers:
+                replies.append(await link.finish(numbers.popleft(), self._timeout))
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        return self._state.opened(replies, time.time())
+
+    async def _reopen(self, until: float) -> Notice | None:
+        """Look for the node until it is back, something has to be told, or `until`."""
+        while not self._is_closed:
+            delay = self._state.delay(time.monotonic())
+            left = until - time.monotonic()
+            await self._runtime.sleep(max(0.0, min(delay, left)))
+            if delay > left:
+                return None
+            try:
+                gap = await self.open()
+            except ControlError as error:
+                notice = self._state.lost(error, time.monotonic(), time.time())
+                if notice is not None:
+                    return notice
+            else:
+                if gap is not None:
+                    self.gaps.append(gap)
+                return gap
+        return None
+
+
+class Items(Generic[T, V]):
+    """An asynchronous iterator (no generator, which would have to be closed) over what `chosen` is
+    not None for."""
+
+    def __init__(
+        self, next_item: Callable[[], Awaitable[T]], chosen: Callable[[T], V | None]
+    ) -> None:
+        self._next_item = next_item
+        self._chosen = chosen
+
+    def __aiter__(self) -> Items[T, V]:
+        return self
+
+    async def __anext__(self) -> V:
+        while (found := self._chosen(await self._next_item())) is None:
+            pass
+        return found
+
+
+class AsyncSubscription(_AsyncFeed[Delivery]):
+    """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
+
+    @property
+    def selector(self) -> str:
+        """As it was given."""
+        return self._state.wanted[0].selector
+
+    @property
+    def id(self) -> str:
+        """The node's name of it, as in traces; "" while the node is away."""
+        return next(iter(self._state.ids), "")
+
+    async def __aenter__(self) -> AsyncSubscription:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+
+        def chosen(one: Delivery | Notice) -> Event | None:
+            return one.event if isinstance(one, Delivery) else None
+
+        return Items(self.next_item, chosen)
+
+    def with_gaps(self) -> AsyncIterator[Event | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+
+        def chosen(one: Delivery | Notice) -> Event | Gap | None:
+            if isinstance(one, Delivery):
+                return one.event
+            return one if isinstance(one, Gap) else None
+
+        return Items(self.next_item, chosen)
+
+    async def _take(self, link: AsyncLink, timeout: float) -> list[Delivery]:
+        return await link.deliveries(timeout)
+
+
+class AsyncGathering(_AsyncFeed[OpaqueEvent]):
+    """Many selectors' events, each once: an asynchronous iterable, and context manager that
+    unsubscribes all. An event's attributes are decoded when they are asked for."""
+
+    _gathers = True
+
+    async def __aenter__(self) -> AsyncGathering:
+        return self
+
+    async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
+        """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
+        if self._link is None:
+            raise UnreachableError("the node is away; add the selector when it is back")
+        command = Subscribe(0, selector, name, latency_level)
+        reply = await self._link.request(command, self._timeout)
+        assert isinstance(reply, Subscribed)
+        wanted = Wanted(selector, name, latency_level)
+        self._state.add(wanted, reply.subscription)
+        return wanted
+
+    async def remove(self, wanted: Wanted) -> None:
+        """Unsubscribe one."""
+        id_ = self._state.remove(wanted)
+        if self._link is not None and id_:
+            await self._link.request(Unsubscribe(0, id_), self._timeout)
+
+    def __aiter__(self) -> AsyncIterator[OpaqueEvent]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+
+        def chosen(one: OpaqueEvent | Notice) -> OpaqueEvent | None:
+            return one if isinstance(one, OpaqueEvent) else None
+
+        return Items(self.next_item, chosen)
+
+    def with_gaps(self) -> AsyncIterator[OpaqueEvent | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+
+        def chosen(one: OpaqueEvent | Notice) -> OpaqueEvent | Gap | None:
+            return None if isinstance(one, Disconnected) else one
+
+        return Items(self.next_item, chosen)
+
+    async def _take(self, link: AsyncLink, timeout: float) -> list[OpaqueEvent]:
+        return await link.gathered(timeout)
+
+
+def connecting(
+    runtime: Runtime, where: str | Path | None, timeout: float, reconnect: float
+) -> Opening[AsyncClient]:
+    """What `canopy.trio.connect` and `canopy.aio.connect` return."""
+    return Opening(AsyncClient(runtime, where, timeout, reconnect).open)

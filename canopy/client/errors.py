@@ -1,0 +1,45 @@
+"""What can go wrong between a program and its node.
+
+Everything is a `ControlError` whose text says what happened, where, and what to do about it; its
+class decides the exit code of a command line (docs/reference/commands.md).
+"""
+
+from __future__ import annotations
+
+
+class ControlError(Exception):
+    """The node could not be asked, or did not do what was asked."""
+
+
+class UnreachableError(ControlError):
+    """There is no such node, it does not run, or it went away (exit code 3)."""
+
+
+class DeniedError(ControlError):
+    """The node exists and this user may not talk to it (exit code 4)."""
+
+
+class CommandTimeoutError(ControlError):
+    """No answer in time; the command may still be carried out (exit code 5)."""
+
+
+class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
+    """The node answered `Failed`. `code` is usage, selector, refused, time-out or unknown."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class SelectorRefusedError(CommandFailed):
+    """The node does not accept the selector. The text shows the place with a caret."""
+
+
+class EventRefusedError(CommandFailed):
+    """The node does not accept the event; the text says which attribute, and why."""
+
+
+def failure(code: str, reason: str) -> CommandFailed:
+    """The error for a `Failed` reply with this code and reason."""
+    return (SelectorRefusedError if code == "selector" else CommandFailed)(code, reason)

@@ -1,0 +1,96 @@
+"""From a program's events to publications, and from their replies to a receipt (no IO)."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from canopy.client.errors import EventRefusedError
+from matching import Value
+from overlay.client import Draft, Publish, Published
+
+BATCH: Final = 512
+"""Events in one publication at most; larger ones were no faster (docs/lab/performance.md)."""
+
+BATCH_BYTES: Final = 1 << 20
+"""Bytes of payload and text in one publication, about; a frame may have 8 MiB."""
+
+AHEAD: Final = 2
+"""Publications without an answer at once, so that the node has work while an answer is on its way.
+The node takes up to 1,024 events of a client before it reads no more."""
+
+Attributes: TypeAlias = Mapping[str, Value | None]
+"""An event: names to booleans, numbers, strings, or None."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of published events, in their order."""
+
+    identities: tuple[str, ...]
+    """The identity of each event, by which `canopy why` knows it; "" for a refused one."""
+    refused: tuple[tuple[int, str], ...] = ()
+    """(place, reason) of each event that the node refused."""
+    accepted: bool = False
+    """Whether every tree that the events visit has accepted them: a receipt was asked for. Else
+    the node has only admitted them."""
+
+    @property
+    def count(self) -> int:
+        """Events that were published, without the refused ones."""
+        return len(self.identities) - len(self.refused)
+
+
+class Drafting:
+    """Makes drafts of a program's events and names those that have no `id`."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    def draft(self, event: Attributes | Draft, payload: bytes = b"", type_: str = "") -> Draft:
+        """`event` as a draft; it gets an `id` and a `type` ("event") where it has none."""
+        if isinstance(event, Draft):
+            return event
+        attributes = dict(event)
+        if attributes.get("id") is None:
+            attributes["id"] = f"{self._prefix}.{next(self._numbers)}"
+        if not isinstance(attributes.get("type"), str):
+            attributes["type"] = "event"
+        return Draft(attributes, payload, type_)
+
+    def batches(self, events: Iterable[Attributes | Draft], receipt: bool) -> Iterator[Publish]:
+        """The publications that carry the events, in order."""
+        batch: list[Draft] = []
+        size = 0
+        for event in events:
+            draft = self.draft(event)
+            batch.append(draft)
+            size += len(draft.payload) + sum(
+                len(value) for value in draft.attributes.values() if isinstance(value, str)
+            )
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                yield Publish(0, tuple(batch), receipt)
+                batch, size = [], 0
+        if batch:
+            yield Publish(0, tuple(batch), receipt)
+
+
+def receipt_of(replies: Sequence[Published], asked: bool) -> Receipt:
+    """One receipt for the replies to all publications."""
+    identities: list[str] = []
+    refused: list[tuple[int, str]] = []
+    for reply in replies:
+        refused += [(len(identities) + place, reason) for place, reason in reply.refused]
+        identities += reply.identities
+    return Receipt(tuple(identities), tuple(refused), asked)
+
+
+def check_one(receipt: Receipt) -> Receipt:
+    """The receipt of a single event; EventRefusedError if the node refused it."""
+    if receipt.refused:
+        raise EventRefusedError("refused", f"the event was refused: {receipt.refused[0][1]}")
+    return receipt

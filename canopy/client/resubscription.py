@@ -1,0 +1,141 @@
+"""What a program has subscribed, whichever connection carries it (no IO, no clock).
+
+A node forgets a client's subscriptions when the connection ends. A `Resubscription` remembers them:
+`opening` has the commands that make them on a new connection, `opened` takes their acknowledgements
+and returns the `Gap` that the program has to know of, `lost` notes the end of a connection, and
+`delay` says how long to wait before the next attempt. Each subscription has a connection, and so a
+credit, of its own: a program that takes the events of one and leaves another alone is not held up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from canopy.client.errors import CommandFailed, UnreachableError
+from canopy.client.notices import RECONNECTED, Disconnected, Gap
+from overlay.client import Command, Gather, Reply, Subscribe, Subscribed
+
+FIRST_DELAY: Final = 0.25
+"""Seconds before the first attempt to reach a lost node: one that restarts needs about a second."""
+
+LAST_DELAY: Final = 8.0
+"""Seconds between attempts in the long run. Not measured: an attempt costs a failed connect on this
+machine, so more often would do no harm; a person who restarts a node waits at most so long."""
+
+SUBACK_TIMEOUT: Final = 60.0
+"""Seconds for a subscription's acknowledgement. A node that has just started finds its way into the
+ring first, and an attribute without a tree is waited for (C5: 10 s)."""
+
+
+OPENING: Final = 32
+"""Subscriptions that wait for their acknowledgement at once; the node takes 64 requests."""
+
+
+class Backoff:
+    """Delays that double from `first` to `most` seconds; `reset` after a success."""
+
+    def __init__(self, first: float = FIRST_DELAY, most: float = LAST_DELAY) -> None:
+        self.first = first
+        self.most = most
+        self._next = first
+
+    def reset(self) -> None:
+        """Begin again with the first delay."""
+        self._next = self.first
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        now = self._next
+        self._next = min(self.most, now * 2)
+        return now
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A selector that a program has subscribed, with what it said about it."""
+
+    selector: str
+    name: str = ""
+    latency_level: int = 0
+
+
+class Resubscription:
+    """The subscriptions of one feed of events, across connections.
+
+    All times are seconds: `now` of a monotonic clock, `wall` of the wall clock.
+    """
+
+    def __init__(self, gathers: bool, patience: float = math.inf) -> None:
+        """`gathers`: events come once for all subscriptions; `patience`: how long a lost node is
+        looked for before that is an error."""
+        self.ids: dict[str, Wanted] = {}
+        """By the node's name of the subscription, as long as the connection lasts."""
+        self.wanted: list[Wanted] = []
+        self._gathers = gathers
+        self._patience = patience
+        self._backoff = Backoff()
+        self._was_open = False
+        self._lost_at: tuple[float, float] | None = None  # (now, wall)
+        self._next_try = -math.inf
+
+    def opening(self) -> list[Command]:
+        """The commands that make all subscriptions on a new connection."""
+        subscribes = [Subscribe(0, w.selector, w.name, w.latency_level) for w in self.wanted]
+        return [Gather(0), *subscribes] if self._gathers else [*subscribes]
+
+    def opened(self, replies: Sequence[Reply], wall: float) -> Gap | None:
+        """All that `opening` asked was answered: the gap since the connection before, if any."""
+        acknowledged = [reply for reply in replies if isinstance(reply, Subscribed)]
+        names = [reply.subscription for reply in acknowledged]
+        self.ids = dict(zip(names, self.wanted, strict=True))
+        self._backoff.reset()
+        self._next_try = -math.inf
+        lost_at, self._lost_at = self._lost_at, None
+        if lost_at is None or not self._was_open:
+            self._was_open = True
+            return None
+        since = lost_at[1]
+        reason = (
+            f"the node was away for {max(0.0, wall - since):.1f} s and is subscribed to again; "
+            "events in between may be missing"
+        )
+        return Gap(RECONNECTED, reason, since=since, until=wall)
+
+    def lost(self, error: Exception, now: float, wall: float) -> Disconnected | None:
+        """The connection ended, or could not be opened: the notice, once until the node is back.
+
+        Raises the error itself when the program said not to look for the node, or the node was
+        looked for long enough, and when another attempt cannot go better (a refused selector).
+        """
+        self.ids = {}
+        if isinstance(error, CommandFailed) and error.code != "time-out":
+            raise error
+        is_new = self._lost_at is None
+        self._lost_at = self._lost_at or (now, wall)
+        if self._patience <= 0:
+            raise error
+        if now - self._lost_at[0] >= self._patience:
+            text = f"gave up after {self._patience:g} s without the node: {error}"
+            raise UnreachableError(text)
+        self._next_try = now + self._backoff.next()
+        return Disconnected(str(error)) if is_new else None
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next attempt may be made."""
+        return max(0.0, self._next_try - now)
+
+    def add(self, wanted: Wanted, id_: str = "") -> None:
+        """One more, to be made with the next connection; `id_`: the node has acknowledged it."""
+        self.wanted.append(wanted)
+        if id_:
+            self.ids[id_] = wanted
+
+    def remove(self, wanted: Wanted) -> str:
+        """One less; the node's name of it, "" where no connection has it."""
+        self.wanted.remove(wanted)
+        found = next((id_ for id_, one in self.ids.items() if one is wanted), "")
+        self.ids.pop(found, None)
+        return found

@@ -1,0 +1,171 @@
+"""One connection to a node, without IO: bytes in, replies, deliveries and notices out; commands in,
+bytes out.
+
+Whoever owns a `Session` moves its bytes: `encode` a command and send it, `decode` what was read and
+`accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it with a
+blocking socket and threads, canopy/client/asynchronous.py with trio or asyncio. A session ends with
+its connection; what lasts longer is in canopy/client/resubscription.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, TypeVar
+
+import msgspec
+
+from canopy.client.arrivals import Arrivals
+from canopy.client.errors import (
+    CommandFailed,
+    CommandTimeoutError,
+    ControlError,
+    UnreachableError,
+    failure,
+)
+from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
+from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
+from overlay.client import CREDIT, Command, Delivered, Delivery, Dropped, Failed, Grant, Reply
+
+READ_SIZE: Final = 256 * 1024
+"""Bytes of one read: several batches of events at once. Larger ones were no faster."""
+
+DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
+"""Frames that keep their order among themselves; replies to commands overtake them."""
+
+R = TypeVar("R", bound=Reply)
+
+
+class Session:
+    """The state of one connection: unanswered requests, arrivals, credit, and why it ended."""
+
+    def __init__(self, where: str, credit: int = CREDIT) -> None:
+        """`where`: the socket's path, for messages; `credit`: bytes of deliveries that may come
+        before the program asks for them, at most CREDIT."""
+        self.where = where
+        self.gone: str | None = None
+        """Why the connection has ended; None while it lasts."""
+        self.arrivals = Arrivals(min(credit, CREDIT))
+        self._reader = FrameReader(CLIENT_FRAMES)
+        self._last_request = 0
+        self._replies: dict[int, Reply | None] = {}  # None: asked and not answered
+
+    @property
+    def notices(self) -> deque[Failed]:
+        """Notices whose place among the deliveries was reached, the oldest first."""
+        return self.arrivals.notices
+
+    # Commands out.
+
+    def number(self) -> int:
+        """Begin a request: the number to `encode` its command with."""
+        self._last_request += 1
+        self._replies[self._last_request] = None
+        return self._last_request
+
+    @staticmethod
+    def encode(command: Command, number: int) -> bytes:
+        """The frame of `command` as request `number`. CommandFailed if it cannot be encoded, or is
+        larger than a frame may be."""
+        try:
+            return COMMAND_FRAMES.encode(msgspec.structs.replace(command, request=number))
+        except (ValueError, OverflowError, TypeError, UnicodeEncodeError) as error:
+            raise CommandFailed("usage", f"this command cannot be sent: {error}") from None
+
+    def encode_grant(self) -> tuple[Grant, bytes]:
+        """The grant that is due, and its frame; `arrivals.granted` follows when it was sent."""
+        grant = self.arrivals.grant()
+        return grant, COMMAND_FRAMES.encode(grant)
+
+    # Bytes in.
+
+    def decode(self, data: bytes) -> list[Sized]:
+        """The frames that `data` completes. Touches only the reader, so a thread may call it while
+        others use the session."""
+        return self._reader.feed(data)
+
+    @property
+    def fault(self) -> str | None:
+        """Why what was read is no frame of ours, or None."""
+        return self._reader.error
+
+    def accept(self, frames: list[Sized]) -> None:
+        """Sort decoded frames into replies and deliveries."""
+        for reply, size in frames:
+            if isinstance(reply, DELIVERIES):
+                self.arrivals.add(reply, size)
+            elif reply.request == 0 and isinstance(reply, Failed):
+                if reply.code == "gap":
+                    self.arrivals.add(reply, size)
+                else:
+                    self.notices.append(reply)
+            elif reply.request in self._replies:  # else it came after its time-out
+                self._replies[reply.request] = reply
+
+    def receive(self, data: bytes) -> None:
+        """`decode` and `accept`; empty `data` is the end of the connection."""
+        if not data:
+            self.lose("it closed the connection")
+            return
+        self.accept(self.decode(data))
+        if self.fault is not None:
+            self.lose(self.fault)
+
+    def lose(self, reason: str) -> None:
+        """Note that the connection has ended; the first reason stays."""
+        self.gone = self.gone or reason
+
+    # Replies and deliveries out.
+
+    def is_answered(self, number: int) -> bool:
+        """Whether the reply to request `number` is there."""
+        return self._replies.get(number) is not None
+
+    def forget(self, number: int) -> None:
+        """Give a request up: its reply will be ignored."""
+        self._replies.pop(number, None)
+
+    def answer(self, number: int, timeout: float) -> Reply:
+        """The reply to request `number`, which ends with this call.
+
+        Raises CommandFailed for a `Failed` reply, UnreachableError when the connection has ended
+        without one, and else CommandTimeoutError: `timeout` (seconds) is over.
+        """
+        reply = self._replies.pop(number, None)
+        if reply is None:
+            if self.gone is not None:
+                raise self.unreachable()
+            raise CommandTimeoutError(
+                f"no answer from the node at {self.where} within {timeout:g} s"
+            )
+        if isinstance(reply, Failed):
+            raise failure(reply.code, reply.reason)
+        return reply
+
+    def expected(self, reply: Reply, kind: type[R]) -> R:
+        """`reply`, which is of the type `kind`; ControlError if it is not."""
+        if not isinstance(reply, kind):
+            raise ControlError(
+                f"the node at {self.where} answered {type(reply).__name__}, not {kind.__name__}"
+            )
+        return reply
+
+    def take_deliveries(self) -> list[Delivery]:
+        """What `Arrivals.take_delivered` has. UnreachableError when the connection has ended and
+        nothing is left."""
+        found, is_news = self.arrivals.take_delivered()
+        self._check_left(bool(found), is_news)
+        return found
+
+    def take_gathered(self) -> list[OpaqueEvent]:
+        """As `take_deliveries`, for a connection that gathers."""
+        found, is_news = self.arrivals.take_gathered()
+        self._check_left(bool(found), is_news)
+        return found
+
+    def _check_left(self, is_found: bool, is_news: bool) -> None:
+        if self.gone is not None and not is_found and not is_news:
+            raise self.unreachable()
+
+    def unreachable(self) -> UnreachableError:
+        """The error that says that and why the connection has ended."""
+        return UnreachableError(f"the node at {self.where} has gone: {self.gone}")

@@ -1,0 +1,483 @@
+"""The synchronous face of the client library: `canopy.connect`. Threads may share its objects."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.frames import OpaqueEvent
+from canopy.client.notices import Disconnected, Gap, Notice, gap_of
+from canopy.client.publishing import (
+    AHEAD,
+    Attributes,
+    Drafting,
+    Receipt,
+    check_one,
+    receipt_of,
+)
+from canopy.client.resubscription import (
+    OPENING,
+    SUBACK_TIMEOUT,
+    Backoff,
+    Resubscription,
+    Wanted,
+)
+from overlay.client import (
+    CREDIT,
+    Command,
+    Delivery,
+    Draft,
+    Event,
+    Failed,
+    Published,
+    Reply,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+
+
+class Link(Protocol):
+    """What a subscription uses of a `ControlClient`."""
+
+    notices: deque[Failed]
+
+    def request(self, command: Command, timeout: float = ...) -> Reply:
+        """The reply; raises a ControlError."""
+
+    def ask_many(
+        self, commands: Iterable[Command], kind: type[R], timeout: float = ..., ahead: int = ...
+    ) -> list[R]:
+        """The replies in order, with `ahead` requests under way; raises a ControlError."""
+
+    def deliveries(self, timeout: float | None = ...) -> list[Delivery]:
+        """What came; [] at the end of the time or with a notice; raises UnreachableError."""
+
+    def gathered(self, timeout: float | None = ...) -> list[OpaqueEvent]:
+        """As `deliveries`, where the client gathers."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+def connect(
+    where: str | Path | None = None, *, timeout: float = 5.0, reconnect: float = math.inf
+) -> Client:
+    """Connect to the node of the data folder `where` (None: the default one) or of a control
+    socket.
+
+    `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. Raises
+    UnreachableError where no node runs, DeniedError where it belongs to another user, and
+    CommandTimeoutError after `timeout` seconds.
+    """
+    client = Client(lambda credit: ControlClient.connect(where, timeout, credit), reconnect)
+    client.open()
+    return client
+
+
+class Client:
+    """A program's connection to its node. A context manager; closing it ends its subscriptions."""
+
+    def __init__(self, link: Callable[[int], ControlClient], reconnect: float = math.inf) -> None:
+        """`link` opens a connection with so many bytes of credit; `reconnect` as for `connect`."""
+        self._open_link = link
+        self._reconnect = reconnect
+        self._link: ControlClient | None = None
+        self._opening = threading.Lock()
+        self._closed = threading.Event()
+        self._feeds: dict[int, Subscription | Gathering] = {}
+        self._drafting = Drafting()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect now instead of with the first request. Raises as `connect`."""
+        with self._opening:
+            if self._link is None:
+                self._link = self._open_link(CREDIT)
+
+    def close(self) -> None:
+        """End this connection and its subscriptions. May be called from any thread."""
+        self._closed.set()
+        for feed in list(self._feeds.values()):
+            feed.close()
+        if self._link is not None:
+            self._link.close()
+
+    def publish(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """Publish one event: attributes by name, and opaque bytes of payload with their type.
+
+        Returns when the node has admitted it, with `receipt` when every tree that it visits has
+        accepted it. Raises EventRefusedError for an event that is none. When it raises
+        CommandTimeoutError or UnreachableError, the event may have been published all the same.
+        """
+        drafts = [self._drafting.draft(event, payload, payload_type)]
+        return check_one(self.publish_many(drafts, receipt=receipt, timeout=timeout))
+
+    def publish_many(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """Publish events in batches, which is much faster than one by one. Those that the node
+        refuses are in the receipt's `refused`; the others are published. `timeout`: seconds for the
+        answer to each batch. Raises as `publish`."""
+        replies: list[Published] = []
+        asked: deque[tuple[ControlClient, int]] = deque()
+
+        def next_reply() -> Published:
+            link, number = asked.popleft()
+            reply = link.finish(number, timeout)
+            assert isinstance(reply, Published)
+            return reply
+
+        try:
+            for command in self._drafting.batches(events, receipt):
+                if len(asked) >= AHEAD:
+                    replies.append(next_reply())
+                asked.append(self._begin(command, timeout))
+            while asked:
+                replies.append(next_reply())
+        finally:
+            for link, number in asked:
+                link.abandon(number)
+        return receipt_of(replies, receipt)
+
+    def subscribe(
+        self,
+        selector: str,
+        *,
+        name: str = "",
+        latency_level: int = 0,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+    ) -> Subscription:
+        """Subscribe, and return when the overlay has acknowledged: every matching event that is
+        published from then on is delivered.
+
+        `name`: for traces and the terminal UI; `latency_level`: 1 (most urgent) to 5, 0 for none
+        (docs/design/timeliness.md); `credit`: bytes of deliveries that the node may send before the
+        program takes them. Raises SelectorRefusedError, whose text shows the place in the selector.
+        """
+        wanted = Wanted(selector, name, latency_level)
+        made = Subscription(self._opener(credit), [wanted], self._reconnect, timeout, self._forget)
+        made.open()
+        self._feeds[id(made)] = made
+        return made
+
+    def gather(
+        self,
+        selectors: Iterable[str] = (),
+        *,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+    ) -> Gathering:
+        """Subscribe to many selectors together: an event comes once, however many it matches, and
+        the fastest way. More can be added. Raises as `subscribe`."""
+        wanted = [Wanted(selector) for selector in selectors]
+        made = Gathering(self._opener(credit), wanted, self._reconnect, timeout, self._forget)
+        made.open()
+        self._feeds[id(made)] = made
+        return made
+
+    def request(self, command: Command, timeout: float = 30.0) -> Reply:
+        """Send any command of `overlay.client` and return its reply; a node that is away is waited
+        for, within `timeout` seconds. Raises a ControlError."""
+        link, number = self._begin(command, timeout)
+        return link.finish(number, timeout)
+
+    def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
+        """`request` for a reply of a known type; ControlError if another one comes."""
+        reply = self.request(command, timeout)
+        if not isinstance(reply, kind):
+            raise ControlError(f"the node answered {type(reply).__name__}, not {kind.__name__}")
+        return reply
+
+    def _opener(self, credit: int) -> Callable[[], ControlClient]:
+        return lambda: self._open_link(credit)
+
+    def _forget(self, feed: object) -> None:
+        self._feeds.pop(id(feed), None)
+
+    def _begin(self, command: Command, timeout: float) -> tuple[ControlClient, int]:
+        """Send a command on a connection that is opened where there is none, or none any more: what
+        could not be sent whole was not carried out, so it may be sent again."""
+        until = time.monotonic() + min(timeout, self._reconnect)
+        backoff = Backoff()
+        while True:
+            link = self._link
+            try:
+                if self._closed.is_set():
+                    raise UnreachableError("this client is closed")
+                if link is None:
+                    self.open()
+                    continue
+                return link, link.begin(command, timeout)
+            except UnreachableError:
+                with self._opening:
+                    if link is not None and self._link is link:
+                        link.close()
+                        self._link = None if self._reconnect > 0 else link
+                delay = backoff.next() if link is None else 0.0
+                if time.monotonic() + delay >= until or self._closed.is_set():
+                    raise
+                self._closed.wait(delay)
+
+
+class _Feed(Generic[T]):
+    """Events of some subscriptions, on a connection of their own that is opened again when it is
+    lost. One thread takes events; `close` may be called from any."""
+
+    _gathers = False
+
+    def __init__(
+        self,
+        link: Callable[[], Link],
+        wanted: Iterable[Wanted],
+        reconnect: float = math.inf,
+        timeout: float = SUBACK_TIMEOUT,
+        on_closed: Callable[[object], None] = lambda feed: None,
+    ) -> None:
+        """`link` opens a connection; `timeout`: seconds for an acknowledgement; `on_closed` is
+        called with this object when it is closed."""
+        self._open_link = link
+        self._timeout = timeout
+        self._on_closed = on_closed
+        self._state = Resubscription(self._gathers, reconnect)
+        for one in wanted:
+            self._state.add(one)
+        self._link: Link | None = None  # acknowledged
+        self._opening: Link | None = None
+        self._closed = threading.Event()
+        self._rest: deque[T | Notice] = deque()  # of an iteration
+        self.gaps: deque[Gap] = deque(maxlen=100)
+        """The last gaps that `receive` has handed out."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.unsubscribe()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all is acknowledged by a node that was there when last looked."""
+        return self._link is not None
+
+    def unsubscribe(self) -> None:
+        """End the subscription at the node, and this object."""
+        link, ids = self._link, list(self._state.ids)
+        if link is not None and not self._closed.is_set():
+            try:
+                for id_ in ids:
+                    link.request(Unsubscribe(0, id_), 5.0)
+            except ControlError:
+                pass  # the end of the connection ends it at the node all the same
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and with it the subscriptions; a thread that waits here wakes."""
+        self._closed.set()
+        for link in (self._link, self._opening):
+            if link is not None:
+                link.close()
+        self._on_closed(self)
+
+    def receive(self, timeout: float | None = None) -> list[T | Notice]:
+        """What has come, in order: deliveries, and notices in their places.
+
+        Waits for the first, at most `timeout` seconds (None: for ever); [] when none came, or this
+        object was closed. Raises UnreachableError when the node went away and is not (any longer)
+        looked for. A call that finds the node back also waits for its acknowledgement.
+        """
+        if self._rest:
+            return self._left_over()
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._closed.is_set():
+            link = self._link
+            if link is None:
+                notice = self._reopen(until)
+                if notice is not None:
+                    return [notice]
+                if self._link is None:
+                    return []
+                continue
+            try:
+                return self._take(link, None if timeout is None else until - time.monotonic())
+            except UnreachableError as error:
+                self._link = None
+                link.close()
+                if not self._closed.is_set():
+                    notice = self._state.lost(error, time.monotonic(), time.time())
+                    return [notice] if notice is not None else []
+        return []
+
+    def _left_over(self) -> list[T | Notice]:
+        """What an iteration has received and not yielded before it was ended."""
+        found = list(self._rest)
+        self._rest.clear()
+        return found
+
+    def _items(self) -> Iterator[T | Notice]:
+        """What comes, one by one, until this is closed."""
+        rest = self._rest
+        while rest or not self._closed.is_set():
+            while rest:
+                yield rest.popleft()
+            rest.extend(self.receive())
+
+    def _take(self, link: Link, timeout: float | None) -> list[T | Notice]:
+        found: list[T | Notice] = [*self._deliveries(link, timeout)]
+        while link.notices:
+            gap = gap_of(link.notices.popleft())
+            self.gaps.append(gap)
+            found.append(gap)
+        return found
+
+    def _deliveries(self, link: Link, timeout: float | None) -> list[T]:
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Connect and subscribe now, instead of with the first `receive`; raises a ControlError."""
+        if self._link is None:
+            self._connect()
+
+    def _connect(self) -> Gap | None:
+        """Open a connection and make all subscriptions on it."""
+        link = self._opening = self._open_link()
+        try:
+            replies = link.ask_many(self._state.opening(), Reply, self._timeout, OPENING)
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            self._opening = None
+        self._link = link
+        if self._closed.is_set():
+            link.close()
+        return self._state.opened(replies, time.time())
+
+    def _reopen(self, until: float) -> Notice | None:
+        """Look for the node until it is back, something has to be told, or `until`."""
+        while not self._closed.is_set():
+            delay = self._state.delay(time.monotonic())
+            if time.monotonic() + delay > until:
+                self._closed.wait(max(0.0, until - time.monotonic()))
+                return None
+            if self._closed.wait(delay):
+                return None
+            try:
+                gap = self._connect()
+            except ControlError as error:
+                if self._closed.is_set():
+                    return None
+                notice = self._state.lost(error, time.monotonic(), time.time())
+                if notice is not None:
+                    return notice
+            else:
+                if gap is not None:
+                    self.gaps.append(gap)
+                return gap
+        return None
+
+
+class Subscription(_Feed[Delivery]):
+    """One selector's events. A context manager that unsubscribes, and an iterable of events."""
+
+    @property
+    def selector(self) -> str:
+        """As it was given."""
+        return self._state.wanted[0].selector
+
+    @property
+    def id(self) -> str:
+        """The node's name of it, as in traces; "" while the node is away."""
+        return next(iter(self._state.ids), "")
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return (one for one in self.with_gaps() if isinstance(one, Event))
+
+    def with_gaps(self) -> Iterator[Event | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        for one in self._items():
+            if isinstance(one, Delivery):
+                yield one.event
+            elif isinstance(one, Gap):
+                yield one
+
+    def _deliveries(self, link: Link, timeout: float | None) -> list[Delivery]:
+        return link.deliveries(timeout)
+
+
+class Gathering(_Feed[OpaqueEvent]):
+    """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
+    of events whose attributes are decoded when they are asked for."""
+
+    _gathers = True
+
+    def __enter__(self) -> Gathering:
+        return self
+
+    def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
+        """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
+        wanted = Wanted(selector, name, latency_level)
+        link = self._link
+        if link is None:
+            raise UnreachableError("the node is away; add the selector when it is back")
+        reply = link.request(Subscribe(0, selector, name, latency_level), self._timeout)
+        assert isinstance(reply, Subscribed)
+        self._state.add(wanted, reply.subscription)
+        return wanted
+
+    def remove(self, wanted: Wanted) -> None:
+        """Unsubscribe one."""
+        link, id_ = self._link, self._state.remove(wanted)
+        if link is not None and id_:
+            link.request(Unsubscribe(0, id_), self._timeout)
+
+    def __iter__(self) -> Iterator[OpaqueEvent]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return (one for one in self.with_gaps() if isinstance(one, OpaqueEvent))
+
+    def with_gaps(self) -> Iterator[OpaqueEvent | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        return (one for one in self._items() if not isinstance(one, Disconnected))
+
+    def _deliveries(self, link: Link, timeout: float | None) -> list[OpaqueEvent]:
+        return link.gathered(timeout)

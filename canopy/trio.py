@@ -1,0 +1,100 @@
+"""The client library for trio: the objects of `canopy`, to be awaited.
+
+>>> import canopy.trio
+>>> async def main():
+...     async with canopy.trio.connect() as client:
+...         async with client.subscribe("mag >= 4.5") as quakes:
+...             await client.publish({"mag": 5.1, "place": "Nome, Alaska"})
+...             async for event in quakes:
+...                 print(event.attributes["place"])
+
+Cancelling a task loses no event and no reply of another task. A call that is cancelled while it
+sends ends its connection, which the next call opens again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import trio
+
+from canopy.client.async_link import Signal, Stream
+from canopy.client.asynchronous import (
+    AsyncClient,
+    AsyncGathering,
+    AsyncSubscription,
+    Opening,
+    connecting,
+)
+
+__all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
+
+
+class TrioStream:
+    """A socket of trio, whose ends are OSErrors."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes) -> None:
+        """Send everything."""
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise OSError(str(error) or "it was closed") from error
+
+    async def receive_some(self, size: int) -> bytes:
+        """At least one byte and at most `size`; b"" at the end."""
+        try:
+            return bytes(await self._stream.receive_some(size))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise OSError(str(error) or "it was closed") from error
+
+    def send_now(self, data: bytes) -> int:
+        """Send what the socket takes without waiting; how many bytes."""
+        try:
+            return os.write(self._stream.socket.fileno(), data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """Close at once."""
+        self._stream.socket.close()
+
+
+class TrioRuntime:
+    """Implements `canopy.client.async_link.Runtime`."""
+
+    async def open(self, path: str) -> Stream:
+        """Connect to a Unix socket."""
+        return TrioStream(await trio.open_unix_socket(path))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await trio.sleep(seconds)
+
+    def signal(self) -> Signal:
+        """A new trio.Event."""
+        return trio.Event()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new trio.Lock."""
+        return trio.Lock()
+
+    async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
+        """Run `job`, at most so long; False if it was cut off."""
+        with trio.move_on_after(max(0.0, seconds)) as scope:
+            await job()
+        return not scope.cancelled_caught
+
+
+def connect(
+    where: str | Path | None = None, *, timeout: float = 5.0, reconnect: float = math.inf
+) -> Opening[AsyncClient]:
+    """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
+    client with `close`."""
+    return connecting(TrioRuntime(), where, timeout, reconnect)
