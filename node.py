@@ -39,11 +39,11 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
-from overlay.upper_tree.owner.adopting import Adopting
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.owner.registry_merge import RegistryUnion
+from overlay.upper_tree.owner.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -129,12 +129,16 @@ class Node:
             self, settings.cluster, self.ring, self.view, founder, settings.election, restored
         )
         self.owner = Owner(self, settings, self.clusters, self.ring)
-        self.adopting = Adopting(self, self.owner)
-        self.believers = CacheHolders(self, settings, self.owner)
-        self.beliefs = SummaryServer(self, settings, self.owner, self.believers)
-        self.registry = Registry(self, settings, self.owner, self.beliefs)
-        self.balance = Balance(self, settings, self.owner)
-        self.uniting = RegistryUnion(self, settings, self.clusters, self.owner, self.registry)
+        self.restoration = TreeRestoration(self, self.owner)
+        self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
+        self.summaries = SummaryServer(
+            self, settings, self.owner, self.cache_holders, self.restoration
+        )
+        self.registry = Registry(self, settings, self.owner, self.summaries, self.restoration)
+        self.rebalance = Rebalance(self, settings, self.owner)
+        self.registry_merge = RegistryMerge(
+            self, settings, self.clusters, self.owner, self.registry, self.summaries
+        )
         self.hosting = Hosting(self, settings, self.access_points)
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
@@ -158,9 +162,11 @@ class Node:
         self.explaining = Explaining(self, self.clients, self.reports.query_targets)
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
-            self.adopting, self.believers, self.beliefs, self.registry, self.balance, self.hosting,
+            self.owner.hosts, self.restoration, self.cache_holders, self.summaries, self.registry,
+            self.rebalance, self.hosting,
             self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
-            self.clients, self.inspection, self.explaining, self.incident_log, self.uniting,
+            self.clients, self.inspection, self.explaining, self.incident_log,
+            self.registry_merge,
             OrphanedTrees(self, self.ring, self.hosting),
         )  # fmt: skip
         self.turns.build(self.machines)

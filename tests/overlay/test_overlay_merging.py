@@ -171,7 +171,7 @@ def test_a_primary_dies_while_its_ring_is_ended_or_takes_another_one_in(side: in
     apart.meet()
     wait(
         world,
-        lambda: any(world.node(n).owner.uniting for n in apart.side),
+        lambda: any(world.node(n).owner.merge_phase for n in apart.side),
         5,
         "one ring begins to end",
     )

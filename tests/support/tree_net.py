@@ -20,10 +20,10 @@ from overlay.machine import Key, LocalEvent, Message, Peer, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Registration, ServingBeat, ServingReply
-from overlay.upper_tree.owner.adopting import Adopting
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 from tests.support.fake_port import FakePort
@@ -314,14 +314,16 @@ class OwnerNode:
         self.clusters = FakeClusters(port, cluster)
         self.ring = FakeRing(port)
         self.owner = Owner(port, settings, self.clusters, self.ring)
-        self.adopting = Adopting(port, self.owner)
-        self.believers = CacheHolders(port, settings, self.owner)
-        self.beliefs = SummaryServer(port, settings, self.owner, self.believers)
-        self.registry = Registry(port, settings, self.owner, self.beliefs)
-        self.balance = Balance(port, settings, self.owner)
+        self.restoration = TreeRestoration(port, self.owner)
+        self.cache_holders = CacheHolders(port, settings, self.owner, self.restoration)
+        self.summaries = SummaryServer(
+            port, settings, self.owner, self.cache_holders, self.restoration
+        )
+        self.registry = Registry(port, settings, self.owner, self.summaries, self.restoration)
+        self.rebalance = Rebalance(port, settings, self.owner)
         self.hosting = HostNode(port, settings).hosting
-        port.add(self.owner, self.adopting, self.believers, self.beliefs)
-        port.add(self.registry, self.balance)
+        port.add(self.owner, self.owner.hosts, self.restoration, self.cache_holders)
+        port.add(self.summaries, self.registry, self.rebalance)
         if primary:
             port.hear(RoleChanged(cluster, "primary"))
 

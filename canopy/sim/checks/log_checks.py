@@ -129,7 +129,7 @@ def check_voters(world: World) -> list[Violation]:
         wanted = _told(node.owner.state)
         for observer, known in node.clusters.observers.observers.items():
             if known.awaited and observer in nodes:
-                copy = nodes[observer].adopting.copies.get(node.clusters.cluster.key)
+                copy = nodes[observer].restoration.replicas.get(node.clusters.cluster.key)
                 if copy is None or _told(copy) != wanted:
                     text = f"{observer} has another copy of the log of {node.me.id}"
                     violations.append(Violation("log", text))

@@ -31,8 +31,7 @@ from overlay.machine import Key
 from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.installer import WAITING_MOST
 from overlay.upper_tree.host.visit_queue import EVENTS_MOST
-from overlay.upper_tree.owner.owned_tree import MAX_STRAYS
-from overlay.upper_tree.owner.owner import MAX_DEAD
+from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, UNREACHABLE_MOST
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
 
 WATCH_EVERY = 0.25
@@ -265,7 +264,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("copies of logs", len(node.clusters.observed_logs.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
-        ("silent hosts", len(node.owner.dead), MAX_DEAD),
+        ("unreachable hosts", node.owner.hosts.unreachable, UNREACHABLE_MOST),
         (
             "pending pairs",
             node.publisher.pending.pairs,
@@ -285,7 +284,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         )
     ]
     found += [
-        (f"strays of {attribute}", len(owned.strays), MAX_STRAYS)
+        (f"stale hosts of {attribute}", len(owned.stale_hosts), MAX_STALE_HOSTS)
         for attribute, owned in node.owner.trees.items()
     ]
     return found

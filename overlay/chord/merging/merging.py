@@ -29,20 +29,16 @@ losing one (RingMet). A node outside of all clusters goes over by itself, if nob
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.events import ClusterMoved, MergeStageWanted, OtherRing, RingWalked
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.role import ClusterRole
 from overlay.machine import Key, NodeId, Peer, Timer
-
-UNITED: Final = 1
-STOPPED: Final = 2
-ENDED: Final = 3
 
 ROUND = 0.3
 """Seconds between two rounds of who leads, or takes part in, a merging. Wild guess."""
@@ -249,13 +245,13 @@ class Merging:
             self.port.send(clusters[0].primary, message)
             return
         if not self._leading:
-            self._leading, self._since = UNITED, self.port.now
+            self._leading, self._since = MergePhase.UNITED, self.port.now
         self._clusters = clusters
         self._lead(into)
 
     def _lead(self, into: Cluster) -> None:
         if all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters):
-            self._leading, self._since = min(self._leading + 1, ENDED), self.port.now
+            self._leading, self._since = min(self._leading + 1, MergePhase.ENDED), self.port.now
         # This one comes last: it ends when the others have been told.
         peers = sorted((c.primary for c in self._clusters), key=lambda p: p.id == self.port.me.id)
         for peer in peers:
@@ -268,7 +264,7 @@ class Merging:
         before = self._reached.get(message.key, 0)
         self._reached[message.key] = message.stage
         done = all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters)
-        if message.stage > before and done and self._leading < ENDED:
+        if message.stage > before and done and self._leading < MergePhase.ENDED:
             self._lead(self.into)
 
     # -- each cluster ----------------------------------------------------------------------------
@@ -302,12 +298,12 @@ class Merging:
         own, into, leader = self.role.cluster, self.into, self._leader
         if own is None or into is None or leader is None:
             return
-        if self._wanted == ENDED and self.stage == STOPPED:
-            self.port.send(leader, MergeReply(own.key, ENDED))
+        if self._wanted == MergePhase.ENDED and self.stage == MergePhase.STOPPED:
+            self.port.send(leader, MergeReply(own.key, MergePhase.ENDED))
             self._end(own, into)
             return
         self.port.send(leader, MergeReply(own.key, self.stage))
-        if self.stage < min(self._wanted, STOPPED):
+        if self.stage < min(self._wanted, MergePhase.STOPPED):
             self.port.emit(MergeStageWanted(into, self.stage + 1))
 
     # -- the end ---------------------------------------------------------------------------------

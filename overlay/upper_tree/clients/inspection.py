@@ -53,7 +53,8 @@ class Inspection(Machine):
 
     def __init__(self, port: Port, owner: Owner, ring: Collector) -> None:
         super().__init__(port)
-        self.owner = owner
+        self.trees = owner.trees
+        self.own_cluster = owner.clusters
         self.ring = ring
         self.questions: dict[int, Question] = {}
         self._number = 0
@@ -130,25 +131,24 @@ class Inspection(Machine):
 
     def on_ask_trees(self, sender: Peer, message: AskTrees) -> None:
         """Tell about the own cluster's trees."""
-        cluster = self.owner.clusters.cluster
-        if cluster is None or not self.owner.clusters.is_primary:
+        cluster = self.own_cluster.cluster
+        if cluster is None or not self.own_cluster.is_primary:
             return
         version, entries = (0, 0), []
-        owned = self.owner.trees.get(message.attribute)
+        owned = self.trees.get(message.attribute)
         if owned is not None:
             version = owned.tree.map.version
             intervals = [r.interval for r in owned.tree.registrations.values()]
             entries = [(e, overlap_count(e.interval, intervals)) for e in owned.tree.map.entries]
-        names = tuple(sorted(self.owner.trees))
-        clusters = self.owner.clusters
+        names = tuple(sorted(self.trees))
         reply = Trees(
             message.number,
             cluster.key,
             names,
             version,
             tuple(entries),
-            clusters.led_for,
-            tuple(p.id for p in cluster.members() if clusters.is_silent(p.id)),
+            self.own_cluster.led_for,
+            tuple(p.id for p in cluster.members() if self.own_cluster.is_silent(p.id)),
         )
         self.port.send(sender, reply)
 

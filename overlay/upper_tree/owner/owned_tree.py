@@ -1,111 +1,366 @@
-"""An owned tree with what the primary alone knows of it: who still has to answer (C6, P1)."""
+"""The trees that this node decides about as a primary, and what it alone knows of them (C6, P1).
+
+The cluster's log has each tree's partition map and registrations (tree_log.py). `OwnedTree` adds
+what is in no log: which registrations wait for their SUBACK, which hosts have answered what, and
+how far a change of the map is. It is written through methods that say what happened; what follows
+from that (messages, log entries) is up to registry.py, rebalance.py and registry_merge.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 
 from matching import Interval
+from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer, Version
+from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.messages import Registration
+from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, SCAN_PERIOD, SCAN_SHARE
+from overlay.upper_tree.owner.summary_state import SummaryState
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap, overlap_count
-from overlay.upper_tree.summary import Box, Summary
-
-MAX_STRAYS = 64
-"""Strays that a tree remembers: more than any tree loses before the next look. Those that do not
-come back are forgotten, the oldest first. Wild guess."""
+from overlay.upper_tree.pivots import Popularity
+from overlay.upper_tree.summary import Box
 
 
-class Waiting:
+class PendingRegistration:
     """A registration whose SUBACK is not yet due."""
 
-    __slots__ = ("believers", "blind_until", "index", "installed", "registration", "sponsor")
+    __slots__ = (
+        *("holders", "installed", "log_index", "merging_owner", "registration"),
+        "unknown_holders_until",
+    )
 
-    def __init__(self, registration: Registration, index: int) -> None:
+    def __init__(self, registration: Registration, log_index: int) -> None:
+        """`log_index`: number of the log entry that has to be committed."""
         self.registration = registration
-        self.index = index  # of its log entry
-        self.sponsor: Peer | None = None  # who registered it instead of its subscriber (uniting.py)
-        self.installed: dict[NodeId, None] = {}  # hosts that have it
-        self.believers: dict[NodeId, float] = {}  # who may skip it, and until when (beliefs.py)
-        self.blind_until = 0.0  # … and until when somebody whom we forgot may
+        self.log_index = log_index
+        self.merging_owner: Peer | None = None
+        """The owner in a losing ring that registered it for its subscriber (registry_merge.py)."""
+        self.installed: dict[NodeId, None] = {}
+        """The hosts that have acknowledged it."""
+        self.holders: dict[NodeId, float] = {}
+        """Publishers with a cached summary that does not admit it, and until when it is valid."""
+        self.unknown_holders_until = 0.0
+        """Until then a publisher that the owner does not know of may have such a summary."""
 
-    def is_believed(self, now: float) -> bool:
-        """Whether nobody is told any more what this registration contradicts."""
-        return not self.believers and self.blind_until <= now
+    def await_recall(self, holder: NodeId, until: float) -> None:
+        """`holder` may use a summary that does not admit this registration, `until` at most."""
+        self.holders[holder] = until
 
-    def believed_until(self) -> list[float]:
-        """When what contradicts it ends by itself."""
-        return [self.blind_until, *self.believers.values()]
+    def recalled(self, holder: NodeId) -> None:
+        """`holder` has dropped its summary."""
+        self.holders.pop(holder, None)
 
-    def forget_believers(self, now: float) -> None:
-        """Those whose term is over."""
-        self.believers = {node: until for node, until in self.believers.items() if until > now}
+    def expire_holders(self, now: float) -> None:
+        """Forget holders whose summary is not valid any more."""
+        self.holders = {node: until for node, until in self.holders.items() if until > now}
+
+    def is_admitted(self, now: float) -> bool:
+        """Whether no publisher has a valid summary any more that does not admit it."""
+        return not self.holders and self.unknown_holders_until <= now
+
+    def expiries(self) -> list[float]:
+        """The times at which a summary that does not admit it stops being valid."""
+        return [self.unknown_holders_until, *self.holders.values()]
 
 
-LOOK_PERIOD = 1.0
-"""Seconds between looks when nothing happens: leases end, hosts stay unfit. Wild guess."""
-
-LOOK_SHARE = 64
-"""A look at all registrations is due before that if one in so many has changed. Wild guess."""
-
-
-class Look:
-    """Whether it is time to look at all registrations again: 10,000 take tens of milliseconds, in
+class ScanThrottle:
+    """Whether it is time to scan all registrations again: 10,000 take tens of milliseconds, in
     which no event goes on, and mostly nothing has changed."""
 
-    __slots__ = ("at", "changes", "map")
+    __slots__ = ("_at", "_changes", "_map")
 
     def __init__(self) -> None:
-        self.map: PartitionMap | None = None
-        self.changes = -1
-        self.at = float("-inf")
+        self._map: PartitionMap | None = None
+        self._changes = -1
+        self._at = float("-inf")
 
     def is_due(self, map_: PartitionMap | None, changes: int, size: int, now: float) -> bool:
         """`changes`: how many there have been so far of `size` registrations in this map."""
-        if map_ is not self.map or self.changes < 0:
+        if map_ is not self._map or self._changes < 0:
             return True
-        since = abs(changes - self.changes)
-        return since > 0 and (since * LOOK_SHARE >= size or now >= self.at + LOOK_PERIOD)
+        since = abs(changes - self._changes)
+        return since > 0 and (since * SCAN_SHARE >= size or now >= self._at + SCAN_PERIOD)
 
     def done(self, map_: PartitionMap | None, changes: int, now: float) -> None:
-        """They have been looked at."""
-        self.map, self.changes, self.at = map_, changes, now
+        """All registrations were scanned in this state."""
+        self._map, self._changes, self._at = map_, changes, now
 
 
 class OwnedTree:
-    """A tree with what the primary alone knows of it: who still has to answer."""
+    """One tree with what the primary alone knows of it. Times are the Port's seconds.
 
-    def __init__(self, tree: Tree) -> None:
+    A change of the map goes through `begin_change`, `commit_change` and `finish_change`, or ends
+    with `abandon_change` before it is committed. Meanwhile the hosts that were told of it are
+    awaited: `await_host`, then `host_acknowledged` or `host_lost`.
+    """
+
+    def __init__(self, tree: Tree, popularity: Popularity) -> None:
+        """`popularity` counts the attributes of the tree's conjunctions, as far as compiled."""
         self.tree = tree
-        self.waiting: dict[str, Waiting] = {}  # by registration id
-        self.boxes: dict[str, tuple[Box, ...]] = {}  # by registration id, where they are known
-        self.summary: Summary | None = None  # what publishers are told (beliefs.py) …
-        self.digest = 0  # … what it is known by …
-        self.summarised = 0  # … and how many registrations it was made of
-        self.made_at = 0.0  # … when it was made, …
-        self.at_odds = float("-inf")  # when a registration last contradicted it, and …
-        self.rest = 0.0  # … how long none must, before the next one is made
-        self.next: PartitionMap | None = None  # map that is being prepared
-        self.previous: PartitionMap | None = None  # map that some host may still serve
-        self.awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
-        self.prepared: dict[NodeId, Peer] = {}  # hosts that were told of `next`
-        self.strays: dict[NodeId, Peer] = {}
-        """Hosts that may not hold what the map says: their link was lost, or they prepared a change
-        that was given up. They are given all anew (balance.py)."""
-        self.empty_since: float | None = None
-        self.sizes = Look()  # at which virtual nodes are too large or too small
-        self.unsure = False
-        """Another primary took these registrations: that they are here does not say that they were
-        acknowledged."""
-        self.stopping: dict[NodeId, Peer] = {}  # hosts that shall serve it no more (uniting.py) …
-        self.stop_version: Version = (0, 0)  # … and have not answered this version
-        self.adopted_at = 0
-        """Number of the log entry by which it has the registrations of a lost cluster's tree."""
+        self.summary = SummaryState()
+        self._popularity = popularity
+        self._pending: dict[str, PendingRegistration] = {}  # by registration id
+        self._boxes: dict[str, tuple[Box, ...]] = {}  # by registration id, where compiled
+        self._acknowledged_unknown = False
+        self._restored_index = 0
+        self._next: PartitionMap | None = None
+        self._previous: PartitionMap | None = None
+        self._awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
+        self._prepared: dict[NodeId, Peer] = {}  # hosts that were told of `next_map`
+        self._stale: BoundedDict[NodeId, Peer] = BoundedDict(MAX_STALE_HOSTS)
+        self._stopping: dict[NodeId, Peer] = {}
+        self._stop_version: Version = (0, 0)
+        self._empty_since: float | None = None
+        self._size_scan = ScanThrottle()
         self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
 
-    def counts(self) -> list[int]:
+    @property
+    def attribute(self) -> str:
+        """Whose tree it is."""
+        return self.tree.attribute
+
+    # --- registrations ---
+
+    @property
+    def pending(self) -> Mapping[str, PendingRegistration]:
+        """By registration id, those whose SUBACK is not yet due."""
+        return self._pending
+
+    def register(
+        self, registration: Registration, log_index: int, boxes: tuple[Box, ...] | None = None
+    ) -> PendingRegistration:
+        """Await what the SUBACK of a registration needs: that log entry `log_index` is committed,
+        and that hosts and publishers answer. `boxes` are those of its selector, None if the
+        registration is not new (then they are compiled where that was not done yet)."""
+        id_ = registration.id
+        if boxes is not None:
+            self._popularity.remove(self._boxes.pop(id_, ()))
+            self.add_boxes(id_, boxes)
+        elif id_ not in self._boxes:  # another primary took the registration
+            self.add_boxes(id_, boxes_of(registration.selector))
+        pending = self._pending[id_] = PendingRegistration(registration, log_index)
+        return pending
+
+    def unregister(self, ids: Iterable[str]) -> None:
+        """Registrations were taken out of the log's state."""
+        for id_ in ids:
+            self._pending.pop(id_, None)
+            self._popularity.remove(self._boxes.pop(id_, ()))
+
+    def boxes(self, id_: str) -> tuple[Box, ...] | None:
+        """The conjunctions of a registration as boxes; None: its selector was not compiled yet."""
+        return self._boxes.get(id_)
+
+    def add_boxes(self, id_: str, boxes: tuple[Box, ...]) -> None:
+        """A registration's selector was compiled."""
+        self._boxes[id_] = boxes
+        self._popularity.add(boxes)
+
+    def forget_boxes(self) -> None:
+        """The tree is not decided about here any more: its attributes do not count."""
+        for boxes in self._boxes.values():
+            self._popularity.remove(boxes)
+        self._boxes.clear()
+
+    def take_due(self, is_due: Callable[[PendingRegistration], bool]) -> list[PendingRegistration]:
+        """Take out the pending registrations that may be acknowledged now."""
+        due = [pending for pending in self._pending.values() if is_due(pending)]
+        for pending in due:
+            del self._pending[pending.registration.id]
+        return due
+
+    def host_installed(self, host: NodeId, ids: Iterable[str]) -> None:
+        """A host matches these registrations now."""
+        for id_ in ids:
+            pending = self._pending.get(id_)
+            if pending is not None:
+                pending.installed[host] = None
+
+    def doubt_acknowledgements(self, restored_index: int = 0) -> None:
+        """Another primary took the registrations: that they are here does not say that they were
+        acknowledged. `restored_index`: the last log entry by which this primary wrote them itself,
+        from the replica of a lost cluster's log."""
+        self._acknowledged_unknown = True
+        self._restored_index = max(restored_index, self._restored_index)
+
+    def trust_acknowledgements(self) -> None:
+        """Every host has what the log has: whatever is not pending was acknowledged."""
+        self._acknowledged_unknown = False
+
+    def was_acknowledged(self, committed: int) -> bool:
+        """Whether registrations that are not pending were acknowledged for certain. `committed`:
+        the log's entries before this one are."""
+        return not self._acknowledged_unknown and self._restored_index < committed
+
+    @property
+    def restored_index(self) -> int:
+        """The last log entry by which a lost cluster's registrations were written; 0: none."""
+        return self._restored_index
+
+    # --- hosts ---
+
+    @property
+    def stale_hosts(self) -> Mapping[NodeId, Peer]:
+        """Hosts that may not have what the map says: their link was lost, or they prepared a change
+        that was abandoned. They are given everything anew (rebalance.py). Bounded: hosts that do
+        not come back are forgotten, the oldest first."""
+        return self._stale
+
+    def mark_stale(self, host: Peer) -> None:
+        """Do not rely on what this host has."""
+        self._stale.renew(host.id, host)
+        for pending in self._pending.values():
+            pending.installed.pop(host.id, None)
+
+    def begin_epoch(self) -> None:
+        """Under a new epoch no host answers what was said under the one before, not even to the
+        same primary: a change that is under way is abandoned, and every host is stale."""
+        for map_ in self.maps():
+            for host in map_.hosts().values():
+                self.mark_stale(host)
+        for host in (*self.tree.unsettled_hosts.values(), *self._awaited.values()):
+            self.mark_stale(host)
+        self._next = self._previous = None
+        self._awaited.clear()
+        self._prepared.clear()
+
+    def all_hosts(self) -> dict[NodeId, Peer]:
+        """Every host that may hold registrations of this tree."""
+        hosts = {**self._stale, **self._awaited}
+        for map_ in self.maps():
+            hosts.update(map_.hosts())
+        return hosts
+
+    def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
+        """Every host that has to match what is registered in `interval` now: by the present map,
+        and by the one that is being prepared."""
+        maps = (self.tree.map, self._next)
+        return {
+            host.id: host
+            for map_ in maps
+            if map_ is not None
+            for entry in map_.overlapping(interval)
+            for host in entry.hosts
+        }
+
+    def is_installed(
+        self, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]
+    ) -> bool:
+        """Whether every host that may serve the registration's interval has it. `lease_over`: is
+        the serving lease of this host over for certain?
+
+        A host that may still match by the former map is given no registrations any more, so it must
+        have stopped."""
+        interval = pending.registration.interval
+        if any(
+            host not in pending.installed and not lease_over(host)
+            for host in self.hosts_overlapping(interval)
+        ):
+            return False
+        return self._previous is None or not any(
+            host.id in self._awaited and not lease_over(host.id)
+            for entry in self._previous.overlapping(interval)
+            for host in entry.hosts
+        )
+
+    # --- changes of the map ---
+
+    @property
+    def next_map(self) -> PartitionMap | None:
+        """The map that is being prepared, if there is one."""
+        return self._next
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change of the map is under way."""
+        return self._next is not None or self._previous is not None
+
+    @property
+    def is_awaiting_hosts(self) -> bool:
+        """Whether the change that is under way waits for a host's answer."""
+        return bool(self._awaited)
+
+    def maps(self) -> list[PartitionMap]:
+        """All maps that some host may serve by."""
+        return [m for m in (self.tree.map, self._next, self._previous) if m is not None]
+
+    def begin_change(self, new: PartitionMap) -> None:
+        """Step 1: `new` is being prepared at the hosts that gain intervals."""
+        self._next = new
+        self._awaited.clear()
+        self._prepared.clear()
+
+    def await_host(self, host: Peer) -> None:
+        """The host was sent an `Assign` of the change; one of step 1 has to be given everything
+        anew if the change is abandoned."""
+        self._awaited[host.id] = host
+        if self._next is not None:
+            self._prepared[host.id] = host
+
+    def is_prepared(self, host: NodeId) -> bool:
+        """Whether the host was told of the last change in step 1."""
+        return host in self._prepared
+
+    def host_acknowledged(self, host: NodeId, version: Version) -> bool:
+        """A host has answered an `Assign`. Whether the change that is under way awaited that."""
+        if version == self._stop_version:
+            self._stopping.pop(host, None)
+        expected = (self._next or self.tree.map).version
+        if not self.is_changing or version != expected or host not in self._awaited:
+            return False
+        del self._awaited[host]
+        self._stale.pop(host, None)
+        return True
+
+    def host_lost(self, host: Peer) -> bool:
+        """The link to a host was lost. Whether the change that is under way awaited the host."""
+        self.mark_stale(host)
+        self._prepared.pop(host.id, None)
+        return self._awaited.pop(host.id, None) is not None
+
+    def abandon_change(self) -> None:
+        """Give up a change that is not committed; the hosts that were told of it are stale."""
+        for host in self._prepared.values():
+            self.mark_stale(host)
+        self._next = None
+        self._awaited.clear()
+
+    def commit_change(self) -> PartitionMap:
+        """Step 2: `next_map`, which is returned, is about to be the tree's map. Until
+        `finish_change` some host may serve by the former one."""
+        assert self._next is not None
+        new, self._next, self._previous = self._next, None, self.tree.map
+        return new
+
+    def finish_change(self) -> None:
+        """Every awaited host has answered: all serve by the present map, or are stale."""
+        self._previous = None
+
+    # --- a ring that ends (registry_merge.py) ---
+
+    def begin_stop(self, version: Version) -> None:
+        """All hosts are to stop serving; they acknowledge this version."""
+        self._stopping = self.all_hosts()
+        self._stop_version = version
+
+    @property
+    def stopping_hosts(self) -> Mapping[NodeId, Peer]:
+        """Hosts that have not acknowledged yet that they stopped."""
+        return self._stopping
+
+    def cancel_stop(self) -> None:
+        """The tree is served here after all; its hosts have dropped everything."""
+        self._stopping.clear()
+        for host in self.all_hosts().values():
+            self.mark_stale(host)
+
+    # --- sizes ---
+
+    def registration_counts(self) -> list[int]:
         """How many registrations each virtual node has, of the coming map if there is one."""
-        map_, registrations = self.next or self.tree.map, self.tree.registrations
+        map_, registrations = self._next or self.tree.map, self.tree.registrations
         if len(map_.entries) == 1:
             return [len(registrations)]
         key = (map_.version, len(registrations))
@@ -115,67 +370,65 @@ class OwnedTree:
             self._counted = (key, counts)
         return self._counted[1]
 
-    @property
-    def changing(self) -> bool:
-        """Whether a change of the map is under way."""
-        return self.next is not None or self.previous is not None
+    def empty_for(self, now: float) -> float:
+        """Seconds for which the tree has had no registration, as seen at each call; 0 if it has
+        one."""
+        if self.tree.registrations:
+            self._empty_since = None
+            return 0.0
+        if self._empty_since is None:
+            self._empty_since = now
+        return now - self._empty_since
 
-    def maps(self) -> list[PartitionMap]:
-        """All maps that some host may serve by."""
-        return [m for m in (self.tree.map, self.next, self.previous) if m is not None]
+    def is_size_scan_due(self, now: float) -> bool:
+        """Whether to look which virtual nodes are too large or too small."""
+        tree = self.tree
+        size = len(tree.registrations)
+        return self._size_scan.is_due(tree.map, tree.registration_changes, size, now)
 
-    def begin_anew(self) -> None:
-        """Nobody answers any more what was said under the epoch before, not even to the same
-        primary: a change that is under way is given up, and every host is a stray."""
-        for map_ in self.maps():
-            for host in map_.hosts().values():
-                self.stray(host)
-        for host in (*self.tree.loose.values(), *self.awaited.values()):
-            self.stray(host)
-        self.next = self.previous = None
-        self.awaited.clear()
-        self.prepared.clear()
+    def size_scan_done(self, now: float) -> None:
+        """No virtual node is too large or too small."""
+        self._size_scan.done(self.tree.map, self.tree.registration_changes, now)
 
-    def hosts_overlapping(self, interval: Interval) -> dict[NodeId, Peer]:
-        """Every host that has to match what is registered in `interval` now."""
-        maps = (self.tree.map, self.next)
-        return {
-            host.id: host
-            for map_ in maps
-            if map_ is not None
-            for entry in map_.overlapping(interval)
-            for host in entry.hosts
-        }
 
-    def ceding(self, interval: Interval, over: Callable[[NodeId], bool]) -> bool:
-        """Whether some host may still match an event in `interval` by the map before. (It is given
-        no registrations any more, so it must have stopped before one of them is acknowledged.)"""
-        return self.previous is not None and any(
-            host.id in self.awaited and not over(host.id)
-            for entry in self.previous.overlapping(interval)
-            for host in entry.hosts
-        )
+class OwnedTrees(Mapping[str, OwnedTree]):
+    """The trees that this node decides about, by attribute; empty where it is no primary."""
 
-    def all_hosts(self) -> dict[NodeId, Peer]:
-        """Every host that may hold registrations of this tree."""
-        hosts = {**self.strays, **self.awaited}
-        for map_ in self.maps():
-            hosts.update(map_.hosts())
-        return hosts
+    def __init__(self) -> None:
+        self.popularity = Popularity()
+        """How many of their conjunctions ask for each attribute (pivots.py)."""
+        self._trees: dict[str, OwnedTree] = {}
 
-    def stray(self, host: Peer) -> None:
-        """Do not rely on what this host holds."""
-        self.strays.pop(host.id, None)
-        self.strays[host.id] = host
-        if len(self.strays) > MAX_STRAYS:
-            del self.strays[next(iter(self.strays))]
-        for waiting in self.waiting.values():
-            waiting.installed.pop(host.id, None)
+    def adopt(self, tree: Tree) -> OwnedTree:
+        """Begin to decide about a tree of the log's state."""
+        owned = self._trees[tree.attribute] = OwnedTree(tree, self.popularity)
+        return owned
 
-    def installed_everywhere(self, waiting: Waiting, over: Callable[[NodeId], bool]) -> bool:
-        """Whether every host that may serve it has the registration. `over`: is the serving lease
-        of this host over for certain?"""
-        interval = waiting.registration.interval
-        return all(
-            host in waiting.installed or over(host) for host in self.hosts_overlapping(interval)
-        ) and not self.ceding(interval, over)
+    def drop(self, attribute: str) -> None:
+        """Decide about this tree no more. KeyError if it is not there."""
+        self._trees.pop(attribute).forget_boxes()
+
+    def clear(self) -> None:
+        """Decide about no tree any more."""
+        self._trees.clear()
+        self.popularity.clear()
+
+    def __getitem__(self, attribute: str) -> OwnedTree:
+        return self._trees[attribute]
+
+    def __contains__(self, attribute: object) -> bool:
+        return attribute in self._trees
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trees)
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    def items(self) -> ItemsView[str, OwnedTree]:
+        """The built-in dict's view: `Mapping`'s looks each tree up."""
+        return self._trees.items()
+
+    def values(self) -> ValuesView[OwnedTree]:
+        """The built-in dict's view: `Mapping`'s looks each tree up."""
+        return self._trees.values()

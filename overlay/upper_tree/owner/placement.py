@@ -1,42 +1,36 @@
 """C6: which hosts serve which virtual node, so that few are visited and none is overloaded.
 
-The virtual nodes of all trees of a cluster are laid out in order of popularity and cut into runs of
-what a host has room for (packing.py). Each run has so many *replicas*, hosts that serve all of it,
-as hosts and their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with
-fewer some have several, but no more than there is room for.
+An event visits each host once, with all of its attributes that have a virtual node there. So what
+is visited together should be together. Two popular attributes are in one event far more often than
+two rare ones: laid out in order of popularity, the trees that most events visit are all on one
+host, and the rare ones, which few events visit, are spread over the others. (The order is that of
+popularity, not of size: with pivots.py the trees of the most popular attributes are the smallest.)
+
+So the virtual nodes of all trees of a cluster are laid out in that order and cut into *runs* of
+what a host has room for. Each run has so many *replicas*, hosts that serve all of it, as hosts and
+their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with fewer some have
+several, but no more than there is room for.
 
 A plan stands until it has to change: a host has more than its room, a host came or went, or half
 the hosts would do. Runs go to the hosts that have most of them already, so that little moves
-(balance.py does the moving).
-
-Rooms are filled to three quarters only, so that what grows does not have to move at once.
+(rebalance.py does the moving).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from matching import Interval
+from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.owner.packing import by_popularity, pack
+from overlay.upper_tree.owner.constants import FILL, PLAN_PERIOD, REPACK_SHARE
 
-FILL = 0.75
-"""The share of a host's room that a plan fills. Wild guess."""
-
-PLAN_EVERY = 5.0
-"""Seconds between two plans for the load's sake: what the last one moves has mostly arrived by
-then. Wild guess."""
-
-SPARE = 2
-"""Runs that need no more than half of the hosts in use are packed anew. Wild guess."""
-
-Key = tuple[str, Interval]
-"""An attribute and one of its virtual nodes."""
+T = TypeVar("T")
 
 
-class Part(NamedTuple):
-    """A virtual node as it is."""
+class PlacedNode(NamedTuple):
+    """A virtual node where it is or is going to be, with its number of registrations."""
 
     attribute: str
     interval: Interval
@@ -45,42 +39,66 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Hosts of virtual nodes, and how many hosts it would take."""
+    """Hosts by (attribute, virtual node), and how many hosts it would take to overfill none."""
 
-    hosts: dict[Key, tuple[Peer, ...]]
+    hosts: dict[tuple[str, Interval], tuple[Peer, ...]]
     wanted: int
 
 
-def runs_of(parts: Sequence[Part], popularity: Mapping[str, int], room: int) -> list[list[Part]]:
-    """What belongs on one host each."""
-    by_tree: dict[str, list[Part]] = {}
-    for part in parts:
-        by_tree.setdefault(part.attribute, []).append(part)
-    in_order = [part for name in by_popularity(by_tree, popularity) for part in by_tree[name]]
-    return pack(((part, part.registrations) for part in in_order), room)
+def by_popularity(attributes: Iterable[str], popularity: Mapping[str, int]) -> list[str]:
+    """Most asked for first; equals by the hash of the name, so that all nodes agree."""
+    return sorted(attributes, key=lambda name: (-popularity.get(name, 0), attribute_key(name)))
+
+
+def pack(items: Iterable[tuple[T, int]], room: int) -> list[list[T]]:
+    """Cut a sequence of (item, registrations) into runs of at most `room` registrations each.
+
+    An item that is larger than `room` has a run of its own. The order is kept, so neighbours stay
+    together; filling gaps with later items would save a few hosts and cost visits.
+    """
+    runs: list[list[T]] = []
+    filled = 0
+    for item, registrations in items:
+        if not runs or filled + registrations > room:
+            runs.append([])
+            filled = 0
+        runs[-1].append(item)
+        filled += registrations
+    return runs
+
+
+def runs_of(
+    nodes: Sequence[PlacedNode], popularity: Mapping[str, int], room: int
+) -> list[list[PlacedNode]]:
+    """The virtual nodes in runs, each of which belongs on one host."""
+    by_tree: dict[str, list[PlacedNode]] = {}
+    for node in nodes:
+        by_tree.setdefault(node.attribute, []).append(node)
+    in_order = [node for name in by_popularity(by_tree, popularity) for node in by_tree[name]]
+    return pack(((node, node.registrations) for node in in_order), room)
 
 
 def make_plan(
-    parts: Sequence[Part],
+    nodes: Sequence[PlacedNode],
     popularity: Mapping[str, int],
     hosts: Sequence[Peer],
     room: int,
     replicas: int = 1,
 ) -> Plan:
-    """Hosts for each part; where they are too few for one replica of everything their rooms are
+    """Hosts for each virtual node; where they are too few for one replica of everything, all are
     overfilled alike."""
     size = max(1, int(room * FILL))
-    runs = runs_of(parts, popularity, size)
+    runs = runs_of(nodes, popularity, size)
     wanted = len(runs) * replicas
     while len(runs) > len(hosts):
         size += size // 4 + 1
-        runs = runs_of(parts, popularity, size)
-    filling = Filling(runs, hosts, room)
+        runs = runs_of(nodes, popularity, size)
+    assignment = RunAssignment(runs, hosts, room)
     for _ in range(replicas):
-        filling.round()
+        assignment.add_replica()
     return Plan(
         {
-            (p.attribute, p.interval): tuple(filling.chosen[n])
+            (p.attribute, p.interval): tuple(assignment.chosen[n])
             for n, run in enumerate(runs)
             for p in run
         },
@@ -88,35 +106,37 @@ def make_plan(
     )
 
 
-class Filling:
-    """Runs that get hosts, one replica each per round."""
+class RunAssignment:
+    """Gives runs their hosts, one replica per round."""
 
-    def __init__(self, runs: Sequence[Sequence[Part]], hosts: Sequence[Peer], room: int) -> None:
+    def __init__(
+        self, runs: Sequence[Sequence[PlacedNode]], hosts: Sequence[Peer], room: int
+    ) -> None:
         """`hosts` at least as many as `runs`."""
         self.room = room
         self.hosts = hosts
-        self.sizes = [sum(part.registrations for part in run) for run in runs]
+        self.sizes = [sum(node.registrations for node in run) for run in runs]
         self.chosen: list[list[Peer]] = [[] for _ in runs]
         self._load = {host.id: 0 for host in hosts}
         self._order = {host.id: number for number, host in enumerate(hosts)}
-        self._held: list[dict[NodeId, int]] = []
+        self._present: list[dict[NodeId, int]] = []
         """Per run, what each host has of it already."""
         for run in runs:
-            held: dict[NodeId, int] = {}
-            for part in run:
-                for host in part.hosts:
-                    held[host] = held.get(host, 0) + 1 + part.registrations
-            self._held.append(held)
+            present: dict[NodeId, int] = {}
+            for node in run:
+                for host in node.hosts:
+                    present[host] = present.get(host, 0) + 1 + node.registrations
+            self._present.append(present)
 
-    def round(self) -> None:
+    def add_replica(self) -> None:
         """One more host for each run, if there is one: first for the run of which most is somewhere
         already. In the first round no host gets two runs."""
         first = not any(self.chosen)
         open_runs = set(range(len(self.chosen)))
         there = [
             (-amount, number, self._order[host])
-            for number, held in enumerate(self._held)
-            for host, amount in held.items()
+            for number, present in enumerate(self._present)
+            for host, amount in present.items()
             if host in self._order
         ]
         for _, number, at in sorted(there):
@@ -143,7 +163,7 @@ class Filling:
 
 
 class Placement:
-    """The present plan, and when it is to be made anew. Times are the Port's seconds."""
+    """The present plan, and when to make another. Times are the Port's seconds."""
 
     def __init__(self, room: int, replicas: int = 1) -> None:
         """`room`: registrations that a host is to have at most."""
@@ -151,27 +171,29 @@ class Placement:
         self.replicas = replicas
         self.plan = Plan({}, 0)
         self._hosts: tuple[NodeId, ...] = ()
-        self._again_at = float("-inf")
+        self._next_plan_at = float("-inf")
 
-    def look(
+    def update(
         self,
-        parts: Sequence[Part],
+        nodes: Sequence[PlacedNode],
         popularity: Mapping[str, int],
         hosts: Sequence[Peer],
         now: float,
     ) -> Plan:
-        """The plan for these parts and fit hosts."""
+        """The plan for these virtual nodes and hosts, made anew if that is due."""
         ids = tuple(host.id for host in hosts)
-        if ids != self._hosts or (now >= self._again_at and self._is_wrong(parts, ids)):
+        if ids != self._hosts or (now >= self._next_plan_at and self._is_wrong(nodes, ids)):
             self._hosts = ids
-            self._again_at = now + PLAN_EVERY
-            self.plan = make_plan(parts, popularity, hosts, self.room, self.replicas)
+            self._next_plan_at = now + PLAN_PERIOD
+            self.plan = make_plan(nodes, popularity, hosts, self.room, self.replicas)
         return self.plan
 
-    def _is_wrong(self, parts: Sequence[Part], hosts: tuple[NodeId, ...]) -> bool:
+    def _is_wrong(self, nodes: Sequence[PlacedNode], hosts: tuple[NodeId, ...]) -> bool:
         load: dict[NodeId, int] = {}
-        for part in parts:
-            for host in part.hosts:
-                load[host] = load.get(host, 0) + part.registrations
+        for node in nodes:
+            for host in node.hosts:
+                load[host] = load.get(host, 0) + node.registrations
         enough = sum(load.values()) / (self.room * FILL) + self.replicas
-        return len(load) > SPARE * enough or any(count > self.room for count in load.values())
+        return len(load) > REPACK_SHARE * enough or any(
+            count > self.room for count in load.values()
+        )

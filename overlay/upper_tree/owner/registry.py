@@ -1,22 +1,22 @@
-"""The owner's side of the trees: registrations, at the primary of the cluster (C6, P1).
+"""Registrations, at the primary of the cluster that owns the tree (C6, P1).
 
 A registration is acknowledged (SUBACK) when three things are so:
 
-1. the cluster's log has it (`Committed`: a majority of the voters holds it), and so have the log's
+1. the cluster's log has it (`Committed`: a majority of the voters has it), and so have the log's
    observers that answer (overlay/chord/recovery/observers.py),
 2. every host that may serve a virtual node it overlaps has installed it, or has lost its serving
-   lease for certain (serving.py); while a change is prepared
-   these are the hosts of the old *and* of the new map, and once it is committed those of the old
-   one must have stopped; while there are strays nobody knows,
-3. no publisher believes any more what it contradicts: that the attribute has no subscriber, or only
-   such as a summary admits (`beliefs.py`).
+   lease for certain (lease_grants.py). While a change of the map is prepared these are the hosts of
+   the old *and* of the new map; once it is committed those of the old one must have stopped. No
+   stale host may serve meanwhile,
+3. no publisher has a cached summary any more that does not admit it (summaries/).
 
-`balance.py` moves and splits virtual nodes, `leases.py` ends what is not renewed.
+`rebalance.py` moves and splits virtual nodes, `registration_leases.py` ends what is not renewed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
@@ -49,16 +49,23 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner.leases import Doubts, LeaseTable, registrations_of
-from overlay.upper_tree.owner.owned_tree import OwnedTree, Waiting
+from overlay.upper_tree.owner.constants import UNREGISTERED_MOST
+from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.tree_log import Added, Ended, MapChanged, Tree
+from overlay.upper_tree.owner.registration_leases import (
+    ClaimChecks,
+    RegistrationLeases,
+    registrations_of,
+)
+from overlay.upper_tree.owner.tree_log import (
+    MapChanged,
+    RegistrationAdded,
+    RegistrationsRemoved,
+    Tree,
+)
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import better_pivot
 from overlay.upper_tree.summary import Box
-
-MAX_ENDED = 16_384
-"""Answers to Unregister that wait for the log; whoever gets none asks again. Wild guess."""
 
 
 class LeaseSweep(Timer, frozen=True):
@@ -68,28 +75,49 @@ class LeaseSweep(Timer, frozen=True):
 class Summaries(Protocol):
     """What a registration waits for: no publisher may skip a tree by a summary without it (C9)."""
 
-    def take(self, owned: OwnedTree, waiting: Waiting) -> None:
-        """Invalidate cached summaries that do not admit the new registration."""
+    def recall_for(self, owned: OwnedTree, pending: PendingRegistration) -> None:
+        """Recall cached summaries that do not admit the new registration."""
 
-    def is_over(self, waiting: Waiting) -> bool:
+    def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a cached summary any more that does not admit it."""
 
-    def all_known(self) -> bool:
-        """Whether this node knows of every summary that a publisher may have cached."""
+    def recall_all(self) -> None:
+        """Recall all cached summaries of this owner's trees: its ring ends."""
+
+    def none_cached(self) -> bool:
+        """Whether no publisher has a cached summary of this owner's trees."""
+
+
+class Restoring(Protocol):
+    """What is told of registrations to who restores a lost cluster's trees (restoration.py)."""
+
+    def registered(self, attribute: str, now: float) -> None:
+        """A registration came for this tree."""
 
 
 class Registry(Machine):
     """Takes registrations for the trees that this node owns."""
 
-    def __init__(self, port: Port, settings: Settings, owner: Owner, beliefs: Summaries) -> None:
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        owner: Owner,
+        summaries: Summaries,
+        restoring: Restoring,
+    ) -> None:
         super().__init__(port)
-        self.counting = settings.tree.routing == "counting"
-        self.owner = owner
-        self.beliefs = beliefs
-        self.leases = LeaseTable(settings.tree.lease)
-        self.doubts = Doubts()
+        self._counting = settings.tree.routing == "counting"
+        self._owner = owner
+        self._clusters = owner.clusters
+        self._trees = owner.trees
+        self._hosts = owner.hosts
+        self._summaries = summaries
+        self._restoring = restoring
+        self._leases = RegistrationLeases(settings.tree.lease)
+        self._claims = ClaimChecks()
         self._sweep = Alarm(port, LeaseSweep())
-        self._ended: deque[tuple[int, Peer, Unregistered]] = deque()
+        self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
         """Answers that wait for the log, with the number of their entry."""
 
     def handlers(self) -> Handlers:
@@ -102,16 +130,18 @@ class Registry(Machine):
             LeaseSweep: self.on_lease_sweep,
             RoleChanged: self.on_role_changed,
             Committed: self.on_committed,
-            MapSettled: self.on_tree_eased,
-            BeliefEnded: self.on_tree_eased,
-            LeasesOver: self.on_all_eased,
-            ObserversProgressed: self.on_all_eased,
+            MapSettled: self.on_tree_advanced,
+            BeliefEnded: self.on_tree_advanced,
+            LeasesOver: self.on_advanced,
+            ObserversProgressed: self.on_advanced,
         }
 
     # --- registering ---
 
     def on_register(self, sender: Peer, message: Register) -> None:
-        """Take what we own; name the owner of the rest."""
+        """Take registrations of trees that this node owns; name the owner of the others.
+
+        Raises ProtocolError if there are too many, or some of another subscriber's."""
         if len(message.registrations) > MAX_BATCH:
             raise ProtocolError("too many registrations in one message")
         foreign: dict[str, None] = {}
@@ -119,88 +149,83 @@ class Registry(Machine):
         for registration in message.registrations:
             attribute = registration.attribute
             if registration.subscriber.id != sender.id:
-                raise ProtocolError("a registration for somebody else")
-            if not self.owner.takes(attribute):
+                raise ProtocolError("a registration of another subscriber")
+            if not self._owner.accepts_registrations(attribute):
                 foreign[attribute] = None
                 continue
-            self.doubts.registered(sender.id, attribute, registration.id)
+            self._claims.registered(sender.id, attribute, registration.id)
             if not self._is_known(registration):
                 boxes = boxes_of(registration.selector)
-                pivot = None if message.final else self._better(attribute, boxes)
+                pivot = None if message.final else self._better_pivot(attribute, boxes)
                 if pivot is None:
-                    self._take(registration, boxes, message.incarnation)
+                    self._add(registration, boxes, message.incarnation)
                 else:
                     better.append((registration.id, attribute, pivot))
-        self.owner.refuse(sender, foreign)
+        self._owner.refuse(sender, foreign)
         if better:
-            self._direct(sender, better)
-        self.leases.touch(sender.id, message.incarnation, self.port.now)
+            self._redirect(sender, better)
+        self._leases.renew(sender.id, message.incarnation, self.port.now)
 
-    def adopt(self, sponsor: Peer, registration: Registration, incarnation: int) -> None:
-        """Take a registration of a ring that ends; `sponsor` hears when it is acknowledged."""
-        if not self._is_known(registration, sponsor):
-            self._take(registration, boxes_of(registration.selector), incarnation)
-        owned = self.owner.trees[registration.attribute]
-        if (waiting := owned.waiting.get(registration.id)) is not None:
-            waiting.sponsor = sponsor
-        self.leases.touch(registration.subscriber.id, incarnation, self.port.now)
-        self._check(owned)
+    def adopt(self, merging_owner: Peer, registration: Registration, incarnation: int) -> None:
+        """Take a registration of a ring that ends; its owner there, `merging_owner`, is told when
+        it is acknowledged."""
+        if not self._is_known(registration, merging_owner):
+            self._add(registration, boxes_of(registration.selector), incarnation)
+        owned = self._trees[registration.attribute]
+        if (pending := owned.pending.get(registration.id)) is not None:
+            pending.merging_owner = merging_owner
+        self._leases.renew(registration.subscriber.id, incarnation, self.port.now)
+        self._acknowledge_due(owned)
 
-    def _is_known(self, registration: Registration, sponsor: Peer | None = None) -> bool:
-        """Whether we have it already; its SUBACK is given again if it was given."""
-        owned = self.owner.trees.get(registration.attribute)
+    def _is_known(self, registration: Registration, merging_owner: Peer | None = None) -> bool:
+        """Whether the log has it already; its SUBACK is given again if it was given."""
+        owned = self._trees.get(registration.attribute)
         if owned is None or owned.tree.registrations.get(registration.id) != registration:
             return False
-        if registration.id not in owned.waiting:
-            if owned.unsure or owned.adopted_at >= self.owner.committed:
-                self._await(owned, registration, owned.adopted_at)
+        if registration.id not in owned.pending:
+            if owned.was_acknowledged(self._owner.committed):
+                self._acknowledge(owned.tree, [(registration, merging_owner)])
             else:
-                self._acknowledge(owned.tree, [(registration, sponsor)])
+                self._await(owned, owned.register(registration, owned.restored_index))
         return True
 
-    def _better(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
-        """A pivot with far less traffic, as far as this cluster knows (C9)."""
-        if self.counting or len(boxes) != 1 or attribute not in dict(boxes[0]):
+    def _better_pivot(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
+        """An attribute with far less traffic, as far as this cluster knows (C9)."""
+        if self._counting or len(boxes) != 1 or attribute not in dict(boxes[0]):
             return None
-        return better_pivot(attribute, boxes[0], self.owner.popularity)
+        return better_pivot(attribute, boxes[0], self._trees.popularity)
 
-    def _direct(self, subscriber: Peer, better: list[tuple[str, str, str]]) -> None:
+    def _redirect(self, subscriber: Peer, better: list[tuple[str, str, str]]) -> None:
         """Send registrations elsewhere, with what makes the subscriber choose well next time."""
         names = dict.fromkeys(name for _, *pivots in better for name in pivots)
-        known = self.owner.popularity
+        known = self._trees.popularity
         counts = tuple((name, known.get(name, 0)) for name in names)
         self.port.count("registrations_directed", len(better))
         self.port.send(subscriber, BetterPivots(tuple(better), counts))
 
-    def _take(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
+    def _add(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
         attribute = registration.attribute
-        owned = self.owner.trees.get(attribute)
+        owned = self._trees.get(attribute)
         if owned is None:
-            owned = self._plant(attribute)
-        index = self.owner.append(Added(attribute, registration, incarnation))
-        self.owner.replanting.registered(attribute, self.port.now)
-        self.owner.popularity.remove(owned.boxes.pop(registration.id, ()))
-        self.owner.popularity.add(boxes)
-        owned.boxes[registration.id] = boxes
-        self._await(owned, registration, index)
+            owned = self._create_tree(attribute)
+        index = self._owner.append(RegistrationAdded(attribute, registration, incarnation))
+        self._restoring.registered(attribute, self.port.now)
+        self._await(owned, owned.register(registration, index, boxes))
 
-    def _await(self, owned: OwnedTree, registration: Registration, index: int) -> None:
-        """The SUBACK is due when entry `index` of the log is committed, and all hosts have it."""
-        attribute = owned.tree.attribute
-        if registration.id not in owned.boxes:  # another primary took it
-            owned.boxes[registration.id] = boxes = boxes_of(registration.selector)
-            self.owner.popularity.add(boxes)
-        waiting = owned.waiting[registration.id] = Waiting(registration, index)
-        self.beliefs.take(owned, waiting)
+    def _await(self, owned: OwnedTree, pending: PendingRegistration) -> None:
+        """Bring about what the SUBACK waits for."""
+        registration = pending.registration
+        self._summaries.recall_for(owned, pending)
         for host in owned.hosts_overlapping(registration.interval).values():
-            self.port.send(host, Install(attribute, self.owner.epoch, (registration,)))
-        self.owner.balance_soon()
+            self.port.send(host, Install(owned.attribute, self._owner.epoch, (registration,)))
+        self._owner.rebalance_soon()
 
-    def _plant(self, attribute: str) -> OwnedTree:
-        map_ = PartitionMap.single(self.owner.next_version(), self.owner.homes.home())
-        self.owner.append(MapChanged(attribute, map_.version, map_.entries))
-        owned = self.owner.adopt(attribute)
-        self.owner.watch_hosts()
+    def _create_tree(self, attribute: str) -> OwnedTree:
+        hosts = self._owner.selector.hosts_for_new_tree()
+        map_ = PartitionMap.single(self._owner.next_version(), hosts)
+        self._owner.append(MapChanged(attribute, map_.version, map_.entries))
+        owned = self._owner.adopt(attribute)
+        self._hosts.watch()
         for host in map_.hosts().values():
             hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
             self.port.send(host, Assign(attribute, map_.version, hosted, 1, known))
@@ -213,61 +238,59 @@ class Registry(Machine):
 
     def on_installed(self, sender: Peer, message: Installed) -> None:
         """A host matches these registrations now."""
-        owned = self.owner.trees.get(message.attribute)
-        if owned is None:
-            return
-        for id_ in message.ids:
-            waiting = owned.waiting.get(id_)
-            if waiting is not None:
-                waiting.installed[sender.id] = None
-        self._check(owned)
+        owned = self._trees.get(message.attribute)
+        if owned is not None:
+            owned.host_installed(sender.id, message.ids)
+            self._acknowledge_due(owned)
 
     def on_committed(self, event: Committed) -> None:
-        """The log is further: some answers may be due."""
-        while self._ended and self._ended[0][0] < event.next:
-            _, peer, answer = self._ended.popleft()
+        """More of the log is committed: some answers may be due."""
+        while self._unregistered and self._unregistered[0][0] < event.next:
+            _, peer, answer = self._unregistered.popleft()
             self.port.send(peer, answer)
-        for owned in list(self.owner.trees.values()):
-            if owned.waiting:
-                self._check(owned)
+        self._acknowledge_all_due()
 
-    def on_tree_eased(self, event: MapSettled | BeliefEnded) -> None:
-        """What a SUBACK waits for may be less now."""
-        owned = self.owner.trees.get(event.attribute)
-        if owned is not None and owned.waiting:
-            self._check(owned)
+    def on_tree_advanced(self, event: MapSettled | BeliefEnded) -> None:
+        """A change ended, or a summary was recalled: SUBACKs of this tree may be due."""
+        owned = self._trees.get(event.attribute)
+        if owned is not None and owned.pending:
+            self._acknowledge_due(owned)
 
-    def on_all_eased(self, event: LeasesOver | ObserversProgressed) -> None:
-        """Silent replicas need not be waited for; observers have more of the log."""
-        for owned in list(self.owner.trees.values()):
-            if owned.waiting:
-                self._check(owned)
+    def on_advanced(self, event: LeasesOver | ObserversProgressed) -> None:
+        """Silent replicas need not be waited for, or observers have more of the log."""
+        self._acknowledge_all_due()
 
-    def _check(self, owned: OwnedTree) -> None:
-        """Give the SUBACKs that are due."""
-        if self.owner.wild_strays(owned):  # one may serve what it prepared in vain (balance.py)
+    def _acknowledge_all_due(self) -> None:
+        for owned in list(self._trees.values()):
+            if owned.pending:
+                self._acknowledge_due(owned)
+
+    def _acknowledge_due(self, owned: OwnedTree) -> None:
+        """Give the SUBACKs of a tree that are due."""
+        if self._hosts.has_serving_stale(owned):  # it may serve what it prepared in vain
             return
-        owned.unsure = False
-        committed = self.owner.committed
-        done = [
-            (waiting.registration, waiting.sponsor)
-            for waiting in owned.waiting.values()
-            if waiting.index < committed
-            and self.beliefs.is_over(waiting)
-            and self.owner.clusters.is_copied(waiting.index)
-            and owned.installed_everywhere(waiting, self.owner.leases.is_over)
-        ]
-        for registration, _ in done:
-            del owned.waiting[registration.id]
-        if done:
-            self._acknowledge(owned.tree, done)
-            self.owner.settled()
+        owned.trust_acknowledgements()
+        due = owned.take_due(lambda pending: self._is_due(owned, pending))
+        if due:
+            self._acknowledge(owned.tree, [(p.registration, p.merging_owner) for p in due])
+            self._owner.transfer_if_settled()
 
-    def _acknowledge(self, tree: Tree, done: list[tuple[Registration, Peer | None]]) -> None:
+    def _is_due(self, owned: OwnedTree, pending: PendingRegistration) -> bool:
+        return (
+            pending.log_index < self._owner.committed
+            and self._summaries.is_admitted(pending)
+            and self._clusters.is_copied(pending.log_index)
+            and owned.is_installed(pending, self._hosts.leases.is_over)
+        )
+
+    def _acknowledge(
+        self, tree: Tree, registrations: Iterable[tuple[Registration, Peer | None]]
+    ) -> None:
+        """Tell the subscriber of each, or the owner that gave it (in one message per peer)."""
         by_peer: dict[tuple[NodeId, bool], tuple[Peer, list[str]]] = {}
-        for registration, sponsor in done:
-            peer = sponsor or registration.subscriber
-            group = by_peer.setdefault((peer.id, sponsor is not None), (peer, []))
+        for registration, merging_owner in registrations:
+            peer = merging_owner or registration.subscriber
+            group = by_peer.setdefault((peer.id, merging_owner is not None), (peer, []))
             group[1].append(registration.id)
         for (_, adopted), (peer, found) in by_peer.items():
             ids = tuple(found)
@@ -281,11 +304,11 @@ class Registry(Machine):
     # --- ending ---
 
     def on_unregister(self, sender: Peer, message: Unregister) -> None:
-        """End registrations of the sender."""
-        if not self.owner.takes(message.attribute):
-            self.owner.refuse(sender, [message.attribute])
+        """End registrations of the sender; answered when that is committed."""
+        if not self._owner.accepts_registrations(message.attribute):
+            self._owner.refuse(sender, [message.attribute])
             return
-        owned = self.owner.trees.get(message.attribute)
+        owned = self._trees.get(message.attribute)
         if owned is not None:
             mine = tuple(
                 id_
@@ -293,71 +316,68 @@ class Registry(Machine):
                 if (known := owned.tree.registrations.get(id_)) is not None
                 and known.subscriber.id == sender.id
             )
-            if (index := self.end(owned, mine)) is not None:
+            if (index := self._end(owned, mine)) is not None:
                 answer = Unregistered(message.attribute, message.ids)
-                self._ended.append((index, sender, answer))
-                if len(self._ended) > MAX_ENDED:
-                    self._ended.popleft()  # it will ask again
-                if index < self.owner.committed:
-                    self.on_committed(Committed("", self.owner.committed))
+                self._unregistered.append((index, sender, answer))
+                if len(self._unregistered) > UNREGISTERED_MOST:
+                    self._unregistered.popleft()  # the subscriber will ask again
+                if index < self._owner.committed:
+                    self.on_committed(Committed("", self._owner.committed))
                 return
         self.port.send(sender, Unregistered(message.attribute, message.ids))
 
-    def end(self, owned: OwnedTree, ids: tuple[str, ...]) -> int | None:
+    def _end(self, owned: OwnedTree, ids: tuple[str, ...]) -> int | None:
         """Take registrations out of log and hosts. The log entry's number, if there was any."""
         if not ids:
             return None
-        attribute = owned.tree.attribute
-        index = self.owner.append(Ended(attribute, ids))
-        for id_ in ids:
-            owned.waiting.pop(id_, None)
-            self.owner.popularity.remove(owned.boxes.pop(id_, ()))
-        for host in self.owner.reachable_hosts(owned).values():
-            self.port.send(host, Uninstall(attribute, self.owner.epoch, ids))
-        self.owner.balance_soon()
+        index = self._owner.append(RegistrationsRemoved(owned.attribute, ids))
+        owned.unregister(ids)
+        for host in self._hosts.reachable(owned).values():
+            self.port.send(host, Uninstall(owned.attribute, self._owner.epoch, ids))
+        self._owner.rebalance_soon()
         return index
 
     # --- leases ---
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """A new primary grants a full term to everybody."""
+        """A new primary grants a full term to every subscriber."""
         if event.role == "primary":
-            self._sweep.within(self.leases.term / 4)
+            self._sweep.within(self._leases.term / 4)
         else:
-            self._ended.clear()
-            self.leases.clear()
-            self.doubts.clear()
+            self._unregistered.clear()
+            self._leases.clear()
+            self._claims.clear()
             self._sweep.cancel()
 
     def on_renew(self, sender: Peer, message: Renew) -> None:
         """All leases of one subscriber with this cluster, in one message; never logged."""
         named = [*(attribute for attribute, _, _ in message.trees), *message.unsure]
-        self.leases.touch(sender.id, message.incarnation, self.port.now, named)
+        self._leases.renew(sender.id, message.incarnation, self.port.now, named)
         refused, foreign = [], []
         for attribute, count, digest in message.trees:
-            if not self.owner.owns(attribute):
+            if not self._owner.decides(attribute):
                 foreign.append(attribute)
                 continue
-            owned = self.owner.trees.get(attribute)
+            owned = self._trees.get(attribute)
             ids = () if owned is None else registrations_of(owned.tree, sender.id)
-            right, over = self.doubts.check(sender.id, attribute, ids, (count, digest))
+            right, over = self._claims.check(sender.id, attribute, ids, (count, digest))
             if not right:
                 refused.append(attribute)
             elif owned is not None and over:
                 self.port.count("registrations_disowned", len(over))
-                self.end(owned, over)
-        self.owner.refuse(sender, foreign)
+                self._end(owned, over)
+        self._owner.refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))
 
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
         """End what was not renewed."""
         self._sweep.rang()
-        self.leases.forget_old(self.port.now)
-        for owned in list(self.owner.trees.values()):
-            if self.owner.takes(owned.tree.attribute):
-                lapsed = self.leases.lapsed(owned.tree, self.port.now)
+        self._leases.expire(self.port.now)
+        for owned in list(self._trees.values()):
+            if self._owner.accepts_registrations(owned.attribute):
+                lapsed = self._leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))
-                    self.end(owned, lapsed)
-        self._sweep.within(self.leases.term / 4)
+                    self._end(owned, lapsed)
+        self._sweep.within(self._leases.term / 4)

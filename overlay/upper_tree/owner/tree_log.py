@@ -1,9 +1,9 @@
-"""What a cluster knows of its trees, as a state machine over its operation log (P1).
+"""What a cluster knows of its trees, as a state machine over its replicated log (P1).
 
-The primary changes the state only by applying an operation that it appends to the cluster's log;
-the standby applies the copies of the same operations in the same order and so holds the same
-state. A copy for a new standby, or for the cluster that takes over an arc, is the state told again
-as operations.
+The primary changes the state only by applying an operation that it appends to the cluster's log.
+The voters apply the same operations in the same order and so have the same state. A snapshot, for a
+new standby or for the cluster that takes over an arc, is a sequence of operations that makes the
+state from nothing.
 """
 
 from __future__ import annotations
@@ -16,69 +16,76 @@ from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
 
-TOLD_MOST = 256
-"""Peers in one entry: 20 KiB at most, well within a frame of the log (chord/copying.py)."""
+HOLDERS_PER_ENTRY = 256
+"""Cache holders in one entry: 20 KiB at most, well within a frame of the log."""
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """One entry of the log."""
+    """One entry of the log. Logs are stored: a class that is renamed keeps its tag."""
 
 
 class TreeOperation(Operation, frozen=True):
-    """One that is about one tree."""
+    """An operation on one tree."""
 
     attribute: str
 
 
 class MapChanged(TreeOperation, frozen=True):
-    """The tree is planted with this map, or its map changes to it."""
+    """The tree is created with this map, or its map changes to it."""
 
     version: Version
     entries: tuple[Entry, ...]
 
 
-class Preparing(TreeOperation, frozen=True):
+class ChangeBegun(TreeOperation, frozen=True, tag="Preparing"):
     """These hosts are being told of another map, by which they may serve from now on."""
 
     hosts: tuple[Peer, ...]
 
 
-class Settled(TreeOperation, frozen=True):
+class ChangeFinished(TreeOperation, frozen=True, tag="Settled"):
     """Every host serves by the present map, or not at all."""
 
 
-class Uprooted(TreeOperation, frozen=True):
-    """Nobody subscribes any more: the tree is gone."""
+class TreeRemoved(TreeOperation, frozen=True, tag="Uprooted"):
+    """No registration is left: the tree is removed."""
 
 
-class Added(TreeOperation, frozen=True):
+class RegistrationAdded(TreeOperation, frozen=True, tag="Added"):
     """A registration, with the incarnation of its subscriber."""
 
     registration: Registration
     incarnation: int
 
 
-class Ended(TreeOperation, frozen=True):
-    """Registrations that are gone."""
+class RegistrationsRemoved(TreeOperation, frozen=True, tag="Ended"):
+    """Registrations that were ended, or whose lease has lapsed."""
 
     ids: tuple[str, ...]
 
 
-class Told(Operation, frozen=True):
-    """From now on `peers` may believe something that they were told of trees, and `over` nothing
-    any more (believers.py). `others`: somebody may whom no log of this arc names.
+class CacheHoldersChanged(Operation, frozen=True, tag="Told"):
+    """From now on the publishers `added` may have cached summaries of trees, and those that are
+    `removed` have none any more (summaries/cache_holders.py). `has_unknown`: publishers may have
+    some that no log of this arc names.
 
-    What they were told is in no log: telling is frequent and short-lived.
+    Which summaries they have is in no log: they are given often and do not last.
     """
 
-    peers: tuple[Peer, ...]
-    over: tuple[NodeId, ...] = ()
-    others: bool = False
+    added: tuple[Peer, ...]
+    removed: tuple[NodeId, ...] = ()
+    has_unknown: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    MapChanged | Preparing | Settled | Uprooted | Added | Ended | Told
+    MapChanged
+    | ChangeBegun
+    | ChangeFinished
+    | TreeRemoved
+    | RegistrationAdded
+    | RegistrationsRemoved
+    | CacheHoldersChanged
 )
 
 
@@ -101,16 +108,18 @@ class Tree:
         self.map = map_
         self.registrations: dict[str, Registration] = {}
         self.incarnations: dict[str, int] = {}  # of the subscriber, by registration id
-        self.loose: dict[NodeId, Peer] = {}  # hosts that may serve by another map than `map`
-        self.changes = 0  # of `registrations`, so far
+        self.unsettled_hosts: dict[NodeId, Peer] = {}
+        """Hosts that may serve by another map than `map`."""
+        self.registration_changes = 0
+        """How often `registrations` has changed so far."""
 
     def operations(self) -> Iterator[Operation]:
-        """The tree told again."""
+        """What makes the tree from nothing."""
         yield MapChanged(self.attribute, self.map.version, self.map.entries)
-        if self.loose:
-            yield Preparing(self.attribute, tuple(self.loose.values()))
+        if self.unsettled_hosts:
+            yield ChangeBegun(self.attribute, tuple(self.unsettled_hosts.values()))
         for id_, registration in self.registrations.items():
-            yield Added(self.attribute, registration, self.incarnations[id_])
+            yield RegistrationAdded(self.attribute, registration, self.incarnations[id_])
 
 
 class ClusterState:
@@ -118,8 +127,10 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
-        self.believers: dict[NodeId, Peer] = {}  # who may believe something of a tree …
-        self.others = False  # … and whether these are not all
+        self.cache_holders: dict[NodeId, Peer] = {}
+        """Publishers that may have a cached summary of a tree."""
+        self.has_unknown_holders = False
+        """Whether there may be others that are not in `cache_holders`."""
 
     def apply(self, operation: Operation) -> None:
         """Change the state by one operation."""
@@ -128,51 +139,53 @@ class ClusterState:
                 map_ = PartitionMap(version, entries)
                 if attribute in self.trees:
                     tree = self.trees[attribute]
-                    tree.loose.update(tree.map.hosts())
+                    tree.unsettled_hosts.update(tree.map.hosts())
                     tree.map = map_
                 else:
                     self.trees[attribute] = Tree(attribute, map_)
-            case Preparing(attribute, hosts):
+            case ChangeBegun(attribute, hosts):
                 if attribute in self.trees:
-                    self.trees[attribute].loose.update((host.id, host) for host in hosts)
-            case Settled(attribute):
+                    self.trees[attribute].unsettled_hosts.update((host.id, host) for host in hosts)
+            case ChangeFinished(attribute):
                 if attribute in self.trees:
-                    self.trees[attribute].loose.clear()
-            case Uprooted(attribute):
+                    self.trees[attribute].unsettled_hosts.clear()
+            case TreeRemoved(attribute):
                 self.trees.pop(attribute, None)
-            case Added(attribute, registration, incarnation):
+            case RegistrationAdded(attribute, registration, incarnation):
                 tree = self.trees[attribute]
                 tree.registrations[registration.id] = registration
-                tree.changes += 1
+                tree.registration_changes += 1
                 tree.incarnations[registration.id] = incarnation
-            case Ended(attribute, ids):
+            case RegistrationsRemoved(attribute, ids):
                 tree = self.trees[attribute]
-                tree.changes += 1
+                tree.registration_changes += 1
                 for id_ in ids:
                     tree.registrations.pop(id_, None)
                     tree.incarnations.pop(id_, None)
-            case Told(peers, over, others):
-                self.believers.update((peer.id, peer) for peer in peers)
-                for node in over:
-                    self.believers.pop(node, None)
-                self.others = others
+            case CacheHoldersChanged(added, removed, has_unknown):
+                self.cache_holders.update((peer.id, peer) for peer in added)
+                for node in removed:
+                    self.cache_holders.pop(node, None)
+                self.has_unknown_holders = has_unknown
 
     def operations(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Operation]:
-        """The state of the wanted attributes told again as operations. Believers are of all."""
+        """What makes the state of the wanted attributes from nothing. Cache holders are named
+        all: it is not logged of which trees they have summaries."""
         for attribute, tree in self.trees.items():
             if wanted(attribute):
                 yield from tree.operations()
-        believers = tuple(self.believers.values())
-        for first in range(0, len(believers), TOLD_MOST):
-            yield Told(believers[first : first + TOLD_MOST], (), self.others)
-        if self.others and not believers:
-            yield Told((), (), self.others)
+        holders = tuple(self.cache_holders.values())
+        unknown = self.has_unknown_holders
+        for first in range(0, len(holders), HOLDERS_PER_ENTRY):
+            yield CacheHoldersChanged(holders[first : first + HOLDERS_PER_ENTRY], (), unknown)
+        if unknown and not holders:
+            yield CacheHoldersChanged((), (), unknown)
 
     def hosts(self) -> Iterator[Peer]:
         """Every node that may serve one of the trees, perhaps more than once."""
         for tree in self.trees.values():
             yield from tree.map.hosts().values()
-            yield from tree.loose.values()
+            yield from tree.unsettled_hosts.values()
 
     @property
     def registrations(self) -> int:

@@ -22,6 +22,7 @@ lost one need not be asked what it told itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from overlay.chord.events import Elected, Replanted, RoleChanged
 from overlay.chord.messages import Cluster
@@ -30,9 +31,10 @@ from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Protoc
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
+from overlay.upper_tree.invalidation_table import InvalidationTable
 from overlay.upper_tree.messages import AskBeliefs, Believed
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.tree_log import TOLD_MOST, Told
+from overlay.upper_tree.owner.tree_log import HOLDERS_PER_ENTRY, CacheHoldersChanged
 
 BELIEVERS_MOST = 16_384
 """Peers that the log names; more are told nothing that lasts. About 1 MiB of a log's copy. Wild
@@ -50,13 +52,28 @@ class BelieversDue(Timer, frozen=True):
     """Somebody believes nothing any more."""
 
 
+class FormerHolders(Protocol):
+    """What a restored arc's former owner is known to have told (owner/restoration.py)."""
+
+    @property
+    def former_holders(self) -> tuple[Peer, ...] | None:
+        """Publishers that it may have given summaries; None: it is not known who."""
+
+
 class CacheHolders(Machine):
     """At the primary: keeps the log's list, and asks it when it is inherited."""
 
-    def __init__(self, port: Port, settings: Settings, owner: Owner) -> None:
+    def __init__(
+        self, port: Port, settings: Settings, owner: Owner, restoration: FormerHolders
+    ) -> None:
         super().__init__(port)
         self.longest = settings.tree.nobody_term
+        self.table = InvalidationTable(settings.tree.nobody_term)
         self.owner = owner
+        self.clusters = owner.clusters
+        self.trees = owner.trees
+        self.hosts = owner.hosts
+        self.restoration = restoration
         self._epoch = 0  # under which this node leads; 0: it does not
         self._index: dict[NodeId, int] = {}  # of the entry that named it, if it is this node's own
         self._until: dict[NodeId, float] = {}  # when the last that it was told is over
@@ -84,7 +101,7 @@ class CacheHolders(Machine):
         lasts (-1: none); None: it may not be, since there is no room for it."""
         if peer.id == self.port.me.id:
             return -1
-        believers = self.owner.state.believers
+        believers = self.owner.state.cache_holders
         if believers.get(peer.id) != peer:
             if peer.id not in believers and len(believers) >= BELIEVERS_MOST:
                 self.port.count("believers_refused")
@@ -96,7 +113,7 @@ class CacheHolders(Machine):
     def told(self, peer: Peer) -> float:
         """It is being told something now: for how many seconds it may believe that."""
         if peer.id == self.port.me.id:
-            return min(self.longest, self.owner.clusters.lease_left)
+            return min(self.longest, self.clusters.lease_left)
         self._until[peer.id] = self.port.now + self.longest
         self._due.within(self.longest * SWEEP_SHARE)
         return self.longest
@@ -126,8 +143,8 @@ class CacheHolders(Machine):
 
     def _ask_all(self, cluster: Cluster) -> None:
         state = self.owner.state
-        self._ask(cluster, state.believers)
-        if state.others:
+        self._ask(cluster, state.cache_holders)
+        if state.has_unknown_holders:
             self._be_blind()
 
     def _ask(self, cluster: Cluster, peers: Mapping[NodeId, Peer]) -> None:
@@ -145,25 +162,25 @@ class CacheHolders(Machine):
 
     def on_replanted(self, event: Replanted) -> None:
         """Of an arc whose log is lost nobody knows whom its owner told, if no copy says so."""
-        found, cluster = self.owner.replanting.believers, self.owner.clusters.cluster
-        known = len(self.owner.state.believers)
+        found, cluster = self.restoration.former_holders, self.clusters.cluster
+        known = len(self.owner.state.cache_holders)
         if found is None or cluster is None or known + len(found) > BELIEVERS_MOST:
             self._be_blind()
             return
-        for first in range(0, len(found), TOLD_MOST):
-            self._log(found[first : first + TOLD_MOST])
+        for first in range(0, len(found), HOLDERS_PER_ENTRY):
+            self._log(found[first : first + HOLDERS_PER_ENTRY])
         self._ask(cluster, {peer.id: peer for peer in found})
 
     def _be_blind(self) -> None:
-        told = self.owner.told
-        told.blind_until = max(told.blind_until, self.port.now + self.longest)
-        if not self.owner.state.others:
+        table = self.table
+        table.blind_until = max(table.blind_until, self.port.now + self.longest)
+        if not self.owner.state.has_unknown_holders:
             self._log((), others=True)
         self._due.within(self.longest)
 
     def on_believed(self, sender: Peer, message: Believed) -> None:
         """What one of them believes."""
-        cluster, left = self.owner.clusters.cluster, self._unknown_until - self.port.now
+        cluster, left = self.clusters.cluster, self._unknown_until - self.port.now
         if cluster is None or sender.id not in self._unknown or left <= 0.0:
             return
         if (message.key, message.epoch) != (cluster.key, self._epoch):
@@ -171,7 +188,7 @@ class CacheHolders(Machine):
         if len(message.beliefs) > MAX_BATCH:
             raise ProtocolError("too many beliefs in one message")
         for attribute, digest in message.beliefs:
-            self.owner.told.tell(attribute, sender, self.port.now, left, digest)
+            self.table.tell(attribute, sender, self.port.now, left, digest)
         self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unknown_until)
         if message.beliefs:
             self.port.emit(BeliefsLearned(tuple(name for name, _ in message.beliefs)))
@@ -180,7 +197,7 @@ class CacheHolders(Machine):
 
     def on_link_up(self, event: LinkUp) -> None:
         """It may not have got the question."""
-        cluster = self.owner.clusters.cluster
+        cluster = self.clusters.cluster
         if event.peer.id in self._unheard and cluster is not None:
             del self._unheard[event.peer.id]
             self.port.send(event.peer, AskBeliefs(cluster))
@@ -200,8 +217,8 @@ class CacheHolders(Machine):
 
     def _ease(self) -> None:
         """SUBACKs wait for nobody unknown any more."""
-        for attribute, owned in self.owner.trees.items():
-            if owned.waiting:
+        for attribute, owned in self.trees.items():
+            if owned.pending:
                 self.port.emit(BeliefEnded(attribute))
 
     # --- those who believe nothing any more ---
@@ -215,10 +232,10 @@ class CacheHolders(Machine):
             self._unknown.clear()
             self._unheard.clear()
             self._ease()
-        believers = owner.state.believers
+        believers = owner.state.cache_holders
         over = tuple(node for node in believers if self._is_over(node, now))
-        others = owner.state.others and owner.told.blind_until > now
-        if (over or others != owner.state.others) and not owner.is_handing_over:
+        others = owner.state.has_unknown_holders and self.table.blind_until > now
+        if (over or others != owner.state.has_unknown_holders) and not owner.is_handing_over:
             for node in over:
                 self._until.pop(node, None)
                 self._index.pop(node, None)
@@ -228,11 +245,11 @@ class CacheHolders(Machine):
 
     def _is_over(self, node: NodeId, now: float) -> bool:
         until = self._until.get(node, self._unknown_until)
-        gone = node in self.owner.dead or node == self.port.me.id
+        gone = not self.hosts.is_reachable(node) or node == self.port.me.id
         return until <= now if gone else until + KEEP <= now
 
     def _log(
         self, peers: tuple[Peer, ...], over: tuple[NodeId, ...] = (), others: bool | None = None
     ) -> int:
-        known = self.owner.state.others if others is None else others
-        return self.owner.append(Told(peers, over, known))
+        known = self.owner.state.has_unknown_holders if others is None else others
+        return self.owner.append(CacheHoldersChanged(peers, over, known))

@@ -41,7 +41,7 @@ class SummaryBuilder(Machine):
         """`most`: boxes of one summary (`tree.summary_boxes`)."""
         super().__init__(port)
         self.most = most
-        self.owner = owner
+        self.trees = owner.trees
         self._wanted: dict[str, OwnedTree] = {}
         self._piece: Generator[None, None, None] | None = None
         self._alarm = Alarm(port, MakeDue())
@@ -70,7 +70,7 @@ class SummaryBuilder(Machine):
         self._alarm.rang()
         while self._wanted:
             attribute, owned = next(iter(self._wanted.items()))
-            if self.owner.trees.get(attribute) is owned:
+            if self.trees.get(attribute) is owned:
                 self._piece = self._piece or self._pieces(owned)
                 if next(self._piece, self) is not self:
                     break
@@ -86,13 +86,12 @@ class SummaryBuilder(Machine):
         boxes: list[Box] = []
         compiled = 0
         for id_, registration in begun.items():
-            known = owned.boxes.get(id_)
+            known = owned.boxes(id_)
             if known is None:  # of a tree that was taken over
                 known = boxes_of(registration.selector)
                 compiled += 1
                 if tree.registrations.get(id_) is registration:
-                    owned.boxes[id_] = known
-                    self.owner.popularity.add(known)
+                    owned.add_boxes(id_, known)
                 if compiled % COMPILED == 0:
                     yield
             boxes += known
@@ -100,12 +99,10 @@ class SummaryBuilder(Machine):
         if all(begun.get(id_) is one for id_, one in tree.registrations.items()):
             self._found(owned, summary, len(begun))
         else:
-            owned.at_odds = self.port.now
+            owned.summary.outdated(self.port.now)
 
     def _found(self, owned: OwnedTree, summary: Summary, count: int) -> None:
-        owned.summary = summary
-        owned.summarised = count
-        owned.made_at = self.port.now
-        digest = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
-        owned.digest = int.from_bytes(digest, "big") or 1
+        encoded = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
+        digest = int.from_bytes(encoded, "big") or 1
+        owned.summary.replace(summary, digest, count, self.port.now)
         self.port.count("summaries_made")

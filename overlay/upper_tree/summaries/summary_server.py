@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import zip_longest
+from typing import Protocol
 
 from matching import Cut
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
@@ -37,18 +38,11 @@ from overlay.upper_tree.messages import (
     TreeAnswer,
     TreeSummary,
 )
-from overlay.upper_tree.owner.owned_tree import OwnedTree, Waiting
+from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
 from overlay.upper_tree.summary import contains
-
-REST_LEAST, REST_MOST = 0.25, 4.0
-"""Seconds without a registration at odds after which a summary is made anew: at first, and where
-summaries did not last. Wild guess."""
-
-STALE_SHARE = 4
-"""A summary is made anew when a quarter of what it summarised has ended. Wild guess."""
 
 PLACES_MOST = 64
 """Virtual nodes of one tree that an answer names; of a larger tree only the root. Wild guess."""
@@ -65,16 +59,32 @@ class BeliefEnds(Timer, frozen=True):
     attribute: str
 
 
+class Withholding(Protocol):
+    """What is known of a lost cluster's trees that are being restored (owner/restoration.py)."""
+
+    def withholds(self, attribute: str, now: float) -> bool:
+        """Whether no publisher may be told of the attribute's tree yet."""
+
+
 class SummaryServer(Machine):
     """Tells publishers of the trees that this node owns, and takes it back."""
 
     def __init__(
-        self, port: Port, settings: Settings, owner: Owner, believers: CacheHolders
+        self,
+        port: Port,
+        settings: Settings,
+        owner: Owner,
+        believers: CacheHolders,
+        restoration: Withholding,
     ) -> None:
         super().__init__(port)
         self.settings = settings.tree
         self.owner = owner
+        self.clusters = owner.clusters
+        self.trees = owner.trees
         self.believers = believers
+        self.table = believers.table
+        self.restoration = restoration
         self.making = SummaryBuilder(port, settings.tree.summary_boxes, owner)
         self._held: deque[tuple[int, Peer, AskTree]] = deque()
         """Questions that wait for the log, with the number of their entry."""
@@ -99,7 +109,7 @@ class SummaryServer(Machine):
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many attributes in one question")
         lasting = False  # whoever owns none of them says only so
-        if any(self.owner.owns(attribute) for attribute in message.attributes):
+        if any(self.owner.decides(attribute) for attribute in message.attributes):
             index = self.believers.admit(sender)
             if index is not None and not self._is_logged(index):
                 self._held.append((index, sender, message))
@@ -111,7 +121,7 @@ class SummaryServer(Machine):
 
     def _is_logged(self, index: int) -> bool:
         """Whether who takes this primary's place will have that entry."""
-        return index < self.owner.committed and self.owner.clusters.is_copied(index)
+        return index < self.owner.committed and self.clusters.is_copied(index)
 
     def on_log_further(self, event: Committed | ObserversProgressed) -> None:
         """The log is further: some may be told now."""
@@ -134,23 +144,24 @@ class SummaryServer(Machine):
         summaries: list[TreeSummary] = []
         now = self.port.now
         for attribute in message.attributes:
-            owned = self.owner.trees.get(attribute)
-            if not self.owner.owns(attribute) or self.owner.replanting.holds(attribute, now):
+            owned = self.trees.get(attribute)
+            if not self.owner.decides(attribute) or self.restoration.withholds(attribute, now):
                 foreign.append(attribute)
             elif owned is None:
                 nobody.append(attribute)
                 if lasting:
-                    self.owner.told.tell(attribute, sender, now, term)
+                    self.table.tell(attribute, sender, now, term)
             else:
                 entries += places(owned)
                 # Who is its only host visits nobody, so has nothing to skip: making a summary of a
                 # thousand registrations takes tens of milliseconds.
                 visits = owned.all_hosts().keys() != {sender.id}
                 if lasting and visits and self._summarised(owned):
-                    self.owner.told.tell(attribute, sender, now, term, owned.digest)
-                    known = held.get(attribute) == owned.digest
-                    summary = None if known else owned.summary
-                    summaries.append(TreeSummary(attribute, owned.digest, summary))
+                    self.table.tell(attribute, sender, now, term, owned.summary.digest)
+                    digest = owned.summary.digest
+                    known = held.get(attribute) == digest
+                    summary = None if known else owned.summary.current
+                    summaries.append(TreeSummary(attribute, digest, summary))
         self.owner.refuse(sender, foreign)
         self._answer(sender, (message.number, term), entries, nobody, summaries)
 
@@ -178,7 +189,7 @@ class SummaryServer(Machine):
 
     @property
     def _epoch(self) -> int:
-        cluster = self.owner.clusters.cluster
+        cluster = self.clusters.cluster
         return 0 if cluster is None else cluster.version[0]
 
     def _summarised(self, owned: OwnedTree) -> bool:
@@ -186,82 +197,88 @@ class SummaryServer(Machine):
         it (making.py)."""
         if self.settings.routing == "counting" or owned.tree.attribute == EVENT_TREE:
             return False
-        count = len(owned.tree.registrations)
-        if owned.summary is not None and owned.summarised - count <= count // STALE_SHARE:
+        if owned.summary.is_current(len(owned.tree.registrations)):
             return True
-        if owned.at_odds + owned.rest > self.port.now:
+        if not owned.summary.may_rebuild(self.port.now):
             return False
         self.making.make(owned)
-        return owned.summary is not None
+        return owned.summary.current is not None
 
     # --- taking back ---
 
-    def take(self, owned: OwnedTree, waiting: Waiting) -> None:
-        """A new registration, whose boxes are known: take back what it contradicts."""
-        boxes = owned.boxes[waiting.registration.id]
-        summary = owned.summary
+    def recall_for(self, owned: OwnedTree, pending: PendingRegistration) -> None:
+        """A new registration, whose boxes are known: recall the summaries that do not admit it."""
+        boxes = owned.boxes(pending.registration.id)
+        assert boxes is not None
+        summary = owned.summary.current
         admitted = summary is not None and all(
             any(contains(outer, box) for outer in summary.boxes) for box in boxes
         )
         if not admitted:
-            owned.at_odds = now = self.port.now
-            if summary is not None and now - owned.made_at < self.settings.nobody_term:
-                owned.rest = min(2.0 * owned.rest, REST_MOST)
-            elif summary is not None or not owned.rest:
-                owned.rest = REST_LEAST
-            owned.summary = None
-        self._recall(owned, waiting, owned.digest if admitted else 0)
+            owned.summary.contradicted(self.port.now, self.settings.nobody_term)
+        self._recall(owned, pending, owned.summary.digest if admitted else 0)
 
-    def _recall(self, owned: OwnedTree, waiting: Waiting, unharmed: int) -> None:
+    def _recall(self, owned: OwnedTree, pending: PendingRegistration, unharmed: int) -> None:
         """Take back what is believed, but for the summary with the digest `unharmed` (0: none)."""
-        attribute, told, now = owned.tree.attribute, self.owner.told, self.port.now
+        attribute, told, now = owned.tree.attribute, self.table, self.port.now
         for belief in told.believers(attribute, now):
             if unharmed and belief.digest == unharmed:
                 continue
-            waiting.believers[belief.peer.id] = belief.until
+            pending.await_recall(belief.peer.id, belief.until)
             if not belief.recalled:
                 belief.recalled = True
                 self.port.send(belief.peer, Recall(attribute, told.number, self._epoch))
-        waiting.blind_until = told.blind_until
+        pending.unknown_holders_until = told.blind_until
         self._wait(owned)
 
     def on_beliefs_learned(self, event: BeliefsLearned) -> None:
         """Somebody believes what a former owner said: it is taken back, whatever it is."""
         for attribute in event.attributes:
-            owned = self.owner.trees.get(attribute)
+            owned = self.trees.get(attribute)
             if owned is not None:
-                for waiting in owned.waiting.values():
-                    self._recall(owned, waiting, 0)
+                for pending in owned.pending.values():
+                    self._recall(owned, pending, 0)
 
-    def is_over(self, waiting: Waiting) -> bool:
-        """Whether nobody believes any more what this registration contradicts."""
-        return self.believers.all_known() and waiting.is_believed(self.port.now)
+    def is_admitted(self, pending: PendingRegistration) -> bool:
+        """Whether no publisher has a cached summary any more that does not admit it."""
+        return self.believers.all_known() and pending.is_admitted(self.port.now)
 
-    def all_known(self) -> bool:
-        """Whether this node knows of every summary that a publisher may have cached."""
-        return self.believers.all_known()
+    def recall_all(self) -> None:
+        """Recall all cached summaries of this owner's trees, also those that a former one gave."""
+        for attribute in self.table.attributes():
+            for copy in self.table.believers(attribute, self.port.now):
+                if not copy.recalled:
+                    copy.recalled = True
+                    self.port.send(copy.peer, Recall(attribute, self.table.number))
+
+    def none_cached(self) -> bool:
+        """Whether no publisher has a cached summary of this owner's trees."""
+        table, now = self.table, self.port.now
+        if not self.believers.all_known() or table.blind_until > now:
+            return False
+        return not any(table.believers(attribute, now) for attribute in table.attributes())
 
     def _wait(self, owned: OwnedTree) -> None:
-        ends = [end for waiting in owned.waiting.values() for end in waiting.believed_until()]
+        ends = [end for pending in owned.pending.values() for end in pending.expiries()]
         late = [end for end in ends if end > self.port.now]
         if late:
             self.port.set_timer(min(late) - self.port.now, BeliefEnds(owned.tree.attribute))
 
     def on_recalled(self, sender: Peer, message: Recalled) -> None:
         """One believer less."""
-        self.owner.told.recalled(message.attribute, sender.id, message.number)
-        owned = self.owner.trees.get(message.attribute)
+        self.table.recalled(message.attribute, sender.id, message.number)
+        owned = self.trees.get(message.attribute)
         if owned is not None:
-            for waiting in owned.waiting.values():
-                waiting.believers.pop(sender.id, None)
+            for pending in owned.pending.values():
+                pending.recalled(sender.id)
             self.port.emit(BeliefEnded(message.attribute))
 
     def on_belief_ends(self, timer: BeliefEnds) -> None:
         """Whoever did not answer believes it no more."""
-        owned = self.owner.trees.get(timer.attribute)
+        owned = self.trees.get(timer.attribute)
         if owned is not None:
-            for waiting in owned.waiting.values():
-                waiting.forget_believers(self.port.now)
+            for pending in owned.pending.values():
+                pending.expire_holders(self.port.now)
             self.port.emit(BeliefEnded(timer.attribute))
             self._wait(owned)
 

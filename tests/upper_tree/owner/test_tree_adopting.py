@@ -26,7 +26,14 @@ from overlay.upper_tree.messages import (
     TreeAnswer,
     Uninstall,
 )
-from overlay.upper_tree.owner.tree_log import Added, Ended, MapChanged, Operation, Told, encode
+from overlay.upper_tree.owner.tree_log import (
+    CacheHoldersChanged,
+    MapChanged,
+    Operation,
+    RegistrationAdded,
+    RegistrationsRemoved,
+    encode,
+)
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
@@ -48,8 +55,8 @@ def rig() -> Rig:
     found = Rig("h1", "h2", chosen=settings(tree={"lease": LEASE}), replicas=2)
     map_ = PartitionMap.single((3, 7), (peer("dead"),))
     operations: list[Operation] = [MapChanged("x", map_.version, map_.entries)]
-    operations += [Added("x", made(n), 1) for n in range(4)]
-    operations += [Added("x", made(9, "t"), 2)]
+    operations += [RegistrationAdded("x", made(n), 1) for n in range(4)]
+    operations += [RegistrationAdded("x", made(9, "t"), 2)]
     told(found, *operations)
     return found
 
@@ -96,7 +103,9 @@ def test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers() 
 
 def test_a_copy_follows_the_log() -> None:
     found = rig()
-    told(found, Ended("x", ("s/1",)), Added("x", made(5), 1), reset=False)
+    told(
+        found, RegistrationsRemoved("x", ("s/1",)), RegistrationAdded("x", made(5), 1), reset=False
+    )
     lose(found)
     assert ids(found) == ["s/0", "s/2", "s/3", "s/5", "t/9"]
 
@@ -174,7 +183,7 @@ def test_what_was_adopted_is_acknowledged_when_the_log_has_it() -> None:
         found.net.flush()
     found.owner.port.hear(Register(1, (made(2),)), S)
     found.net.flush()
-    waiting = found.owner.owner.trees["x"].waiting
+    waiting = found.owner.owner.trees["x"].pending
     assert list(waiting) == ["s/2"]
     found.owner.clusters.commit()
     assert not waiting
@@ -186,10 +195,10 @@ def test_a_suback_waits_for_the_logs_observers() -> None:
     node.clusters.uncopied = 0
     found.register("x = 1")
     found.settle(1)
-    assert "s/0" in node.owner.trees["x"].waiting
+    assert "s/0" in node.owner.trees["x"].pending
     node.clusters.uncopied = 1 << 60
     node.port.hear(ObserversProgressed())
-    assert "s/0" not in node.owner.trees["x"].waiting
+    assert "s/0" not in node.owner.trees["x"].pending
 
 
 @pytest.mark.parametrize("count", [3, 300])
@@ -197,7 +206,7 @@ def test_hosts_get_everything_in_few_messages(count: int) -> None:
     found = Rig("h1", chosen=settings(tree={"split_at": 1000}))
     map_ = PartitionMap.single((3, 7), (peer("dead"),))
     told(found, MapChanged("x", map_.version, map_.entries),
-         *[Added("x", made(n), 1) for n in range(count)])  # fmt: skip
+         *[RegistrationAdded("x", made(n), 1) for n in range(count)])  # fmt: skip
     lose(found)
     installs = [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
     found.net.advance(0.1)
@@ -211,16 +220,16 @@ def test_hosts_get_everything_in_few_messages(count: int) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whole: bool) -> None:
     found = rig()
-    told(found, Told((PUBLISHER,)), reset=False)
+    told(found, CacheHoldersChanged((PUBLISHER,)), reset=False)
     lose(found, whole)
     node = found.owner
     assert [to for to, _ in node.port.sent_to(AskBeliefs)] == (["pub"] if whole else [])
-    assert node.owner.state.others != whole
+    assert node.owner.state.has_unknown_holders != whole
     found.settle(2)
     new = registration("s/50", "new", "new > 1", S)
     node.port.hear(Register(1, (new,), final=True), S)
     found.settle(1)
-    waiting = node.owner.trees["new"].waiting
+    waiting = node.owner.trees["new"].pending
     assert waiting, "somebody may believe that nobody wants it"
     if whole:
         node.port.hear(Believed(node.clusters.cluster.key, 9, (), True), PUBLISHER)
@@ -230,7 +239,7 @@ def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whol
 
 def test_a_copy_whose_believers_are_not_all_known_says_so() -> None:
     found = rig()
-    told(found, Told((PUBLISHER,), (), others=True), reset=False)
+    told(found, CacheHoldersChanged((PUBLISHER,), (), has_unknown=True), reset=False)
     lose(found)
-    assert found.owner.owner.state.others
+    assert found.owner.owner.state.has_unknown_holders
     assert not found.owner.port.sent_to(AskBeliefs)

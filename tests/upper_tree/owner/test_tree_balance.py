@@ -10,7 +10,7 @@ from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Register, Unregister
 from overlay.upper_tree.owner import rebalance as balance
-from overlay.upper_tree.owner.tree_log import Uprooted, decode
+from overlay.upper_tree.owner.tree_log import TreeRemoved, decode
 from tests.support.overlays import settings
 from tests.support.tree_net import (
     cluster_of,
@@ -92,7 +92,7 @@ def test_a_tree_without_registrations_is_uprooted_after_a_while() -> None:
     rig.settle(4.0)
     assert rig.owner.owner.trees == {}
     assert rig.hosts["h1"].hosting.trees == {}
-    assert isinstance(decode(rig.owner.clusters.log[-1]), Uprooted)
+    assert isinstance(decode(rig.owner.clusters.log[-1]), TreeRemoved)
     assert rig.owner.port.watched["hosts"] == ()
 
 

@@ -179,7 +179,7 @@ class Model:
             return
         live = owned.tree.registrations
         assert sorted(self.promised) == sorted(live), "everything is acknowledged"
-        assert not owned.changing, "a change does not end"
+        assert not owned.is_changing, "a change does not end"
         for value in VALUES:
             (entry,) = [e for e in owned.tree.map.entries if e.interval.contains(value)]
             named = sorted(host.id for host in entry.hosts)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import EVERYTHING, Conjunction, compile_selector
-from overlay.upper_tree.owner.packing import by_popularity, pack
+from overlay.upper_tree.owner.placement import by_popularity, pack
 from overlay.upper_tree.pivots import breadth, choose_pivot
 from tests.matching.matching_strategies import PATIENT
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from matching import EVERYTHING
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import BetterPivots, Register, Registered
-from overlay.upper_tree.owner.placement import FILL, PLAN_EVERY, Part, Placement, make_plan
+from overlay.upper_tree.owner.constants import FILL, PLAN_PERIOD
+from overlay.upper_tree.owner.placement import PlacedNode, Placement, make_plan
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of
 from tests.support.overlays import settings
@@ -19,9 +20,9 @@ from tests.support.tree_rig import Rig, S
 HOSTS = [peer(name) for name in "abc"]
 
 
-def parts(*sizes: int, host: str = "a") -> list[Part]:
+def parts(*sizes: int, host: str = "a") -> list[PlacedNode]:
     """Trees t0, t1 … of so many registrations, all at one host."""
-    return [Part(f"t{n}", EVERYTHING, (host,), size) for n, size in enumerate(sizes)]
+    return [PlacedNode(f"t{n}", EVERYTHING, (host,), size) for n, size in enumerate(sizes)]
 
 
 def popular(count: int) -> dict[str, int]:
@@ -68,12 +69,12 @@ def test_every_part_has_a_host_and_rooms_are_kept_where_hosts_suffice(
 
 def test_a_plan_stands_until_a_host_is_overfull_or_another() -> None:
     placement = Placement(100)
-    first = placement.look(parts(30, 30), popular(2), HOSTS, 0.0)
-    assert placement.look(parts(45, 45), popular(2), HOSTS, 1.0) is first, "it fits"
-    assert placement.look(parts(60, 60), popular(2), HOSTS, 2.0) is first, "too soon"
-    second = placement.look(parts(60, 60), popular(2), HOSTS, PLAN_EVERY)
+    first = placement.update(parts(30, 30), popular(2), HOSTS, 0.0)
+    assert placement.update(parts(45, 45), popular(2), HOSTS, 1.0) is first, "it fits"
+    assert placement.update(parts(60, 60), popular(2), HOSTS, 2.0) is first, "too soon"
+    second = placement.update(parts(60, 60), popular(2), HOSTS, PLAN_PERIOD)
     assert len(set(hosts_of(second.hosts).values())) == 2
-    third = placement.look(parts(60, 60), popular(2), HOSTS[:1], PLAN_EVERY + 0.1)
+    third = placement.update(parts(60, 60), popular(2), HOSTS[:1], PLAN_PERIOD + 0.1)
     assert third.wanted == 2
     assert set(hosts_of(third.hosts).values()) == {"a"}
 
@@ -83,8 +84,8 @@ def test_hosts_that_are_nearly_empty_are_given_up() -> None:
     spread = [
         part._replace(hosts=(host,)) for part, host in zip(parts(5, 5, 5), "abc", strict=True)
     ]
-    placement.look(spread, popular(3), HOSTS, 0.0)
-    found = placement.look(spread, popular(3), HOSTS, PLAN_EVERY)
+    placement.update(spread, popular(3), HOSTS, 0.0)
+    found = placement.update(spread, popular(3), HOSTS, PLAN_PERIOD)
     assert len(set(hosts_of(found.hosts).values())) == 1
 
 
@@ -129,7 +130,7 @@ def register(rig: Rig, tree: str, count: int) -> None:
 
 def load(rig: Rig) -> dict[str, int]:
     found: dict[str, int] = {}
-    for part in rig.owner.owner.homes.parts():
+    for part in rig.owner.owner.selector.virtual_nodes():
         for host in part.hosts:
             found[host] = found.get(host, 0) + part.registrations
     return found
@@ -215,7 +216,7 @@ def test_an_owner_sends_a_registration_to_a_better_pivot_once(final: bool) -> No
     rig.owner.clusters.commit()
     sent = [message for to, message in rig.owner.port.sent if to == S]
     if final:
-        assert rig.owner.owner.popularity == {"x": 7, "y": 1}
+        assert rig.owner.owner.trees.popularity == {"x": 7, "y": 1}
         assert not any(isinstance(message, BetterPivots) for message in sent)
     else:
         assert BetterPivots((("s/9", "x", "y"),), (("x", 6), ("y", 0))) in sent

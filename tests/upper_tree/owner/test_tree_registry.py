@@ -29,7 +29,7 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner.tree_log import Added, Ended, decode
+from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
 from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, one_replica, peer, registration
@@ -153,7 +153,7 @@ def test_a_belief_that_has_run_out_delays_nothing() -> None:
 
 def test_believers_that_could_not_be_remembered_are_waited_out() -> None:
     node = owner()
-    node.owner.told.capacity = 1
+    node.cache_holders.table.capacity = 1
     tell(node, "x", P)
     tell(node, "y", P)  # pushes x out
     ask_for(node, "s/0")
@@ -179,13 +179,13 @@ def test_a_repeated_registration_is_acknowledged_again_and_written_once() -> Non
     ask_for(node, "s/0")
     assert acknowledged(node) == ["s/0"]
     written = [decode(entry) for entry in node.clusters.log]
-    assert sum(isinstance(operation, Added) for operation in written) == 1
+    assert sum(isinstance(operation, RegistrationAdded) for operation in written) == 1
 
 
 def test_a_registration_for_somebody_else_is_an_error() -> None:
     node = owner()
     forged = registration("s/0", "x", "x > 1", S)
-    with pytest.raises(ProtocolError, match="somebody else"):
+    with pytest.raises(ProtocolError, match="of another subscriber"):
         node.port.hear(Register(1, (forged,)), peer("mallory"))
     assert node.owner.trees == {}
 
@@ -248,7 +248,7 @@ def test_unregistering_ends_the_senders_registrations_only() -> None:
     assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0",)], "mallory's only"
     node.clusters.commit()
     assert [m.ids for _, m in node.port.sent_to(Unregistered)] == [("s/0", "unknown")]
-    assert decode(node.clusters.log[-1]) == Ended("x", ("s/0",))
+    assert decode(node.clusters.log[-1]) == RegistrationsRemoved("x", ("s/0",))
 
 
 def test_a_registration_that_ended_is_not_acknowledged_any_more() -> None:

@@ -20,7 +20,8 @@ from overlay.upper_tree.messages import (
     TreeMoved,
     Visit,
 )
-from overlay.upper_tree.owner.serving import BEATS, LeasesGranted, ServingBeatDue
+from overlay.upper_tree.owner.constants import BEATS
+from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
 from tests.support.tree_net import HostNode, TreePort, event, peer, registration
 from tests.support.tree_rig import Rig, S
 from tests.upper_tree.host.test_tree_hosting import assign, install
@@ -39,7 +40,7 @@ class Pair:
         self.time = 0.0
         self.port = TreePort("owner")
         self.port.now = 0.0
-        self.owner = LeasesGranted(self.port, TERM, MOST)
+        self.owner = LeaseGrants(self.port, TERM, MOST)
         self.owner.attend([peer("h")])
         self.host = LeasesHeld()
         self.there: deque[ServingBeat] = deque()
@@ -226,7 +227,7 @@ def test_a_host_gets_no_lease_before_it_has_forgotten_what_it_may_have_missed() 
     host = rig.hosts["h2"]
     for _ in range(3):
         rig.owner.port.hear(ServingBeatDue())
-        rig.owner.owner.watch_hosts()
+        rig.owner.owner.hosts.watch()
         rig.owner.port.turn()
         rig.net.flush()
         assert not host.hosting._has_lease(host.hosting.trees["x"]), "it lacks the second"

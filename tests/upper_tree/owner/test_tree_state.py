@@ -23,13 +23,13 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import AskBeliefs, AskTree, Entry, Installed, Register, TreeAnswer
 from overlay.upper_tree.owner.tree_log import (
-    Added,
+    CacheHoldersChanged,
     ClusterState,
-    Ended,
     MapChanged,
     Operation,
-    Told,
-    Uprooted,
+    RegistrationAdded,
+    RegistrationsRemoved,
+    TreeRemoved,
     decode,
     encode,
 )
@@ -56,17 +56,19 @@ def logs(draw: st.DrawFn) -> list[Operation]:
         id_ = f"s/{draw(st.integers(0, 5))}"
         if kind == "told":
             some = tuple(peer(f"pub{draw(st.integers(0, 3))}") for _ in range(2))
-            log.append(Told(some, (f"pub{draw(st.integers(0, 3))}",), draw(st.booleans())))
+            log.append(
+                CacheHoldersChanged(some, (f"pub{draw(st.integers(0, 3))}",), draw(st.booleans()))
+            )
         elif kind == "map" or attribute not in planted:
             log.append(MapChanged(attribute, (1, number), draw(st.sampled_from(ENTRIES))))
             planted[attribute] = None
         elif kind == "add":
             made = registration(id_, attribute, f"{attribute} > {number}", peer("s"))
-            log.append(Added(attribute, made, draw(st.integers(1, 3))))
+            log.append(RegistrationAdded(attribute, made, draw(st.integers(1, 3))))
         elif kind == "end":
-            log.append(Ended(attribute, (id_, "s/9")))
+            log.append(RegistrationsRemoved(attribute, (id_, "s/9")))
         else:
-            log.append(Uprooted(attribute))
+            log.append(TreeRemoved(attribute))
             del planted[attribute]
     return log
 
@@ -80,7 +82,7 @@ def told(state: ClusterState) -> dict[str, object]:
 
 
 def believers(state: ClusterState) -> tuple[dict[str, Peer], bool]:
-    return state.believers, state.others
+    return state.cache_holders, state.has_unknown_holders
 
 
 def replayed(log: list[Operation]) -> ClusterState:
@@ -215,7 +217,9 @@ def test_an_arc_does_not_wait_for_other_trees() -> None:
     node = OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
     node.port.hear(Register(1, (registration("s/0", "y", "y > 1", peer("s")),)), peer("s"))
     node.port.hear(ArcLeaving(arc_of("x")))
-    assert [decode(entry) for entry in node.clusters.transferred or ()] == [Told((peer("p"),))]
+    assert [decode(entry) for entry in node.clusters.transferred or ()] == [
+        CacheHoldersChanged((peer("p"),))
+    ]
 
 
 def test_an_arc_that_stays_is_not_transferred_later() -> None:
@@ -248,14 +252,16 @@ def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:
     assert node.clusters.cluster is not None
     node.port.hear(ArcLeaving(node.clusters.cluster))
     assert node.clusters.transferred is not None
-    assert [decode(entry) for entry in node.clusters.transferred] == [Told((peer("p"),))]
+    assert [decode(entry) for entry in node.clusters.transferred] == [
+        CacheHoldersChanged((peer("p"),))
+    ]
 
 
 def test_a_map_that_changes_keeps_the_trees_registrations() -> None:
     state = ClusterState()
     kept = registration("s/0", "x", "x > 1", peer("s"))
     state.apply(MapChanged("x", (1, 1), ENTRIES[0]))
-    state.apply(Added("x", kept, 1))
+    state.apply(RegistrationAdded("x", kept, 1))
     state.apply(MapChanged("x", (1, 2), ENTRIES[1]))
     assert state.trees["x"].map.version == (1, 2)
     assert state.trees["x"].registrations == {"s/0": kept}

@@ -187,7 +187,7 @@ def test_a_primary_that_is_elected_again_gives_up_the_change_that_was_under_way(
         rig.owner.port.hear(Elected(cluster, peer("p")))
     rig.settle()
     assert rig.spread == rig.serving(5) == ["h2"]
-    assert not rig.owner.owner.trees["x"].changing
+    assert not rig.owner.owner.trees["x"].is_changing
 
 
 def test_a_host_that_prepared_in_vain_stops_when_it_is_back() -> None:
@@ -265,7 +265,7 @@ def test_that_host_is_not_waited_for_when_it_is_lost_before_it_answers() -> None
     rig.pause(Assign)
     rig.net.cut("p", "h2")
     rig.settle()
-    assert not rig.owner.owner.trees["x"].changing
+    assert not rig.owner.owner.trees["x"].is_changing
     assert register_and_install(rig) == ["s/9"]
 
 
@@ -364,4 +364,4 @@ def test_a_change_whose_hosts_were_fenced_is_begun_anew_after_an_election() -> N
     rig.settle()
     assert rig.serving(5) == rig.spread
     assert rig.spread != ["h1"]
-    assert not rig.owner.owner.trees["x"].strays
+    assert not rig.owner.owner.trees["x"].stale_hosts

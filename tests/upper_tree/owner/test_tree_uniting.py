@@ -18,7 +18,7 @@ from overlay.upper_tree.messages import (
     Registered,
     Unregister,
 )
-from overlay.upper_tree.owner.registry_merge import RegistryUnion
+from overlay.upper_tree.owner.registry_merge import RegistryMerge
 from tests.support.tree_net import OwnerNode, cluster_of, peer, registration
 from tests.support.tree_rig import Rig, S
 
@@ -43,7 +43,9 @@ def losing(*selectors: str) -> tuple[Rig, Stages]:
     rig, stages = Rig("h1"), Stages()
     rig.net.node("w")
     node = rig.owner
-    union = RegistryUnion(node.port, rig.settings, stages, node.owner, node.registry)
+    union = RegistryMerge(
+        node.port, rig.settings, stages, node.owner, node.registry, node.summaries
+    )
     node.port.add(union)
     rig.register(*selectors)
     rig.settle()
@@ -67,7 +69,9 @@ def winning(*names: str) -> OwnerNode:
     """An owner in the winning ring."""
     rig = Rig("h1")
     node = rig.owner
-    node.port.add(RegistryUnion(node.port, rig.settings, Stages(), node.owner, node.registry))
+    node.port.add(
+        RegistryMerge(node.port, rig.settings, Stages(), node.owner, node.registry, node.summaries)
+    )
     return node
 
 

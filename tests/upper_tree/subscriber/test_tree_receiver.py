@@ -10,7 +10,11 @@ from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
-from overlay.upper_tree.owner.leases import Doubts, LeaseTable, registrations_of
+from overlay.upper_tree.owner.registration_leases import (
+    ClaimChecks,
+    RegistrationLeases,
+    registrations_of,
+)
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.registration_digest import ids_digest
@@ -203,19 +207,19 @@ def test_registrations_that_do_not_fit_the_events_are_an_error() -> None:
 # --- leases at the owner ---
 
 
-def leased() -> tuple[Tree, LeaseTable]:
+def leased() -> tuple[Tree, RegistrationLeases]:
     tree = Tree("x", PartitionMap.single((1, 1), (HOST,)))
     for id_, name, incarnation in [("s/0", "s", 1), ("s/1", "s", 2), ("t/0", "t", 1)]:
         tree.registrations[id_] = registration(id_, "x", "x > 1", peer(name))
         tree.incarnations[id_] = incarnation
-    return tree, LeaseTable(term=10.0)
+    return tree, RegistrationLeases(term=10.0)
 
 
 def test_a_lease_ends_a_term_after_its_last_renewal() -> None:
     tree, leases = leased()
     for name, incarnation in [("s", 1), ("s", 2), ("t", 1)]:
-        leases.touch(name, incarnation, now=0.0)
-    leases.touch("t", 1, now=5.0)
+        leases.renew(name, incarnation, now=0.0)
+    leases.renew("t", 1, now=5.0)
     assert leases.lapsed(tree, now=9.9) == ("s/0",)
     assert leases.lapsed(tree, now=10.0) == ("s/0", "s/1")
     assert leases.lapsed(tree, now=15.0) == ("s/0", "s/1", "t/0")
@@ -223,9 +227,9 @@ def test_a_lease_ends_a_term_after_its_last_renewal() -> None:
 
 def test_a_new_life_of_the_subscriber_ends_the_leases_of_the_old_one() -> None:
     tree, leases = leased()
-    leases.touch("s", 1, now=0.0)
+    leases.renew("s", 1, now=0.0)
     assert leases.lapsed(tree, now=1.0) == ()
-    leases.touch("s", 2, now=1.0)
+    leases.renew("s", 2, now=1.0)
     assert leases.lapsed(tree, now=1.0) == ("s/0",)
 
 
@@ -241,43 +245,43 @@ def test_a_subscriber_that_was_never_heard_of_gets_a_full_term_first() -> None:
 def test_a_tree_that_renewals_do_not_name_for_a_term_is_not_renewed() -> None:
     tree, leases = leased()
     for now in (0.0, 4.0, 8.0, 12.0):
-        leases.touch("s", 2, now, ["y"])
-        leases.touch("t", 1, now, ["x", "y"])
+        leases.renew("s", 2, now, ["y"])
+        leases.renew("t", 1, now, ["x", "y"])
         assert "s/1" not in leases.lapsed(tree, now)
         if now == 4.0:
-            leases.touch("s", 2, now, ["x"])  # for once it did
+            leases.renew("s", 2, now, ["x"])  # for once it did
             assert leases.lapsed(tree, now) == ("s/0",)
-    leases.touch("s", 2, 18.0, ["y"])
+    leases.renew("s", 2, 18.0, ["y"])
     assert leases.lapsed(tree, now=18.0) == ("s/0", "s/1")
 
 
 def test_who_registers_may_have_something_in_any_tree() -> None:
     tree, leases = leased()
-    leases.touch("s", 2, 0.0, ["y"])
+    leases.renew("s", 2, 0.0, ["y"])
     leases.lapsed(tree, now=0.0)
-    leases.touch("s", 2, 11.0)
+    leases.renew("s", 2, 11.0)
     assert "s/1" not in leases.lapsed(tree, now=11.0)
-    leases.touch("s", 2, 12.0, ["y"])
+    leases.renew("s", 2, 12.0, ["y"])
     assert "s/1" not in leases.lapsed(tree, now=12.0), "from then on a term again"
 
 
 def test_what_is_not_registered_again_after_a_wrong_claim_ends() -> None:
-    doubts, ids = Doubts(), ("s/0", "s/1", "s/2")
+    checks, ids = ClaimChecks(), ("s/0", "s/1", "s/2")
     two = (2, ids_digest(["s/0", "s/2"]))
-    assert doubts.check("s", "x", ids, two) == (False, ())
-    assert doubts.check("s", "x", ids, two) == (False, ()), "it has not said what it has"
-    doubts.registered("s", "x", "s/0")
-    doubts.registered("s", "x", "s/2")
-    assert doubts.check("s", "x", ids, two) == (True, ("s/1",))
-    assert doubts.check("s", "x", ("s/0", "s/2"), two) == (True, ())
+    assert checks.check("s", "x", ids, two) == (False, ())
+    assert checks.check("s", "x", ids, two) == (False, ()), "it has not said what it has"
+    checks.registered("s", "x", "s/0")
+    checks.registered("s", "x", "s/2")
+    assert checks.check("s", "x", ids, two) == (True, ("s/1",))
+    assert checks.check("s", "x", ("s/0", "s/2"), two) == (True, ())
 
 
 def test_a_right_claim_ends_the_doubt() -> None:
-    doubts, ids = Doubts(), ("s/0", "s/1")
+    checks, ids = ClaimChecks(), ("s/0", "s/1")
     nothing, one = (0, ids_digest([])), (1, ids_digest(["s/0"]))
-    doubts.check("s", "x", ids, one)
-    assert doubts.check("s", "x", ids, (2, ids_digest(ids))) == (True, ())
-    assert doubts.check("s", "x", ids, nothing) == (False, ())
+    checks.check("s", "x", ids, one)
+    assert checks.check("s", "x", ids, (2, ids_digest(ids))) == (True, ())
+    assert checks.check("s", "x", ids, nothing) == (False, ())
 
 
 def test_a_digest_tells_sets_apart_whatever_their_order() -> None:

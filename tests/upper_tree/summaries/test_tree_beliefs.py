@@ -21,8 +21,9 @@ from overlay.upper_tree.messages import (
     TreeSummary,
     Unregister,
 )
+from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST, SUMMARY_PAUSE_MOST
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.summaries.summary_server import PLACES_MOST, REST_LEAST, REST_MOST
+from overlay.upper_tree.summaries.summary_server import PLACES_MOST
 from overlay.upper_tree.summary import Summary
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
@@ -61,7 +62,7 @@ class Rig:
 
     def told(self, who: Peer = P) -> tuple[int, Summary]:
         """Digest and summary, once the tree has been at rest."""
-        self.port.advance(REST_MOST)
+        self.port.advance(SUMMARY_PAUSE_MOST)
         found = self.ask(who)
         assert found is not None
         assert found.summary is not None
@@ -83,7 +84,7 @@ def test_a_publisher_is_told_what_registrations_may_match() -> None:
 def test_the_only_host_needs_no_summary() -> None:
     rig = Rig(settings(tree={"replicas": 1}))
     rig.register("s/0", "x > 1")
-    rig.port.advance(REST_MOST)
+    rig.port.advance(SUMMARY_PAUSE_MOST)
     (host,) = rig.node.owner.trees["x"].all_hosts().values()
     assert rig.ask(host) is None
     assert rig.port.counts["summaries_made"] == 0
@@ -168,7 +169,7 @@ def test_no_summary_is_made_while_registrations_contradict_each_other() -> None:
     for number in range(5):
         rig.register(f"s/{number}", f"x = {number}")
         assert rig.ask() is None
-        rig.port.advance(REST_LEAST / 2)
+        rig.port.advance(SUMMARY_PAUSE_LEAST / 2)
     assert rig.port.counts["summaries_made"] == 0
     rig.told()
 
@@ -181,19 +182,19 @@ def test_where_summaries_do_not_last_the_next_ones_are_waited_for_longer() -> No
         """Seconds until there is a summary; then it is contradicted."""
         seconds = 0.0
         while rig.ask() is None:
-            rig.port.advance(REST_LEAST)
-            seconds += REST_LEAST
+            rig.port.advance(SUMMARY_PAUSE_LEAST)
+            seconds += SUMMARY_PAUSE_LEAST
         return seconds
 
     found = []
     for number in range(1, 7):
         found.append(waited())
         rig.register(f"s/{number}", f"x = {number}")
-    assert found == [0.25, 0.5, 1.0, 2.0, 4.0, REST_MOST]
+    assert found == [0.25, 0.5, 1.0, 2.0, 4.0, SUMMARY_PAUSE_MOST]
     waited()
     rig.port.advance(Settings().tree.nobody_term)
     rig.register("s/8", "x = 8")
-    assert waited() == REST_LEAST, "the last one lasted"
+    assert waited() == SUMMARY_PAUSE_LEAST, "the last one lasted"
 
 
 def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
@@ -212,7 +213,7 @@ def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
 def test_a_tree_that_was_taken_over_is_summarised_from_its_selectors() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    rig.node.owner.trees["x"].boxes.clear()
+    rig.node.owner.trees["x"].forget_boxes()
     _, summary = rig.told()
     assert not summary.admits(FIVE)
 
@@ -220,12 +221,12 @@ def test_a_tree_that_was_taken_over_is_summarised_from_its_selectors() -> None:
 def test_counting_and_the_event_tree_have_no_summaries() -> None:
     rig = Rig(settings(tree={"routing": "counting"}))
     rig.register("s/0", "x > 10")
-    rig.port.advance(REST_LEAST)
+    rig.port.advance(SUMMARY_PAUSE_LEAST)
     assert rig.ask() is None
     rig = Rig()
     everything = Interval((0, False, 0), (3, 0, 0))
     rig.take(Registration("s/0", EVENT_TREE, S, "x IS NULL", everything))
-    rig.port.advance(REST_LEAST)
+    rig.port.advance(SUMMARY_PAUSE_LEAST)
     rig.port.hear(AskTree((EVENT_TREE,)), P)
     rig.node.clusters.commit()
     (answer,) = rig.port.take(TreeAnswer)
@@ -255,7 +256,7 @@ def test_large_answers_are_cut_and_nothing_is_lost() -> None:
         for number in range(8):
             text = "t" * 4_000
             rig.register(f"s/{number}", f"{name} = '{number}{text}'", name)
-    rig.port.advance(REST_LEAST)
+    rig.port.advance(SUMMARY_PAUSE_LEAST)
     for _ in range(2):  # what is not small is made after the first question
         rig.port.take(TreeAnswer)
         rig.port.hear(AskTree((*names, "nobody")), P)

@@ -21,7 +21,7 @@ from overlay.upper_tree.messages import (
     Registered,
     TreeAnswer,
 )
-from overlay.upper_tree.owner.tree_log import Operation, Told, decode, encode
+from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, Operation, decode, encode
 from overlay.upper_tree.summaries.cache_holders import BELIEVERS_MOST, KEEP
 from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, registration
 
@@ -48,11 +48,11 @@ def heir(*log: Operation) -> OwnerNode:
     return node
 
 
-def logged(node: OwnerNode) -> list[Told]:
+def logged(node: OwnerNode) -> list[CacheHoldersChanged]:
     """What the node's own entries say of believers; forgets it."""
     said = [decode(entry) for entry in node.clusters.log if entry]
     node.clusters.log = [b""] * len(node.clusters.log)
-    return [operation for operation in said if isinstance(operation, Told)]
+    return [operation for operation in said if isinstance(operation, CacheHoldersChanged)]
 
 
 def register(node: OwnerNode, tree: str = "x") -> None:
@@ -77,7 +77,7 @@ def test_nobody_is_told_before_a_majority_knows_that_it_may_believe() -> None:
     node = owner()
     node.port.hear(AskTree(("x",), 3), P)
     assert node.port.take(TreeAnswer) == []
-    assert logged(node) == [Told((P,))]
+    assert logged(node) == [CacheHoldersChanged((P,))]
     node.clusters.commit()
     (answer,) = node.port.take(TreeAnswer)
     assert (answer.nobody, answer.term, answer.number, answer.epoch) == (("x",), TERM, 3, 1)
@@ -90,19 +90,19 @@ def test_who_is_in_the_log_is_told_at_once_and_named_once() -> None:
         node.clusters.commit()
     node.port.hear(AskTree(("y",)), P)
     assert len(node.port.take(TreeAnswer)) == 4
-    assert logged(node) == [Told((P,))]
+    assert logged(node) == [CacheHoldersChanged((P,))]
 
 
 def test_the_log_names_an_address_that_has_changed() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     moved = Peer(P.id, "elsewhere:1")
     node.port.hear(AskTree(("x",)), moved)
-    assert logged(node) == [Told((moved,))]
+    assert logged(node) == [CacheHoldersChanged((moved,))]
 
 
 def test_an_inherited_believer_is_told_when_the_new_primary_has_a_majority() -> None:
     node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
-    node.port.hear(EntryReceived(KEY, 0, encode(Told((P,)))))
+    node.port.hear(EntryReceived(KEY, 0, encode(CacheHoldersChanged((P,)))))
     cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
     node.port.hear(RoleChanged(cluster, "primary"))
     node.port.hear(AskTree(("x",)), P)
@@ -142,20 +142,20 @@ def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
 
 def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
     crowd = tuple(peer(f"c{n}") for n in range(BELIEVERS_MOST))
-    node = heir(Told(crowd))
+    node = heir(CacheHoldersChanged(crowd))
     register(node)
     node.port.hear(AskTree(("x", "y")), P)
     (answer,) = node.port.take(TreeAnswer)
     assert [entry.attribute for entry in answer.entries] == ["x"]
     assert (answer.nobody, answer.summaries, answer.term) == (("y",), (), 0.0)
-    assert node.owner.told.believers("y", node.port.now) == []
+    assert node.cache_holders.table.believers("y", node.port.now) == []
 
 
 # --- a new primary ---
 
 
 def test_a_suback_waits_for_those_only_who_may_believe_something() -> None:
-    node = heir(Told((P, Q)))
+    node = heir(CacheHoldersChanged((P, Q)))
     assert [to for to, _ in node.port.sent_to(AskBeliefs)] == ["pub", "pub2"]
     register(node)
     believes(node, P)
@@ -165,13 +165,13 @@ def test_a_suback_waits_for_those_only_who_may_believe_something() -> None:
 
 
 def test_where_nobody_was_told_anything_a_suback_waits_for_nobody() -> None:
-    node = heir(Told((P,)), Told((), (P.id,)))
+    node = heir(CacheHoldersChanged((P,)), CacheHoldersChanged((), (P.id,)))
     register(node)
     assert acknowledged(node)
 
 
 def test_what_is_believed_is_taken_back_before_the_suback() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     register(node)
     believes(node, P, ("x", 7), ("other", 0))
     ((to, recall),) = node.port.sent_to(Recall)
@@ -182,7 +182,7 @@ def test_what_is_believed_is_taken_back_before_the_suback() -> None:
 
 
 def test_what_is_believed_is_taken_back_for_later_registrations_as_well() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     believes(node, P, ("x", 0))
     register(node)
     assert [to for to, _ in node.port.sent_to(Recall)] == ["pub"]
@@ -190,7 +190,7 @@ def test_what_is_believed_is_taken_back_for_later_registrations_as_well() -> Non
 
 
 def test_an_answer_in_several_messages_counts_with_the_last() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     register(node)
     believes(node, P, ("y", 0), last=False)
     assert not acknowledged(node)
@@ -199,14 +199,14 @@ def test_an_answer_in_several_messages_counts_with_the_last() -> None:
 
 
 def test_an_answer_to_another_primarys_question_counts_for_nothing() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     register(node)
     node.port.hear(Believed(KEY, 1, (), True), P)
     assert not acknowledged(node)
 
 
 def test_who_does_not_answer_is_waited_out() -> None:
-    node = heir(Told((P, Q)))
+    node = heir(CacheHoldersChanged((P, Q)))
     believes(node, Q)
     register(node)
     node.port.advance(TERM - 0.1)
@@ -216,14 +216,14 @@ def test_who_does_not_answer_is_waited_out() -> None:
 
 
 def test_who_has_left_believes_nothing() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     register(node)
     node.port.hear(LinkDown(P, "bye", left=True))
     assert acknowledged(node)
 
 
 def test_who_is_back_is_asked_again() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     node.port.take(AskBeliefs)
     node.port.hear(LinkUp(P, True))
     assert node.port.sent_to(AskBeliefs) == [], "the question is on its way"
@@ -235,25 +235,25 @@ def test_who_is_back_is_asked_again() -> None:
 @pytest.mark.parametrize("how", ["forked", "replanted", "logged"])
 def test_where_others_may_believe_something_everybody_waits_for_the_term(how: str) -> None:
     """Whom the other branch of a fork told, or who told, nobody knows."""
-    node = heir(*([Told((), (), True)] if how == "logged" else []))
+    node = heir(*([CacheHoldersChanged((), (), True)] if how == "logged" else []))
     cluster = node.clusters.cluster
     assert cluster is not None
     if how == "forked":
         node.port.hear(Elected(cluster, peer("old"), True))
     elif how == "replanted":
         node.port.hear(Replanted(cluster_of("gone")))
-    assert [told.others for told in logged(node)] == ([] if how == "logged" else [True])
+    assert [told.has_unknown for told in logged(node)] == ([] if how == "logged" else [True])
     register(node)
     node.port.advance(TERM - 0.1)
     assert not acknowledged(node)
     node.port.advance(0.2)
     assert acknowledged(node)
-    assert node.owner.state.others is False, "that is over"
-    assert logged(node)[-1].others is False
+    assert node.owner.state.has_unknown_holders is False, "that is over"
+    assert logged(node)[-1].has_unknown is False
 
 
 def test_no_flood_of_beliefs_is_taken() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     with pytest.raises(ProtocolError):
         believes(node, P, *[("x", 1)] * (MAX_BATCH + 1))
 
@@ -270,14 +270,14 @@ def test_who_is_gone_leaves_the_log_when_its_beliefs_are_over() -> None:
     node.port.advance(TERM - 0.1)
     assert logged(node) == []
     node.port.advance(TERM)
-    assert logged(node) == [Told((), (P.id,))]
+    assert logged(node) == [CacheHoldersChanged((), (P.id,))]
     node.port.hear(AskTree(("x",)), P)
-    assert logged(node) == [Told((P,))]
+    assert logged(node) == [CacheHoldersChanged((P,))]
 
 
 def test_who_may_ask_again_stays_for_a_while() -> None:
-    node = heir(Told((P,)))
+    node = heir(CacheHoldersChanged((P,)))
     node.port.advance(KEEP)
     assert logged(node) == []
     node.port.advance(2 * TERM)
-    assert logged(node) == [Told((), (P.id,))]
+    assert logged(node) == [CacheHoldersChanged((), (P.id,))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matching import compile_selector
 from overlay.machine import Peer
 from overlay.upper_tree.messages import AskTree, Register, TreeAnswer, TreeSummary
+from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST
 from overlay.upper_tree.summaries.summary_builder import AT_ONCE, COMPILED, MakeDue
-from overlay.upper_tree.summaries.summary_server import REST_LEAST
 from overlay.upper_tree.summary import GROUP, Summary, box_of, merging
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
@@ -29,7 +29,7 @@ class Rig:
         self.node.clusters.commit()
 
     def rest(self) -> None:
-        self.port.advance(REST_LEAST)
+        self.port.advance(SUMMARY_PAUSE_LEAST)
 
     def ask(self, *trees: str, who: Peer = P) -> dict[str, TreeSummary]:
         self.port.hear(AskTree(trees), who)
@@ -94,15 +94,15 @@ def test_a_tree_that_is_taken_over_is_compiled_in_pieces() -> None:
     rig = Rig()
     rig.register("y", range(MANY))
     owned = rig.node.owner.trees["y"]
-    owned.boxes.clear()
-    rig.node.owner.popularity.clear()
+    owned.forget_boxes()
+    rig.node.owner.trees.popularity.clear()
     rig.rest()
     rig.ask("y")
     rig.port.hear(MakeDue())
-    assert len(owned.boxes) == COMPILED
+    assert len(owned._boxes) == COMPILED
     rig.make()
-    assert len(owned.boxes) == MANY
-    assert rig.node.owner.popularity == {"y": MANY}
+    assert len(owned._boxes) == MANY
+    assert rig.node.owner.trees.popularity == {"y": MANY}
 
 
 def test_nothing_is_made_of_a_tree_that_is_lost_meanwhile() -> None:
@@ -111,7 +111,7 @@ def test_nothing_is_made_of_a_tree_that_is_lost_meanwhile() -> None:
     rig.rest()
     rig.ask("y")
     rig.port.hear(MakeDue())
-    del rig.node.owner.trees["y"]
+    rig.node.owner.trees.drop("y")
     assert rig.make() == 1
     assert rig.port.counts["summaries_made"] == 0
 

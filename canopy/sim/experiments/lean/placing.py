@@ -28,7 +28,7 @@ from matching import EVERYTHING, Conjunction, Cut, Interval, place
 from matching.constraint import constraint_of
 from matching.selector.expression import Between, Comparison, Expression, attribute, literal
 from overlay.upper_tree.messages import Entry
-from overlay.upper_tree.owner.packing import by_popularity, pack
+from overlay.upper_tree.owner.placement import by_popularity, pack
 from overlay.upper_tree.partition import PartitionMap, best_cut
 from overlay.upper_tree.pivots import choose_pivot
 from overlay.upper_tree.summary import Summary, summarise

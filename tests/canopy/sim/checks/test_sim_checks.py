@@ -154,7 +154,7 @@ def test_every_bound_is_looked_at_on_every_link(world: World) -> None:
     for peer in peers:
         assert f"queue to {peer}" in found
         assert f"bytes under way to {peer}" in found
-    for what in ("history", "open walks", "silent hosts", "pending pairs", "sessions"):
+    for what in ("history", "open walks", "unreachable hosts", "pending pairs", "sessions"):
         assert what in found
     assert all(size <= bound for size, bound in found.values())
     session = next(iter(node.links._sessions))

@@ -92,6 +92,6 @@ def test_a_copy_outside_of_the_cluster_with_another_state_is_found() -> None:
     (leader,) = with_role(world, "primary")
     cluster = world.node(leader).clusters
     (observer, *_) = cluster.observers.observers
-    copies = world.node(world.identities[observer]).adopting.copies
+    copies = world.node(world.identities[observer]).restoration.replicas
     copies[cluster.cluster.key].trees.clear()
     assert [v.kind for v in check_voters(world)] == ["log"]

@@ -1,11 +1,11 @@
-"""Leases (DESIGN.md, Subscribe): a registration that its subscriber does not renew ends.
+"""Leases of registrations: one that its subscriber does not renew ends (P1).
 
-One renewal per subscriber and cluster covers all its registrations there. It carries, per tree,
-their number and a digest of their ids, so that a side that lost some is found out. The other way
-round an owner may have what its subscriber has ended: its log is that of a cluster that was lost,
-and another owner was told of the end. So a tree that renewals do not name is not renewed; and where
-digests differ, the subscriber registers again what it has, and the rest ends when its next claim
-is right without it (`Doubts`).
+One renewal per subscriber and cluster covers all its registrations there. It has, per tree, their
+number and a digest of their ids, so that a side that lost some is found out. The other way round,
+an owner may have what its subscriber has ended: its log is that of a cluster that was lost, and
+another owner was told of the end. So a tree that renewals do not name is not renewed; and where
+digests differ, the subscriber registers again what it has, and the rest ends when its next claim is
+right without it (`ClaimChecks`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def registrations_of(tree: Tree, subscriber: NodeId) -> tuple[str, ...]:
     )
 
 
-class LeaseTable:
+class RegistrationLeases:
     """When each subscriber (and incarnation of it) was last heard of. Times are the Port's."""
 
     def __init__(self, term: float) -> None:
@@ -36,12 +36,12 @@ class LeaseTable:
         self._unnamed: dict[tuple[NodeId, str], float] = {}
         """Since which renewal one has registrations in a tree that it does not name."""
 
-    def touch(
+    def renew(
         self, subscriber: NodeId, incarnation: int, now: float, trees: Iterable[str] | None = None
     ) -> None:
-        """A full term from now on. Older incarnations of the subscriber lapse at once.
-
-        `trees`: all in which it has registrations, or None if it did not say."""
+        """The subscriber was heard: its leases run for a full term from `now`, those of its older
+        incarnations lapse at once. `trees`: all in which it says that it has registrations; None if
+        it did not say."""
         terms = self._until.setdefault(subscriber, {})
         for older in [known for known in terms if known < incarnation]:
             terms[older] = now
@@ -52,7 +52,8 @@ class LeaseTable:
             self._named[subscriber] = now, frozenset(trees)
 
     def lapsed(self, tree: Tree, now: float) -> tuple[str, ...]:
-        """Ids in `tree` whose lease has run out. One never heard of gets a full term first."""
+        """Ids in `tree` whose lease has lapsed. A subscriber that was never heard gets a full term
+        first."""
         ids = []
         unnamed: dict[NodeId, bool] = {}
         for id_, registration in tree.registrations.items():
@@ -73,8 +74,9 @@ class LeaseTable:
             return False
         return at - self._unnamed.setdefault((subscriber, attribute), at) >= self.term
 
-    def forget_old(self, now: float) -> None:
-        """Forget who has been silent for two terms: all that it had has lapsed by now."""
+    def expire(self, now: float) -> None:
+        """Forget subscribers that were silent for two terms: all that they had has lapsed by
+        now."""
         for subscriber, terms in list(self._until.items()):
             for incarnation in [i for i, until in terms.items() if until + self.term <= now]:
                 del terms[incarnation]
@@ -91,34 +93,35 @@ class LeaseTable:
         self._unnamed.clear()
 
 
-class Doubts:
-    """Registrations of a subscriber in a tree for which it claimed another set, and which it has
-    not registered again since. At most all that it has there."""
+class ClaimChecks:
+    """Compares what a subscriber says that it has in a tree with what the owner has. Remembers,
+    where they differ, which registrations have not been registered again since: at most all that
+    the subscriber has there."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[NodeId, str], dict[str, None]] = {}
+        self._unconfirmed: dict[tuple[NodeId, str], dict[str, None]] = {}
 
     def check(
         self, subscriber: NodeId, attribute: str, ids: tuple[str, ...], claim: tuple[int, int]
     ) -> tuple[bool, tuple[str, ...]]:
-        """Whether `claim` (number and digest) is right, and which of `ids` have to end for that.
-
-        If it is not, all `ids` are doubted until they are registered again."""
+        """Whether `claim` (number and digest) is right for the registrations `ids`, and which of
+        them have to end for that. If it is not, all are unconfirmed until they are registered
+        again."""
         if (len(ids), ids_digest(ids)) == claim:
-            self._of.pop((subscriber, attribute), None)
+            self._unconfirmed.pop((subscriber, attribute), None)
             return True, ()
-        doubted = self._of.pop((subscriber, attribute), {})
-        sure = [id_ for id_ in ids if id_ not in doubted]
-        if (len(sure), ids_digest(sure)) == claim:
-            return True, tuple(id_ for id_ in ids if id_ in doubted)
-        self._of[subscriber, attribute] = dict.fromkeys(ids)
+        unconfirmed = self._unconfirmed.pop((subscriber, attribute), {})
+        confirmed = [id_ for id_ in ids if id_ not in unconfirmed]
+        if (len(confirmed), ids_digest(confirmed)) == claim:
+            return True, tuple(id_ for id_ in ids if id_ in unconfirmed)
+        self._unconfirmed[subscriber, attribute] = dict.fromkeys(ids)
         return False, ()
 
     def registered(self, subscriber: NodeId, attribute: str, id_: str) -> None:
-        """No doubt about this one."""
-        if doubted := self._of.get((subscriber, attribute)):
-            doubted.pop(id_, None)
+        """The subscriber has registered this one again."""
+        if unconfirmed := self._unconfirmed.get((subscriber, attribute)):
+            unconfirmed.pop(id_, None)
 
     def clear(self) -> None:
         """Forget all, when the node is no longer the primary."""
-        self._of.clear()
+        self._unconfirmed.clear()

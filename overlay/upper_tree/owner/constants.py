@@ -1,0 +1,125 @@
+"""What of the owner's work is bounded and timed, and what each number would be measured by.
+
+Unless a line says that a number was measured, it was not. Times are seconds. Numbers that a user
+may set are in overlay/settings.py.
+"""
+
+from __future__ import annotations
+
+# --- owner.py, owned_tree.py ---
+
+REBALANCE_DELAY = 0.2
+"""Between a change of the load and a look at it, so that a burst is looked at once. By the time
+from a burst's first registration to its last."""
+
+MAX_STALE_HOSTS = 64
+"""Stale hosts that a tree remembers: more than any tree loses before the next look at its load. By
+the hosts of one tree that are lost within `SCAN_PERIOD` in the largest simulated failure."""
+
+SCAN_PERIOD = 1.0
+"""Between scans when nothing happens: leases end, hosts stay unfit. By how long a virtual node may
+be too large beside the share of a turn that scans take."""
+
+SCAN_SHARE = 64
+"""A scan of all registrations is due before that if one in so many has changed. As above."""
+
+# --- host_supervisor.py ---
+
+UNREACHABLE_MOST = 10_000
+"""Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
+a member of the largest cluster loses for good within a day."""
+
+# --- serving_leases.py ---
+
+BEATS = 5
+"""Serving beats in the shortest term: with one on its way and one lost, a lease still stands."""
+
+TERM_SHARE = 4.0
+"""A term is so many times what an answer takes at most, as far as measured. By how often a lease
+ends at a host that was heard all the time, on links that lose frames."""
+
+NEARLY = 0.9
+"""The share of the time between two beats after which one is due, since timers are not exact."""
+
+BEATS_REMEMBERED = 32
+"""Beats per host whose time of sending the owner remembers, to measure how long answers take: more
+than are under way within `tree.serving_most`."""
+
+# --- host_selector.py, placement.py ---
+
+FEWEST_HOSTS = 2
+"""Where there are fewer match brokers, standby and primary host as well: with one host more, losing
+one costs no event."""
+
+FILL = 0.75
+"""The share of a host's room that a plan fills, so that what grows does not have to move at once.
+By the registrations that are moved per hour under a load that comes and goes."""
+
+PLAN_PERIOD = 5.0
+"""Between two plans for the load's sake: what the last one moves has mostly arrived by then. By the
+time that a change of a full virtual node takes."""
+
+REPACK_SHARE = 2
+"""Plans that need no more than half of the hosts in use are packed anew. By what a move costs
+beside the visits that it saves."""
+
+# --- rebalance.py ---
+
+PREFERRED_MOST = 32
+"""Subscribers that are recruited as hosts before other nodes. By the share of deliveries that stay
+on the host that matched them."""
+
+LEADERS = 2
+"""Members beside the match brokers: primary and standby (P1)."""
+
+REMOVE_AFTER = 5.0
+"""A tree without registrations is kept for so long, for a subscriber who comes back. By how soon
+clients subscribe again after a restart."""
+
+MERGE_SHARE = 4
+"""Two neighbours are merged if together they have less than 1/4 of what splits one: far enough from
+the split's threshold not to oscillate. By the splits and merges per hour under a load that comes
+and goes."""
+
+# --- registry.py ---
+
+UNREGISTERED_MOST = 16_384
+"""Answers to Unregister that wait for the log; a subscriber that gets none asks again. By the most
+that end within one round trip to the voters."""
+
+# --- restoration.py ---
+
+RESTORE_LEAST = 1.5
+"""A lost cluster's arc waits for registrations for so long at least: who missed the owner looks for
+another twice a second, and renews within half a second. By when the last subscriber has registered
+again (`canopy sim recovery`)."""
+
+RESTORE_QUIET = 1.0
+"""… and for so long after the last registration that came. As above."""
+
+RESTORE_MOST = 8.0
+"""… and for so long at most: some rounds of gossip, by which those hear of it, too, who had nothing
+to do with the owner for long. As above."""
+
+# --- registry_merge.py ---
+
+MERGE_PERIOD = 0.1
+"""Between two looks at how far a merging is. By how long both rings' events wait, beside the load
+of looking."""
+
+ADOPT_AGAIN = 0.5
+"""After a refusal, or without an answer, until an owner in the winning ring is asked again. By the
+time that a lookup takes there."""
+
+AUDIENCE_MOST = 10_000
+"""Subscribers that each owner tells of the end of its ring; the others hear of it from them. By the
+time until all nodes of the largest simulated ring have gone over."""
+
+# --- summary_state.py ---
+
+SUMMARY_PAUSE_LEAST, SUMMARY_PAUSE_MOST = 0.25, 4.0
+"""Without a contradicting registration for so long, a summary is made anew: at first, and where
+summaries did not last. By the visits that summaries save less the messages that recall them."""
+
+SUMMARY_STALE_SHARE = 4
+"""A summary is made anew when a quarter of what it was made of has ended. As above."""

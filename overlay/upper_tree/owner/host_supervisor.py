@@ -1,0 +1,218 @@
+"""Which hosts of the owned trees can be reached, may serve, and are to be relieved (C6).
+
+The primary keeps a link to every host, so that it notices when one falls silent, and grants serving
+leases (lease_grants.py) to those whose registrations it can rely on. A host that comes back as a
+new process is told what of the arc is its to serve (`TreesHosted`), and drops the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from overlay.bounded import BoundedDict
+from overlay.chord.events import MemberJoined, MemberLeaving
+from overlay.links.events import LinkDown, LinkUp
+from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
+from overlay.settings import Settings
+from overlay.upper_tree.cluster_view import ClusterView
+from overlay.upper_tree.events import LeasesOver
+from overlay.upper_tree.messages import ServingReply, StillHosting, TreesHosted
+from overlay.upper_tree.owner.constants import UNREACHABLE_MOST
+from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
+from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
+
+
+class ServingAuthority(Protocol):
+    """What the supervisor needs of the owner's role."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which hosts are given orders."""
+
+    def serving_arc(self) -> tuple[Key, Key] | None:
+        """(start, key] of the arc for which serving leases may be granted now; None: for none."""
+
+    def transfer_if_settled(self) -> None:
+        """A host stopped serving: an arc that waits for that may be able to leave."""
+
+    def rebalance_soon(self) -> None:
+        """Look at the load in a moment."""
+
+
+class HostSupervisor(Machine):
+    """At the primary; where a node is no primary it only remembers who cannot be reached."""
+
+    def __init__(
+        self,
+        port: Port,
+        settings: Settings,
+        clusters: ClusterView,
+        trees: OwnedTrees,
+        authority: ServingAuthority,
+    ) -> None:
+        super().__init__(port)
+        self.leases = LeaseGrants(port, settings.tree.serving_lease, settings.tree.serving_most)
+        self._clusters = clusters
+        self._trees = trees
+        self._authority = authority
+        self._unreachable: BoundedDict[NodeId, None] = BoundedDict(UNREACHABLE_MOST)
+        self._leaving: dict[NodeId, Peer] = {}  # members that want to be released
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {
+            LinkDown: self.on_link_down,
+            LinkUp: self.on_link_up,
+            MemberJoined: self.on_member_joined,
+            MemberLeaving: self.on_member_leaving,
+            ServingReply: self.on_serving_reply,
+            ServingBeatDue: self.on_serving_beat_due,
+            StillHosting: self.on_still_hosting,
+        }
+
+    # --- the role ---
+
+    def begin(self, hosts: list[Peer]) -> None:
+        """This node leads the cluster: `hosts` may have serving leases from the one before."""
+        self._leaving.clear()
+        self.leases.begin(hosts)
+
+    def begin_elected(self, lost: Peer, members: list[Peer], hosts: list[Peer]) -> None:
+        """This node was elected in the place of `lost`. A member may even have begun to serve a
+        tree in which nobody else knows it as a host: all of them are told what is theirs."""
+        me = self.port.me.id
+        if lost.id != me:
+            self._unreachable[lost.id] = None
+        self.leases.begin(hosts)
+        for owned in self._trees.values():
+            owned.doubt_acknowledgements()
+            owned.begin_epoch()
+        for member in (*members, lost):
+            if member.id != me:
+                self._tell_hosted(member)
+
+    def end(self) -> None:
+        """This node leads no cluster any more."""
+        self.leases.end()
+        self.port.watch("hosts", ())
+
+    # --- reachability ---
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A silent host is given no more to do."""
+        self._unreachable[event.peer.id] = None
+        self._leaving.pop(event.peer.id, None)
+        if event.left:
+            self.leases.left(event.peer)
+        if self._clusters.is_primary:
+            self._authority.rebalance_soon()
+
+    def on_link_up(self, event: LinkUp) -> None:
+        """A node is back. If it hosted here before, it may have missed the end of a tree."""
+        self._unreachable.pop(event.peer.id, None)
+        if event.fresh and self._clusters.is_primary:
+            self._tell_hosted(event.peer)
+
+    def on_member_joined(self, event: MemberJoined) -> None:
+        """A member that joins can be reached, and may host."""
+        self._leaving.pop(event.peer.id, None)
+        self._unreachable.pop(event.peer.id, None)
+
+    def on_member_leaving(self, event: MemberLeaving) -> None:
+        """A member wants to leave: it is given nothing more, and released when it hosts nothing."""
+        self._leaving[event.peer.id] = event.peer
+
+    def on_still_hosting(self, sender: Peer, message: StillHosting) -> None:
+        """A host serves trees of an owner that was lost, or of none that it knows."""
+        cluster = self._clusters.cluster
+        if self._clusters.is_primary and cluster is not None and cluster.key == message.key:
+            if message.epoch > self._authority.epoch:
+                self._clusters.outrank(message.epoch)
+            self._tell_hosted(sender)
+
+    def _tell_hosted(self, peer: Peer) -> None:
+        """What of this arc is at that node; it drops the rest."""
+        cluster = self._clusters.cluster
+        if cluster is not None:
+            hosted = tuple(a for a, owned in self._trees.items() if peer.id in owned.all_hosts())
+            start, key, ring = cluster.start, cluster.key, cluster.ring
+            self.port.send(peer, TreesHosted(start, key, self._authority.epoch, hosted, ring))
+
+    def is_reachable(self, node: NodeId) -> bool:
+        """Whether no link to the node was lost since it was last there."""
+        return node not in self._unreachable
+
+    @property
+    def unreachable(self) -> int:
+        """How many lost nodes are remembered."""
+        return len(self._unreachable)
+
+    def may_be_given_trees(self, node: NodeId) -> bool:
+        """Whether the node can be reached and does not want to leave."""
+        return node not in self._unreachable and node not in self._leaving
+
+    def take_released(self) -> list[Peer]:
+        """Members that want to leave and host nothing any more. Each is returned once."""
+        released = [
+            peer
+            for peer in self._leaving.values()
+            if not any(peer.id in owned.all_hosts() for owned in self._trees.values())
+        ]
+        for peer in released:
+            del self._leaving[peer.id]
+        return released
+
+    def reachable(self, owned: OwnedTree) -> dict[NodeId, Peer]:
+        """Every host that may have registrations of this tree and can be told something."""
+        return {n: peer for n, peer in owned.all_hosts().items() if n not in self._unreachable}
+
+    def has_reachable_stale(self, owned: OwnedTree) -> bool:
+        """Whether a stale host can be reached, which has to be given everything anew."""
+        return any(node not in self._unreachable for node in owned.stale_hosts)
+
+    def has_serving_stale(self, owned: OwnedTree) -> bool:
+        """Whether a stale host may serve by what is not known here: one that can be reached, or a
+        lost one whose serving lease is not over."""
+        may_serve = self.leases.may_serve
+        return any(n not in self._unreachable or may_serve(n) for n in owned.stale_hosts)
+
+    # --- serving ---
+
+    def watch(self) -> None:
+        """The hosts are others than before: notice when one falls silent, and let them serve."""
+        hosts: dict[NodeId, Peer] = {}
+        for owned in self._trees.values():
+            for map_ in owned.maps():
+                hosts.update(map_.hosts())
+            hosts.update(self.reachable(owned))
+        self.leases.attend(hosts.values())
+        self._grant()
+        hosts.pop(self.port.me.id, None)
+        self.port.watch("hosts", tuple(hosts.values()))
+
+    def _grant(self) -> None:
+        """Serving beats to those hosts whose turn it is."""
+        arc = self._authority.serving_arc()
+        if arc is not None:
+            for node in self.leases.due():
+                if self._is_trusted(node):
+                    self.leases.send(node, *arc, self._authority.epoch)
+
+    def _is_trusted(self, node: NodeId) -> bool:
+        """Whether the host's registrations can be relied on, or it has been told to forget them."""
+        return node not in self._unreachable and not any(
+            node in owned.stale_hosts and not owned.is_prepared(node)
+            for owned in self._trees.values()
+        )
+
+    def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
+        """A host has had a serving beat."""
+        self.leases.on_reply(sender, message)
+        self._grant()
+
+    def on_serving_beat_due(self, timer: ServingBeatDue) -> None:
+        """Renew all leases; tell who waits for the end of one."""
+        if self.leases.rang():
+            self.port.emit(LeasesOver())
+            self._authority.transfer_if_settled()
+        self._grant()

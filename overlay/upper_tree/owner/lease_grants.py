@@ -1,0 +1,176 @@
+"""Serving leases that the owner grants: a host serves only while it has one (C6).
+
+A host that was paused, or is cut off from the owner, has missed registrations; when it wakes up it
+must not match by what it had. So it serves a tree only under a *serving lease* from the owner, and
+answers `TreeMoved` without one. One lease covers all trees of an owner's arc at a host.
+
+    owner                                      host
+      │── ServingBeat(n, heard = n-1, term) ────►│  lease until its clock, when it answered n-1,
+      │◄────────────────────── ServingReply(n) ──│  + LEASE_SHARE * term
+    over for certain at the owner: when it heard the reply to n-1, + term
+
+The host counts from its own answer, which the owner hears later: however slow the link is, or the
+process, the lease ends at the host before the owner takes it for over. This leans on clocks whose
+rates differ by a bounded factor (LEASE_SHARE in host/serving_leases.py), no more. The SUBACK of a
+registration may then leave a silent replica out. What it was sent meanwhile reaches it before any
+later beat, since links are FIFO; a host whose link was lost gets no beat before it was told to
+forget what it had (rebalance.py).
+
+The term is `tree.serving_lease`, and longer where answers are measured to take long, so that leases
+do not end on a slow network: `tree.serving_most` at most.
+
+An owner sends beats only while a majority of its voters follows it. A new primary waits for the
+leases that the one before granted: all of them are over `tree.serving_most` after its election.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from overlay.bounded import BoundedDict
+from overlay.machine import Alarm, Key, NodeId, Peer, Port, Timer
+from overlay.upper_tree.messages import ServingBeat, ServingReply
+from overlay.upper_tree.owner.constants import BEATS, BEATS_REMEMBERED, NEARLY, TERM_SHARE
+
+
+class ServingBeatDue(Timer, frozen=True):
+    """At the owner: time for another beat."""
+
+
+class LeaseGrant:
+    """What the owner knows of one host's serving lease."""
+
+    __slots__ = (
+        *("heard", "heard_at", "number", "owed", "peer", "sent", "sent_at", "until"),
+        *("_srtt", "_rttvar"),
+    )
+
+    def __init__(self, peer: Peer, until: float | None) -> None:
+        self.peer = peer
+        self.number = 0  # of the last beat
+        self.sent_at = float("-inf")
+        self.sent: BoundedDict[int, float] = BoundedDict(BEATS_REMEMBERED)  # when, by number
+        self.heard = 0  # the last beat that was answered …
+        self.heard_at = 0.0  # … and when
+        self.owed = False  # it has answered, and has no lease: the next beat should not wait
+        self.until = until  # when the lease is over for certain; None: it never had one
+        self._srtt = self._rttvar = 0.0  # round-trip estimate (RFC 6298)
+
+    def measured(self, took: float) -> None:
+        """An answer took so many seconds: update the round-trip estimate (RFC 6298, section 2)."""
+        if not self._srtt:
+            self._srtt, self._rttvar = took, took / 2.0
+        self._rttvar += (abs(self._srtt - took) - self._rttvar) / 4.0
+        self._srtt += (took - self._srtt) / 8.0
+
+    def term(self, least: float, most: float) -> float:
+        """Seconds of the host's next lease."""
+        return min(max(least, TERM_SHARE * (self._srtt + 4.0 * self._rttvar)), most)
+
+
+class LeaseGrants:
+    """At the owner: who may serve, and whose lease is over for certain."""
+
+    def __init__(self, port: Port, least: float, most: float) -> None:
+        """`least` and `most` seconds of a lease."""
+        self.port = port
+        self.least = least
+        self.most = most
+        self._hosts: dict[NodeId, LeaseGrant] = {}
+        self._attended: dict[NodeId, Peer] = {}
+        self._due = Alarm(port, ServingBeatDue())
+        self._number = 0  # of the last beat to anybody: never used again by this process
+
+    def begin(self, hosts: Iterable[Peer]) -> None:
+        """This node is the primary now: `hosts` may have leases from the one before."""
+        until = self.port.now + self.most
+        self._hosts = {host.id: LeaseGrant(host, until) for host in hosts}
+
+    def end(self) -> None:
+        """This node is the primary no more."""
+        self._hosts.clear()
+        self._attended.clear()
+        self._due.cancel()
+
+    def attend(self, hosts: Iterable[Peer]) -> None:
+        """From now on renew the leases of these hosts; a new host is granted one at once."""
+        self._attended = {host.id: host for host in hosts}
+        for host in self._attended.values():
+            if host.id not in self._hosts:
+                self._hosts[host.id] = LeaseGrant(host, None)
+        if self._attended:
+            self._due.within(self.least / BEATS)
+
+    def grant_soon(self) -> None:
+        """There are trees that no lease covers yet: a beat to every host is due at once."""
+        for grant in self._hosts.values():
+            grant.owed = True
+
+    def serves(self, node: NodeId) -> bool:
+        """Whether a host has a lease, or one on its way, for all that its owner decides about."""
+        grant = self._hosts.get(node)
+        return grant is not None and grant.heard > 0 and not grant.owed
+
+    def due(self) -> list[NodeId]:
+        """Attended hosts that should get a beat now. One that has not answered the last one yet
+        is given time: more beats would not come faster."""
+        now, found = self.port.now, []
+        for node in self._attended:
+            grant = self._hosts[node]
+            pause = (self.least if grant.heard == grant.number else self.most) / BEATS
+            if grant.owed or grant.sent_at <= now - NEARLY * pause:
+                found.append(node)
+        return found
+
+    def send(self, node: NodeId, start: Key, key: Key, epoch: int) -> None:
+        """A beat from the owner of the arc (start, key]."""
+        grant = self._hosts[node]
+        self._number += 1
+        grant.number, grant.sent_at, grant.owed = self._number, self.port.now, False
+        grant.sent[self._number] = self.port.now
+        term = grant.term(self.least, self.most)
+        beat = ServingBeat(start, key, epoch, grant.number, grant.heard, term)
+        if grant.heard:
+            grant.until = max(grant.heard_at + term, grant.until or 0.0)
+        self.port.send(grant.peer, beat)
+
+    def on_reply(self, sender: Peer, message: ServingReply) -> None:
+        """The host had a beat: the next one prolongs its lease."""
+        grant = self._hosts.get(sender.id)
+        if grant is not None and grant.heard < message.number <= grant.number:
+            now = self.port.now
+            had = grant.heard and grant.until is not None and grant.until > now
+            grant.heard, grant.heard_at, grant.owed = message.number, now, not had
+            if (sent_at := grant.sent.get(message.number)) is not None:
+                grant.measured(now - sent_at)
+
+    @property
+    def longest(self) -> float:
+        """Seconds of the longest lease that is granted now."""
+        terms = (grant.term(self.least, self.most) for grant in self._hosts.values())
+        return max(terms, default=self.least)
+
+    def rang(self) -> bool:
+        """`ServingBeatDue` has come: set the next one. Whether some lease is over."""
+        self._due.rang()
+        if self._attended:
+            self._due.within(self.least / BEATS)
+        over = [node for node in self._hosts if self.is_over(node)]
+        for node, grant in list(self._hosts.items()):
+            if node not in self._attended and (grant.until is None or self.is_over(node)):
+                del self._hosts[node]
+        return bool(over)
+
+    def is_over(self, node: NodeId) -> bool:
+        """Whether a host that had a lease has none any more, for certain."""
+        grant = self._hosts.get(node)
+        return grant is not None and grant.until is not None and grant.until <= self.port.now
+
+    def may_serve(self, node: NodeId) -> bool:
+        """Whether a host may have a lease, whatever became of it."""
+        grant = self._hosts.get(node)
+        return grant is not None and grant.until is not None and grant.until > self.port.now
+
+    def left(self, peer: Peer) -> None:
+        """This host has left in order: it serves no more."""
+        self._hosts[peer.id] = LeaseGrant(peer, self.port.now)
