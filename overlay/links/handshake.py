@@ -233,7 +233,7 @@ class Handshake:
             return
         session = connection.session
         if session is None or welcome.peer.id != session.peer.id:
-            raise ProtocolError("a Welcome to another node")
+            raise ProtocolError("a Welcome for another node")
         if (welcome.yours, welcome.your_session) != (self._incarnation, session.number):
             raise ProtocolError("a Welcome to another session")
         name = (welcome.incarnation, welcome.session)

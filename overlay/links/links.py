@@ -31,7 +31,7 @@ from overlay.links.session_table import SessionTable
 from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
 
-IDLE = "the link is idle"
+IDLE = "the session was idle"
 TOO_LARGE = "message too large"
 
 
