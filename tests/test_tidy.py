@@ -39,6 +39,7 @@ CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: t
     for name in shared("overlay.chord")
     if name.rpartition(".")[2] not in ("clusters", "role_changes")
 )
+CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
 CORE = ("node", "overlay", "streams", "matching", "canopy.traces.schema", "canopy.traces.writer")
 CLIENT = ("overlay.client", "overlay.info", "overlay.machine", "matching")
@@ -59,17 +60,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.chord": CHORD,
     "overlay.chord.ring": (*CHORD, *CHORD_SHARED),
     "overlay.chord.consensus": (*CHORD, *CHORD_SHARED),
-    "overlay.chord.membership": (*CHORD, *CHORD_SHARED, "overlay.chord.consensus"),
-    "overlay.chord.recovery": (
-        *(*CHORD, *CHORD_SHARED, "overlay.chord.consensus", "overlay.chord.membership"),
-    ),
-    "overlay.chord.merging": (
-        *(*CHORD, *CHORD_SHARED, "overlay.chord.consensus", "overlay.chord.membership"),
-    ),
+    "overlay.chord.membership": (*CHORD, *CHORD_SHARED, *CHORD_BASE),
+    "overlay.chord.recovery": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
+    "overlay.chord.merging": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
     **dict.fromkeys(CHORD_SHARED, (*CHORD, *CHORD_SHARED)),
-    "overlay.chord.role": (
-        *(*CHORD, *CHORD_SHARED, "overlay.chord.ring", "overlay.chord.consensus.journal"),
-    ),
     "overlay.upper_tree": TREE,
     "overlay.upper_tree.delivery": TREE,
     "overlay.upper_tree.host": (*TREE, "overlay.upper_tree.delivery"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.consensus.election import CampaignDue, CampaignTimeout, Election
+from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat, HeartbeatDue, PrimarySilent
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.leader_log import LeaderLog
@@ -35,6 +36,7 @@ from overlay.chord.events import (
     Role,
     RoleChanged,
 )
+from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.founding import Founding, FoundingDue
 from overlay.chord.membership.handover import HandOvers, HandOverTimeout
 from overlay.chord.membership.members import AskPrimary, LeaveAnyway, Members
@@ -44,7 +46,8 @@ from overlay.chord.membership.recruiting import (
     RecruitTimeout,
     ReservationOver,
 )
-from overlay.chord.membership.taking_over import AskArcDue, Parts, TakingOver
+from overlay.chord.membership.taking_over import AskArcDue, TakingOver
+from overlay.chord.membership.taking_over import Parts as HandOverParts
 from overlay.chord.merging.merging import MergeRound, Merging
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.messages import (
@@ -65,6 +68,7 @@ from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery, RecoveryAnswersDue, RecoveryRound
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.chord.role_changes import Parts as RoleParts
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import LinkDown, LinkUp, LocalStall
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
@@ -88,35 +92,58 @@ class Clusters(Machine):
         voted in one before. `restored`: what was stored."""
         super().__init__(port)
         chosen = election or ElectionSettings()
+        state = ring.state
         self.ring = ring
-        self.journal = Journal(port, restored)
-        self.cluster_role = ClusterRole(port, ring, view, self.journal)
-        self.log = LeaderLog(self.cluster_role, self.journal, settings.size)
-        self.heartbeat = Heartbeat(chosen, self.cluster_role, self.log)
-        self.membership = Members(self.cluster_role, self.log, self.heartbeat)
-        self.recruiting = Recruiting(settings, self.cluster_role, self.membership)
-        self.election = Election(chosen, self.cluster_role, self.log, self.heartbeat)
-        parts = Parts(self.cluster_role, self.log, self.membership, self.recruiting, self.election)
-        self.handovers, self.taking_over = HandOvers(parts), TakingOver(parts)
-        founder = founder and self.journal.cluster is None and not self.companions()
-        self.founding = Founding(self.cluster_role, founder, ring.settings.found_after)
-        self.log.hears = self.heartbeat.is_following
-        self.observers = Observers(self.cluster_role, self.log)
-        self.observed_logs = ObservedLogs(self.cluster_role)
-        self.recovery = Recovery(
-            chosen, self.cluster_role, self.log, self.heartbeat, self.observed_logs
+        self.journal = journal = Journal(port, restored)
+        self.cluster_role = role = ClusterRole(port, ring, view, journal)
+        self.role_changes = RoleChanges(role, ring, view)
+        # consensus
+        self.log = log = FollowerLog(role, journal)
+        self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
+        self.election = Election(chosen, role, log, heartbeat, self.role_changes)
+        departures = Departures()
+        self.leader_log = LeaderLog(
+            role, log, departures, heartbeat, self.role_changes, settings.size
         )
-        self.merging = Merging(self.cluster_role, self.heartbeat, self.membership, self.handovers)
-        self.role_changes = RoleChanges(
-            self.cluster_role,
-            self.log,
-            self.heartbeat,
-            self.membership,
-            self.recruiting,
+        # membership
+        founder = founder and journal.cluster is None and not self.companions()
+        self.founding = Founding(role, state, view, founder, ring.settings.found_after)
+        self.membership = Members(
+            role, state, log, self.leader_log, heartbeat, self.election, departures
+        )
+        self.recruiting = Recruiting(settings, role, state, view, journal, self.membership)
+        parts = HandOverParts(
+            role,
+            ring,
+            log,
+            self.leader_log,
+            heartbeat,
             self.election,
-            self.handovers,
-            self.taking_over,
-            self.recovery,
+            self.membership,
+            departures,
+            self.recruiting,
+            journal,
+        )
+        self.handovers, self.taking_over = HandOvers(parts), TakingOver(parts)
+        # recovery and merging
+        self.observers = Observers(role, state, view, self.leader_log)
+        self.observed_logs = ObservedLogs(role, state)
+        self.recovery = Recovery(
+            chosen, role, state, view, log, heartbeat, self.observed_logs, self.role_changes
+        )
+        self.merging = Merging(role, ring, view, heartbeat, self.membership, self.handovers)
+        self.role_changes.connect(
+            RoleParts(
+                log,
+                self.leader_log,
+                heartbeat,
+                self.membership,
+                self.recruiting,
+                self.election,
+                self.handovers,
+                self.taking_over,
+                self.recovery,
+            )
         )
 
     def handlers(self) -> Handlers:
@@ -129,15 +156,15 @@ class Clusters(Machine):
             Released: self.membership.on_released,
             LogEntries: self.log.on_entries,
             LogSnapshot: self.log.on_copy,
-            LogAck: self.log.on_ack,
+            LogAck: self.leader_log.on_ack,
             ClusterHello: self.membership.on_hello,
-            ClusterHelloReply: self.log.on_hello_reply,
+            ClusterHelloReply: self.leader_log.on_hello_reply,
             ClusterHeartbeat: self.heartbeat.on_heartbeat,
-            ClusterHeartbeatReply: self.heartbeat.on_heartbeat_reply,
+            ClusterHeartbeatReply: self.role_changes.on_heartbeat_reply,
             RequestVote: self.election.on_request_vote,
             VoteReply: self.election.on_vote_reply,
             HeartbeatDue: self.heartbeat.on_heartbeat_due,
-            PrimarySilent: self.heartbeat.on_silent,
+            PrimarySilent: self.role_changes.on_primary_silent,
             CampaignDue: self.election.on_campaign_due,
             CampaignTimeout: self.election.on_campaign_timeout,
             LocalStall: self.election.on_local_stall,
@@ -264,12 +291,12 @@ class Clusters(Machine):
         assert handover is None or handover.kind == "split" or not handover.asked, (
             "the log has been handed over"
         )
-        return self.log.append(entry)
+        return self.leader_log.append(entry)
 
     def append_all(self, entries: Sequence[bytes]) -> int:
         """Append several entries in one step; returns the index of the last. Not to be called while
         an arc leaves."""
-        return self.log.append_all(entries)
+        return self.leader_log.append_all(entries)
 
     def is_copied(self, index: int) -> bool:
         """Whether every observer that answers has entry `index`; ObserversProgressed says when this
@@ -287,7 +314,7 @@ class Clusters(Machine):
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """Answer to FollowerSnapshotWanted: the whole state as of now, as entries of the log."""
-        self.log.send_snapshot(entries)
+        self.leader_log.send_snapshot(entries)
         self.observers.send_snapshot(entries)
 
     def store_snapshot(self, entries: Sequence[bytes]) -> None:
@@ -321,7 +348,7 @@ class Clusters(Machine):
     def want(self, members: int) -> None:
         """Recruit until the cluster has so many members, for the load's sake. It keeps those that
         it has when less will do."""
-        self.recruiting.needed = members
+        self.recruiting.grow_for_load(members)
 
     def prefer(self, peers: Sequence[Peer]) -> None:
         """Recruit these first (those that subscribe to the own attributes)."""
@@ -333,11 +360,10 @@ class Clusters(Machine):
         """Drain: serve until others have taken over; then `left` is True. Bounded in time."""
         if self.cluster_role.leaving:
             return
-        self.cluster_role.leaving = True
-        self.cluster_role.advertise_idle()
-        if self.cluster_role.cluster is None:
-            self.cluster_role.left = True
-        elif self.cluster_role.is_primary:
+        self.cluster_role.start_leaving()
+        if self.cluster_role.left:
+            return
+        if self.cluster_role.is_primary:
             self.membership.bound_leaving()
             self.handovers.leave()
         else:
@@ -350,7 +376,7 @@ class Clusters(Machine):
     def on_recruit_round(self, timer: RecruitRound) -> None:
         """Regular look at the number of members."""
         self.recruiting.on_round(timer)
-        self.log.reconfigure()
+        self.leader_log.reconfigure()
         self.membership.release_waiting()
         self.role_changes.check_lease()
         self.handovers.consider()
@@ -396,7 +422,7 @@ class Clusters(Machine):
         self.log.resume(cluster)
         self.cluster_role.resume(cluster)
         self.heartbeat.resume(self.journal.election_timeout)
-        if self.cluster_role.resting:
+        if self.cluster_role.must_be_elected:
             self.election.raise_epoch(cluster.version[0])  # nobody has to be patient with anybody
 
     def _found(self, cluster: Cluster | None) -> None:

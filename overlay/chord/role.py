@@ -13,10 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from overlay.chord.consensus.journal import Journal
 from overlay.chord.events import Role, RoleChanged
 from overlay.chord.messages import Cluster, Membership
-from overlay.chord.ring.ring import Ring
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
 
@@ -40,43 +38,96 @@ class RecruitingView(Protocol):
         """This ring is no more."""
 
 
+class RingPart(Protocol):
+    """What a change of role means for the ring (`overlay.chord.ring.ring.Ring`)."""
+
+    def serve_as_primary(
+        self,
+        cluster: Cluster,
+        predecessor: Cluster | None = None,
+        successors: tuple[Cluster, ...] = (),
+    ) -> None:
+        """This node is the primary of `cluster`, which is new or has changed."""
+
+    def serve_as_member(self, cluster: Cluster | None) -> None:
+        """This node is another member of `cluster`, or serves nowhere."""
+
+    def handed_over(self, cluster: Cluster) -> None:
+        """This node was the primary of `cluster`, which another node leads now."""
+
+
+class DescriptionStore(Protocol):
+    """Where the description of the own cluster is kept on disk (`consensus.journal.Journal`)."""
+
+    def store_cluster(self, cluster: Cluster | None) -> None:
+        """Store the description; None: this node serves nowhere."""
+
+
 class ClusterRole:
     """The description of the own cluster, and what follows from it."""
 
-    def __init__(self, port: Port, ring: Ring, view: RecruitingView, journal: Journal) -> None:
+    def __init__(
+        self, port: Port, ring: RingPart, view: RecruitingView, store: DescriptionStore
+    ) -> None:
         self.port = port
-        self.journal = journal
-        self.ring = ring
-        self.view = view
-        self.cluster: Cluster | None = None
-        self.resting = False  # it was the primary before it was started again, and leads no more
-        self.leaving = False  # this node drains
-        self.left = False  # and is free to go
-        self.reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
+        self._ring = ring
+        self._view = view
+        self._store = store
+        self._cluster: Cluster | None = None
+        self._must_be_elected = False
+        self._leaving = False
+        self._left = False
+        self._reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The newest description of the own cluster; None where this node serves nowhere."""
+        return self._cluster
 
     @property
     def kind(self) -> Role:
         """This node's role by the newest description."""
-        if self.cluster is None:
+        if self._cluster is None:
             return "none"
-        return "broker" if self.resting else role_of(self.port.me.id, self.cluster)
+        return "broker" if self._must_be_elected else role_of(self.port.me.id, self._cluster)
+
+    @property
+    def must_be_elected(self) -> bool:
+        """Whether this node was the primary when its former process ended: it leads no more until
+        the voters have elected it again."""
+        return self._must_be_elected
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this node drains: it goes on serving until others have taken over."""
+        return self._leaving
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has drained and may stop."""
+        return self._left
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether this node has accepted to be recruited and waits for the description."""
+        return self._reserved is not None
 
     @property
     def is_primary(self) -> bool:
         """Whether this node leads its cluster."""
-        return not self.resting and self._is_named_primary
+        return not self._must_be_elected and self._is_named_primary
 
     @property
     def _is_named_primary(self) -> bool:
-        return self.cluster is not None and self.cluster.primary.id == self.port.me.id
+        return self._cluster is not None and self._cluster.primary.id == self.port.me.id
 
     def resume(self, cluster: Cluster) -> None:
         """Before this process was started its node served in `cluster`: it is a member still, until
         it hears that it is not. If it led, it has to be elected: it has forgotten whom it told what
         is in no log."""
-        self.resting = cluster.primary.id == self.port.me.id
+        self._must_be_elected = cluster.primary.id == self.port.me.id
         self._describe(cluster)
-        self.ring.serve_as_member(cluster)
+        self._ring.serve_as_member(cluster)
         self._changed("started again")
 
     def adopt(
@@ -88,20 +139,20 @@ class ClusterRole:
     ) -> None:
         """The own cluster's description is this now. The ring neighbours matter only to a node
         that becomes a primary."""
-        self.resting = False
+        self._must_be_elected = False
         self._describe(cluster)
-        self.reserved = None
+        self._reserved = None
         if self.is_primary:
-            self.ring.serve_as_primary(cluster, predecessor, successors)
+            self._ring.serve_as_primary(cluster, predecessor, successors)
         else:
-            self.ring.serve_as_member(cluster)
+            self._ring.serve_as_member(cluster)
         self._changed(reason)
 
     def _describe(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.journal.store_cluster(cluster)
+        self._cluster = cluster
+        self._store.store_cluster(cluster)
         hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
-        self.view.advertise_ring(hint)
+        self._view.advertise_ring(hint)
 
     def leave_cluster(
         self, reason: str, successor: Cluster | None = None, stored: bool = False
@@ -109,28 +160,55 @@ class ClusterRole:
         """This node serves no more; `successor` is the description without it, where there is
         one that the ring neighbours must hear from us. `stored`: nobody took its place, so it
         serves again when it starts again."""
-        if self.cluster is None:
+        if self._cluster is None:
             return
-        self.cluster = None
-        self.resting = False
+        self._cluster = None
+        self._must_be_elected = False
         if not stored:
-            self.journal.store_cluster(None)
-        self.view.advertise_ring(None)
+            self._store.store_cluster(None)
+        self._view.advertise_ring(None)
         if successor is None:
-            self.ring.serve_as_member(None)
+            self._ring.serve_as_member(None)
         else:
-            self.ring.handed_over(successor)
+            self._ring.handed_over(successor)
         self._changed(reason)
 
     def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        self.view.set_idle(self.cluster is None and not self.leaving and self.reserved is None)
+        self._view.set_idle(self._cluster is None and not self._leaving and self._reserved is None)
+
+    def reserve_for(self, cluster: Key, primary: NodeId) -> None:
+        """This node has accepted to serve in `cluster`: until its `primary` sends the description
+        it accepts no other."""
+        self._reserved = (cluster, primary)
+        self.advertise_idle()
+
+    def is_reserved_for(self, cluster: Key, primary: NodeId) -> bool:
+        """Whether this node waits for the description of `cluster` from `primary`."""
+        return self._reserved == (cluster, primary)
+
+    def release_reservation(self) -> None:
+        """The cluster that this node was reserved for does not need it."""
+        self._reserved = None
+        self.advertise_idle()
+
+    def start_leaving(self) -> None:
+        """This node drains from now on and is recruited no more. One that serves nowhere has
+        left at once."""
+        self._leaving = True
+        self.advertise_idle()
+        if self._cluster is None:
+            self._left = True
+
+    def finish_leaving(self) -> None:
+        """This node has drained: it may stop."""
+        self._left = True
 
     def announce(self) -> None:
         """Primary: all other members get the newest description."""
-        if self.cluster is not None:
-            for member in self.cluster.members()[1:]:
-                self.port.send(member, Membership(self.cluster))
+        if self._cluster is not None:
+            for member in self._cluster.members()[1:]:
+                self.port.send(member, Membership(self._cluster))
 
     def _changed(self, reason: str) -> None:
         self.advertise_idle()

@@ -14,12 +14,15 @@ it hears that somebody else does. The primary that stops is one of four:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from overlay.chord.consensus.election import Campaign, Election
-from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.consensus.follower_log import FollowerLog
+from overlay.chord.consensus.heartbeat import Heartbeat, PrimarySilent
 from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import Configuration
+from overlay.chord.consensus.messages import ClusterHeartbeatReply, Configuration
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcGone, Elected, Replanted
 from overlay.chord.membership.handover import HandOvers
@@ -28,51 +31,67 @@ from overlay.chord.membership.recruiting import Recruiting
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.recovery.recovery import Recovery
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.ring.ring import Ring
+from overlay.chord.role import ClusterRole, RecruitingView, has_member
+from overlay.machine import Peer
 
 NOT_LOST_AFTER = 10.0
 """Seconds of being led, by one primary after another, after which a cluster that hears of its own
 fork was out of sight, not lost: one that comes back hears of it sooner. Wild guess."""
 
 
-class RoleChanges:
-    """Begins and ends this node's leading."""
+class Parts(NamedTuple):
+    """What changes with the role."""
 
-    def __init__(
-        self,
-        role: ClusterRole,
-        log: LeaderLog,
-        heartbeat: Heartbeat,
-        members: Members,
-        recruiting: Recruiting,
-        election: Election,
-        handovers: HandOvers,
-        taking_over: TakingOver,
-        recovery: Recovery,
-    ) -> None:
+    log: FollowerLog
+    leader_log: LeaderLog
+    heartbeat: Heartbeat
+    members: Members
+    recruiting: Recruiting
+    election: Election
+    handovers: HandOvers
+    taking_over: TakingOver
+    recovery: Recovery
+
+
+class RoleChanges:
+    """Begins and ends this node's leading.
+
+    The parts report to it (it is the `ElectionOutcome`, `RecoveryOutcome` and
+    `ConfigurationListener` that they are constructed with), and it acts on them; therefore it is
+    built first and gets them by `connect`.
+    """
+
+    def __init__(self, role: ClusterRole, ring: Ring, view: RecruitingView) -> None:
         self.role = role
-        self.log = log
-        self.heartbeat = heartbeat
-        self.members = members
-        self.recruiting = recruiting
-        self.election = election
-        self.handovers = handovers
-        self.taking_over = taking_over
-        self.recovery = recovery
+        self.ring = ring
+        self.view = view
         self.port = role.port
         self._led_since = 0.0  # since when somebody leads here, as far as this node knows
-        heartbeat.on_silence = self._suspect
-        heartbeat.on_behind = self._renew
-        members.followed = self._follow
-        election.on_won = self._won
-        recovery.on_inherit = self._inherit
-        recovery.on_replant = self._replant
-        recovery.on_absorb = self._absorb
+
+    def connect(self, parts: Parts) -> None:
+        """Take the parts. Called once, when all of them are built."""
+        self.log = parts.log
+        self.leader_log = parts.leader_log
+        self.heartbeat = parts.heartbeat
+        self.members = parts.members
+        self.recruiting = parts.recruiting
+        self.election = parts.election
+        self.handovers = parts.handovers
+        self.taking_over = parts.taking_over
+        self.recovery = parts.recovery
+
+    def configuration_committed(self) -> None:
+        """Members that waited until they vote no more may go."""
+        self.members.release_waiting()
 
     # -- silence ---------------------------------------------------------------------------------
 
-    def _suspect(self) -> None:
-        """The primary is silent; or only to this node, which was forgotten."""
+    def on_primary_silent(self, timer: PrimarySilent) -> None:
+        """No heartbeat for the election timeout: the primary may be dead, the cluster lost, or only
+        this node forgotten."""
+        if not self.heartbeat.suspects_primary():
+            return
         if self.role.cluster is not None:
             self.recovery.suspect(self.role.cluster)
         self.election.suspect()
@@ -87,9 +106,12 @@ class RoleChanges:
         ):
             self.recovery.suspect(self.role.cluster)
 
-    def _renew(self, voted_epoch: int) -> None:
-        """A voter has promised a higher epoch than the one under which this node leads: to somebody
-        who was not elected; or it has heard of a fork, and so will this node."""
+    def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> None:
+        """A voter follows; or it has voted for a higher epoch than the one under which this node
+        leads (for a candidate that was not elected, or for a fork): then ask for a higher one."""
+        voted_epoch = self.heartbeat.on_heartbeat_reply(sender, message)
+        if voted_epoch is None:
+            return
         own = self.role.cluster
         assert own is not None
         if fork_id(voted_epoch) == fork_id(own.version[0]):
@@ -97,10 +119,9 @@ class RoleChanges:
         elif fork_count(voted_epoch) > fork_count(own.version[0]) and self._was_always_led():
             self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
 
-    def _follow(self) -> None:
-        """There is a primary: no election."""
-        self.election.cancel()
-        self.heartbeat.start_following()
+    def transfer_failed(self) -> None:
+        """The voters do not let this node lead in the place of a primary that leaves."""
+        self.taking_over.refuse()
 
     # -- this node leads -------------------------------------------------------------------------
 
@@ -110,30 +131,30 @@ class RoleChanges:
         self._led_since = self.port.now
         self.members.begin()
         self.role.adopt(cluster, "founded")
-        self.log.found(cluster)
+        self.leader_log.found(cluster)
         self.heartbeat.lead({}, 0.0)
         self.recruiting.begin()
 
-    def _replant(self, cluster: Cluster, lost: Cluster) -> None:
+    def lead_empty(self, cluster: Cluster, lost: Cluster) -> None:
         """Nothing is left of the cluster `lost`: begin anew."""
         self.found(cluster)
-        self.role.ring.rejoin(cluster, lost.primary)
+        self.ring.rejoin(cluster, lost.primary)
         self._replanted(cluster, lost)
 
     def _replanted(self, cluster: Cluster, lost: Cluster) -> None:
         """Its arc is led by this node now: some hear of it at once, who spread it by gossip."""
         self.port.emit(Replanted(lost))
-        for peer in self.role.view.peers():
+        for peer in self.view.peers():
             self.port.send(peer, Moved(cluster))
 
-    def _absorb(self, lost: Cluster, epoch: int) -> None:
+    def take_over_arc(self, lost: Cluster, epoch: int) -> None:
         """The cluster before this one is lost: its arc is ours, but for what is ours already. (An
         older word of it may reach back over our own key.)"""
         own = self.role.cluster
         assert own is not None
         self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
-    def _inherit(self, epoch: int) -> None:
+    def lead_own_log(self, epoch: int) -> None:
         """Nobody else is left who could lead: this node does, with the log that it has."""
         self.election.lead_without_majority(epoch)
         self._led_since = (
@@ -141,7 +162,7 @@ class RoleChanges:
         )  # whoever has a majority meanwhile was never without a leader
         self.handovers.abort()
 
-    def _won(self, cluster: Cluster, campaign: Campaign) -> None:
+    def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
         """A majority has granted this node the epoch of `cluster`."""
         before, was_primary = self.role.cluster, self.role.is_primary
         assert before is not None
@@ -151,7 +172,7 @@ class RoleChanges:
             self.members.begin()
         self.role.adopt(cluster, "elected")
         self.role.announce()
-        self.log.lead(campaign.start)
+        self.leader_log.lead(campaign.start)
         self.heartbeat.lead(campaign.granted, campaign.since)
         forked = fork_id(cluster.version[0]) != fork_id(before.version[0])
         if was_primary:
@@ -162,7 +183,7 @@ class RoleChanges:
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
         self._led_since = self.heartbeat.led_continuously_since()
-        self.role.ring.rejoin(cluster, before.primary)
+        self.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
         if not campaign.transfer:
             self.port.emit(Elected(cluster, before.primary, forked))
@@ -195,7 +216,7 @@ class RoleChanges:
         self.handovers.forget()
         if not has_member(own, other.primary.id):
             self.members.disband("fenced by a fork")
-            self.role.ring.learn(other)
+            self.ring.learn(other)
         elif has_member(other, self.port.me.id):
             self.members.follow_new_primary(other)  # its copy stays, and follows
         else:
@@ -208,7 +229,7 @@ class RoleChanges:
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
             arc = msgspec.structs.replace(own, key=other.key)
-            self.log.configure(Configuration(self.log.voters, other.key))
+            self.leader_log.configure(Configuration(self.log.voters, other.key))
             self.members.shrink(other.key)
             self.port.emit(ArcGone(arc))
         if other.owns(own.key):

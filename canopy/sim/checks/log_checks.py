@@ -82,6 +82,7 @@ class LogWatch:
 
     def _compare(self, name: str, node: Any) -> None:
         log, cluster = node.clusters.log, node.clusters.cluster
+        committed = node.clusters.leader_log.committed
         if log.voter_log is None:
             return
         which = f"{cluster.ring}/{cluster.key}"
@@ -90,31 +91,29 @@ class LogWatch:
         known = max(ledger, default=-1)
         if reign not in self._seen and log.next <= known:
             self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")
-        if self._seen.get(reign, -1) == log.committed:
+        if self._seen.get(reign, -1) == committed:
             return
         first, items = log.voter_log.tail()
         start = max(first, self._seen.get(reign, 0))
-        for index in range(start, log.committed):
+        for index in range(start, committed):
             item = items[index - first]
             entry = (item.epoch, item.body)
             if ledger.setdefault(index, entry) != entry:
                 text = f"{name} has another entry {index} than the committed one of {cluster.key}"
                 self.note("log", text)
-        self._seen[reign] = max(start, log.committed)
+        self._seen[reign] = max(start, committed)
 
     def _count(self, name: str, node: Any, nodes: dict[NodeId, str]) -> None:
-        log = node.clusters.log
+        log, committed = node.clusters.log, node.clusters.leader_log.committed
         holding = 0
         for voter in log.voters:
             if voter.id not in nodes:
                 holding += 1
                 continue
             held = self.world.node(nodes[voter.id]).clusters.log.voter_log
-            holding += (
-                held is not None and held.key == log.voter_log.key and held.next >= log.committed
-            )
+            holding += held is not None and held.key == log.voter_log.key and held.next >= committed
         if log.voters and holding < log.majority():
-            text = f"{name} calls {log.committed} entries committed, {holding} voters have them"
+            text = f"{name} calls {committed} entries committed, {holding} voters have them"
             self.note("log", text)
 
 

@@ -22,12 +22,12 @@ is fenced by its epoch: by voters, hosts, ring neighbours, and its own lease (`h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
+from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import RequestVote, VoteReply
 from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected
@@ -68,11 +68,26 @@ class Campaign:
         )
 
 
+class ElectionOutcome(Protocol):
+    """Who acts on the end of a campaign (`role_changes.RoleChanges`)."""
+
+    def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
+        """This node leads: `cluster` is the description under its epoch."""
+
+    def transfer_failed(self) -> None:
+        """Too few voters let this node lead in the place of a primary that leaves."""
+
+
 class Election:
     """Both sides: candidate and voter."""
 
     def __init__(
-        self, settings: ElectionSettings, role: ClusterRole, log: LeaderLog, heartbeat: Heartbeat
+        self,
+        settings: ElectionSettings,
+        role: ClusterRole,
+        log: FollowerLog,
+        heartbeat: Heartbeat,
+        outcome: ElectionOutcome,
     ) -> None:
         self.settings = settings
         self.role = role
@@ -81,8 +96,7 @@ class Election:
         self.port = role.port
         self.campaign: Campaign | None = None
         self.arc: Cluster | None = None  # the cluster as a leaving primary wants it to be
-        self.on_won: Callable[[Cluster, Campaign], None] = lambda cluster, campaign: None
-        self.on_lost: Callable[[], None] = lambda: None
+        self.outcome = outcome
         self._highest_epoch = 0  # epoch that was heard of
         self._stalled_until = float("-inf")
         self._pre_voted: tuple[NodeId, float] = (
@@ -143,7 +157,7 @@ class Election:
         campaign.granted[self.port.me.id] = 0.0
         won = self._description(cluster, campaign)
         self.cancel()
-        self.on_won(won, campaign)
+        self.outcome.election_won(won, campaign)
 
     def raise_epoch(self, above: int) -> None:
         """At a primary, or one that led before it was started: lead on, under an epoch over
@@ -166,8 +180,7 @@ class Election:
         cluster = self.role.cluster
         assert cluster is not None
         voted_epoch = self.log.votes.epoch(cluster.key)
-        assert self.log.voter_log is not None
-        leaving = self.log.voter_log.config.leaving
+        leaving = self.log.config.leaving
         is_split_off = (
             0 if leaving is None else leaving.version[0]
         )  # perhaps served under this epoch
@@ -223,14 +236,12 @@ class Election:
         won = self._description(cluster, campaign)
         self.cancel()
         self.port.count("elections_won")
-        self.on_won(won, campaign)
+        self.outcome.election_won(won, campaign)
 
     def _description(self, cluster: Cluster, campaign: Campaign) -> Cluster:
         """The cluster under this node."""
         me, epoch = self.port.me, campaign.epoch
-        voter_log = self.log.voter_log
-        assert voter_log is not None
-        config = voter_log.config
+        config = self.log.config
         start = config.start if config.leaving is None else config.leaving.start
         start = campaign.start or start
         if self.arc is not None:
@@ -257,7 +268,7 @@ class Election:
             self.campaign.over = True
         if self.arc is not None:
             self.campaign = self.arc = None
-            self.on_lost()
+            self.outcome.transfer_failed()
         if self._leaderless():
             wait = self._timeout() * (0.5 + self.port.rng.random())
             self.port.set_timer(wait, CampaignDue())

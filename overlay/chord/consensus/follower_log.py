@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import (
     ClusterHello,
@@ -99,6 +101,49 @@ class FollowerLog:
         """Whether `key` may be served by a cluster that was split off."""
         leaving = None if self.voter_log is None else self.voter_log.config.leaving
         return leaving is not None and leaving.owns(key)
+
+    @property
+    def config(self) -> Configuration:
+        """The newest configuration in this node's log, committed or not. AssertionError if this
+        node has no log."""
+        assert self.voter_log is not None, "only a member has a log"
+        return self.voter_log.config
+
+    # -- a whole state that was received ---------------------------------------------------------
+
+    def stage(self, snapshot: Snapshot) -> None:
+        """The state of an arc that this node stored when it was offered is to be adopted."""
+        self.staged = StagedSnapshot.of(snapshot)
+
+    def drop_staged(self) -> None:
+        """What was received of a whole state is of no use."""
+        self.staged = None
+
+    def adopt_staged(self, cluster: Cluster) -> None:
+        """The log of a split-off arc becomes the own one, before this node becomes its primary:
+        whoever hears of the role finds the arc's state and nothing of the former cluster's."""
+        assert self.staged is not None
+        self._install(self.staged).override(Configuration((self.port.me,), cluster.start))
+
+    # -- when this node leads --------------------------------------------------------------------
+
+    def begin(self, cluster: Cluster) -> None:
+        """An empty log of a new cluster, whose only voter is this node."""
+        config = Configuration((self.port.me,), cluster.start)
+        self.voter_log = VoterLog(cluster.key, EMPTY, config)
+        self.journal.begin(self.voter_log, ())
+
+    def vote_alone(self) -> None:
+        """The other voters are lost: this node decides alone once it leads (P5)."""
+        assert self.voter_log is not None
+        self.voter_log.override(msgspec.structs.replace(self.config, voters=(self.port.me,)))
+
+    def append(self, entries: Sequence[LogEntry]) -> None:
+        """Append the primary's own entries, in memory and on disk; they are applied already."""
+        assert self.voter_log is not None
+        for entry in entries:
+            self.voter_log.add(entry)
+        self.journal.append(entries)
 
     # -- at the other voters ---------------------------------------------------------------------
 
@@ -194,11 +239,12 @@ class FollowerLog:
         self.votes.record(self.voter_log.key, epoch, primary.id, self.voters)
         self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
 
-    def _install(self, staged: StagedSnapshot) -> None:
-        self.voter_log = VoterLog(staged.key, staged.position, staged.config)
+    def _install(self, staged: StagedSnapshot) -> VoterLog:
+        voter_log = self.voter_log = VoterLog(staged.key, staged.position, staged.config)
         self.staged = None
-        self.journal.begin(self.voter_log, staged.entries)
-        self._tell(self.voter_log, staged.entries)
+        self.journal.begin(voter_log, staged.entries)
+        self._tell(voter_log, staged.entries)
+        return voter_log
 
     def _tell(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         self.port.emit(LogReset(voter_log.key))
@@ -219,9 +265,6 @@ class FollowerLog:
         start = item.config.start
         if start not in (was.start, voter_log.key) and in_arc(start, was.start, voter_log.key):
             self.port.emit(ArcGone(Cluster("", start, was.start, (0, 0), self.port.me)))
-
-    def _epoch(self) -> int:
-        return self._cluster().version[0]
 
     def _cluster(self) -> Cluster:
         cluster = self.role.cluster

@@ -16,10 +16,12 @@ from the same messages:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election_timeout import SHARE, ElectionTimeout
-from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.follower_log import FollowerLog
+from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole, has_member
@@ -67,20 +69,23 @@ class SentHeartbeat:
 class Heartbeat:
     """Both sides of the heartbeat."""
 
-    def __init__(self, settings: ElectionSettings, role: ClusterRole, log: LeaderLog) -> None:
+    def __init__(
+        self, settings: ElectionSettings, role: ClusterRole, log: FollowerLog, journal: Journal
+    ) -> None:
         self.settings = settings
         self.role = role
         self.log = log
         self.port = role.port
-        self.on_silence: Callable[[], None] = lambda: None
-        self.on_behind: Callable[[int], None] = lambda epoch: None
+        self.journal = journal
         self.led_since = 0.0
         self._number = 0
         self.election_timeout = ElectionTimeout(
             settings.suspect_after, settings.suspect_most, settings.heartbeat
         )
-        self._sent: dict[int, SentHeartbeat] = {}
-        self._leased: dict[NodeId, float] = {}  # until when each voter's answers let us decide
+        self._sent = BoundedDict[int, SentHeartbeat](HEARTBEATS_KEPT)
+        self._leased = BoundedDict[NodeId, float](
+            LEASES_KEPT
+        )  # until when each voter's answers let us decide
         self._asked_timeout = settings.suspect_after  # what the last beat asked for
         self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
@@ -97,7 +102,9 @@ class Heartbeat:
         self._sent.clear()
         self.election_timeout.start_from(self._asked_timeout, self.port.now)
         most = self.settings.suspect_most
-        self._leased = {n: since + LEASE_SHARE * min(s, most) for n, s in supporters.items()}
+        self._leased.clear()
+        for node, seconds in supporters.items():
+            self._leased[node] = since + LEASE_SHARE * min(seconds, most)
         self._send_heartbeats()
 
     def has_lease(self) -> bool:
@@ -133,8 +140,6 @@ class Heartbeat:
         self._number += 1
         timeout = self.election_timeout.seconds(self.port.now)
         self._sent[self._number] = SentHeartbeat(self.port.now, timeout)
-        if len(self._sent) > HEARTBEATS_KEPT:
-            del self._sent[next(iter(self._sent))]
         beat = ClusterHeartbeat(cluster.key, cluster.version[0], self._number, timeout)
         hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
         hearers.pop(self.port.me.id, None)
@@ -142,18 +147,19 @@ class Heartbeat:
             self.port.send(peer, beat)
         self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
-    def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> None:
-        """A voter follows, or has promised a higher epoch to somebody."""
+    def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:
+        """A voter follows, which extends the lease. Returns the epoch for which it has voted if
+        that is above the own one: then it follows no more."""
         cluster = self.role.cluster
         if (
             cluster is None
             or not self.role.is_primary
             or (message.key, message.epoch) != (cluster.key, cluster.version[0])
         ):
-            return
+            return None
         if message.voted_epoch > message.epoch:
-            self.on_behind(message.voted_epoch)
-        elif (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
+            return message.voted_epoch
+        if (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
             if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
                 # Who votes alone measures by any member: how long messages take it has to know.
@@ -161,9 +167,8 @@ class Heartbeat:
                     self.election_timeout.note(self.port.now - sent.at, self.port.now)
             # Of those, too, who do not vote yet: the lease goes on when they begin to.
             until = sent.at + LEASE_SHARE * sent.timeout
-            self._leased[sender.id] = max(until, self._leased.pop(sender.id, until))
-            if len(self._leased) > LEASES_KEPT:
-                del self._leased[next(iter(self._leased))]
+            self._leased.renew(sender.id, max(until, self._leased.get(sender.id, until)))
+        return None
 
     def _counts(self, sender: Peer, cluster: Cluster) -> bool:
         return has_member(cluster, sender.id) or self.log.is_voter(sender.id)
@@ -226,7 +231,7 @@ class Heartbeat:
             self.heard_at = self.port.now
             self._asked_timeout = message.timeout
             if message.timeout > self.settings.suspect_after:
-                self.role.journal.store_election_timeout(message.timeout)
+                self.journal.store_election_timeout(message.timeout)
             self._heard()
         if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
             reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)
@@ -234,14 +239,15 @@ class Heartbeat:
         if cluster.version[0] > message.epoch:
             self.port.send(sender, Moved(cluster))
 
-    def on_silent(self, timer: PrimarySilent) -> None:
-        """Suspect the primary, or listen once more."""
+    def suspects_primary(self) -> bool:
+        """Whether the primary is to be suspected, now that PrimarySilent has fired. A timer that
+        fired late says more about this node than about the primary: then it waits once more."""
         if self.role.cluster is None or self.role.is_primary:
-            return
+            return False
         if self.port.now > self._due + self.settings.heartbeat:
-            self._heard()  # we were asleep ourselves
-            return
-        self.on_silence()
+            self._heard()
+            return False
+        return True
 
     def _heard(self) -> None:
         """Be patient from now on; a longer patience that was promised before still holds."""

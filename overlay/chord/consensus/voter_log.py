@@ -49,6 +49,11 @@ class VoterLog:
             self._before = (old.epoch, self._before[1] + 1)
         return index
 
+    def override(self, config: Configuration) -> None:
+        """This configuration counts from now on although no entry says so yet: the caller leads
+        next and appends one."""
+        self.config = config
+
     def tail(self) -> tuple[int, tuple[LogEntry, ...]]:
         """The entries that are kept, and the number of the first."""
         return self._before[1], tuple(self._tail)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster
-from overlay.chord.role import ClusterRole
+from overlay.chord.ring.ring_state import RingState
+from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import Timer
 
 NO_SEEDS, ITS_TURN, ALONE = 0, 1, 2
@@ -28,8 +29,17 @@ class FoundingDue(Timer, frozen=True):
 class Founding:
     """Decides whether this node founds."""
 
-    def __init__(self, role: ClusterRole, founder: bool, found_after: float) -> None:
+    def __init__(
+        self,
+        role: ClusterRole,
+        ring: RingState,
+        view: RecruitingView,
+        founder: bool,
+        found_after: float,
+    ) -> None:
         self.role = role
+        self.ring = ring
+        self.view = view
         self.port = role.port
         self.founder = founder
         self.found_after = found_after
@@ -50,9 +60,9 @@ class Founding:
         if self.role.leaving:
             return None
         self.wait()
-        if self.role.cluster or self.role.reserved or self.role.ring.is_known():
+        if self.role.cluster or self.role.is_reserved or self.ring.knows_ring():
             return None
-        others = self.role.view.peers()
+        others = self.view.peers()
         if any(peer.id < self.port.me.id for peer in others):
             return None  # somebody else's turn
         return self._cluster(ITS_TURN if others else ALONE)

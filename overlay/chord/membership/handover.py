@@ -28,7 +28,7 @@ import msgspec
 from overlay.chord.consensus.messages import Configuration
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
-from overlay.chord.membership.taking_over import Parts, Side
+from overlay.chord.membership.taking_over import Parts
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
 from overlay.chord.role import has_member, with_standby
 from overlay.machine import Key, NodeId, Peer, Timer
@@ -61,11 +61,20 @@ class HandOver:
         self.decided_at = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
-class HandOvers(Side):
+class HandOvers:
     """The old primary's side; at most one at a time."""
 
     def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
+        self.role = parts.role
+        self.ring = parts.ring
+        self.log = parts.log
+        self.leader_log = parts.leader_log
+        self.heartbeat = parts.heartbeat
+        self.election = parts.election
+        self.members = parts.members
+        self.departures = parts.departures
+        self.recruiting = parts.recruiting
+        self.port = parts.role.port
         self.current: HandOver | None = None
         self._middle: Key | None = None  # where a split is wanted
         self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
@@ -81,8 +90,7 @@ class HandOvers(Side):
         if self.current is None and self._middle is None and self._may_split(middle):
             self._middle = middle
             size = self.recruiting.settings.size
-            self.recruiting.wanted = max(2 * size, 3)
-            self.recruiting.exhausted_since = None
+            self.recruiting.grow_to(max(2 * size, 3))
 
     def consider(self) -> None:
         """Begin a split that is wanted, if there are members enough by now."""
@@ -95,21 +103,21 @@ class HandOvers(Side):
         if not self._may_split(middle):
             self._forget_split()
             return
-        staying = [m for m in own.members() if m.id not in self.members.leaving]
-        since = self.recruiting.exhausted_since
-        exhausted = since is not None and self.port.now - since >= EXHAUSTED_AFTER
-        fewest = min(SPLIT_LEAST, self.recruiting.wanted)
-        if len(staying) >= (fewest if exhausted else self.recruiting.wanted):
+        staying = [m for m in own.members() if not self.departures.is_leaving(m.id)]
+        size = self.recruiting.size
+        if self.recruiting.is_exhausted_for(EXHAUSTED_AFTER):
+            size = min(SPLIT_LEAST, size)
+        if len(staying) >= size:
             self._split(own, middle, len(staying) // 2)
 
     def _split(self, own: Cluster, middle: Key, half: int) -> None:
-        brokers = [b for b in own.brokers if b.id not in self.members.leaving]
+        brokers = [b for b in own.brokers if not self.departures.is_leaving(b.id)]
         moved = brokers[-half:]
         if not moved:
             return
-        self.members.moving = {member.id: None for member in moved}
-        if self.log.config_pending or any(self.log.is_voter(member.id) for member in moved):
-            self.log.reconfigure()  # first they stop to vote here, one by one
+        self.departures.start_moving(moved)
+        if self.leader_log.config_pending or any(self.log.is_voter(member.id) for member in moved):
+            self.leader_log.reconfigure()  # first they stop to vote here, one by one
             return
         arc = Cluster(
             ring=own.ring,
@@ -135,8 +143,8 @@ class HandOvers(Side):
 
     def _forget_split(self) -> None:
         self._middle = None
-        self.members.moving.clear()
-        self.recruiting.wanted = self.recruiting.settings.size
+        self.departures.end_moving()
+        self.recruiting.usual_size()
 
     # -- a primary that leaves -------------------------------------------------------------------
 
@@ -154,10 +162,10 @@ class HandOvers(Side):
         new_primary = next((m for m in staying if self.log.is_voter(m.id)), None)
         if (
             new_primary is None
-            or not self.log.is_configured
-            or not self.log.has_majority_without(self.port.me.id)
+            or not self.leader_log.is_configured
+            or not self.leader_log.has_majority_without(self.port.me.id)
         ):
-            self.log.reconfigure()
+            self.leader_log.reconfigure()
             return  # `consider` comes back here when others can decide
         if own.standby is None or own.standby.id != new_primary.id:
             self.members.update(with_standby(own, new_primary), "another heir")
@@ -168,15 +176,15 @@ class HandOvers(Side):
         own = self.role.cluster
         if own is not None:
             for member in own.members()[1:]:
-                if member.id in self.members.leaving:
+                if self.departures.is_leaving(member.id):
                     self.members.release(member)
         self.current = None
         self.port.cancel_timer(HandOverTimeout())
         self.role.leave_cluster("left", stored=True)
-        self.role.left = True
+        self.role.finish_leaving()
 
     def _stays(self, member: Peer) -> bool:
-        return member.id not in self.members.leaving and member.id not in self._refused
+        return not self.departures.is_leaving(member.id) and member.id not in self._refused
 
     def _without_primary(self) -> Cluster:
         """The own cluster without its primary."""
@@ -216,17 +224,19 @@ class HandOvers(Side):
         if handover is None or handover.asked:
             return
         if handover.kind == "split":
-            handover.index = self.log.transfer(handover.arc, entries)
+            handover.index = self.leader_log.transfer(handover.arc, entries)
             voters, start = self.log.voters, self._own().start
             handover.asked = True
-            handover.offered_at = self.log.configure(Configuration(voters, start, handover.arc))
+            handover.offered_at = self.leader_log.configure(
+                Configuration(voters, start, handover.arc)
+            )
             self._ask_when_committed()
             return
         for entry in entries:
-            self.log.append(entry)
+            self.leader_log.append(entry)
         voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
         handover.asked = True
-        handover.offered_at = self.log.configure(Configuration(voters, self._own().start))
+        handover.offered_at = self.leader_log.configure(Configuration(voters, self._own().start))
         handover.index = self.log.next
         self._ask_when_committed()
 
@@ -244,7 +254,7 @@ class HandOvers(Side):
         knows of it."""
         self._ask_when_committed()
         handover = self.current
-        if handover is not None and 0 <= handover.decided_at < self.log.committed:
+        if handover is not None and 0 <= handover.decided_at < self.leader_log.committed:
             self.current = None
             self.port.cancel_timer(HandOverTimeout())
             self._finish_split(handover.arc)
@@ -257,9 +267,9 @@ class HandOvers(Side):
         if own is None or voter_log is None or not self.role.is_primary:
             return
         if (
-            self.log.config_pending
+            self.leader_log.config_pending
             or voter_log.config.leaving is not None
-            or not self.election.heartbeat.has_lease()
+            or not self.heartbeat.has_lease()
         ):
             return  # not yet
         given = not in_arc(key, voter_log.config.start, own.key)
@@ -267,7 +277,7 @@ class HandOvers(Side):
 
     def _ask_when_committed(self) -> None:
         handover = self.current
-        if handover is not None and 0 <= handover.offered_at < self.log.committed:
+        if handover is not None and 0 <= handover.offered_at < self.leader_log.committed:
             handover.offered_at = -1
             if handover.kind == "leave":
                 self._vote_for_new_primary(handover)
@@ -276,7 +286,7 @@ class HandOvers(Side):
     def _ask(self) -> None:
         handover = self.current
         assert handover is not None
-        pointers = self.role.ring.state.pointers
+        pointers = self.ring.state.pointers
         successors, predecessor = pointers.successors, pointers.predecessor
         if handover.kind == "split":
             own = self._shrunk(handover.arc)
@@ -303,20 +313,20 @@ class HandOvers(Side):
             self._abort(perhaps_served=handover.kind == "leave")
         elif handover.kind == "split" and handover.decided_at < 0:
             given = Configuration(self.log.voters, handover.arc.key)
-            handover.decided_at = self.log.configure(given)
-            self.on_committed(Committed(self._own().key, self.log.committed))
+            handover.decided_at = self.leader_log.configure(given)
+            self.on_committed(Committed(self._own().key, self.leader_log.committed))
         elif handover.kind == "leave":
             self.current = None
             self.port.cancel_timer(HandOverTimeout())
             self._trace("handed over")
             self.port.emit(ArcGone(handover.arc))
             self.members.step_down(message.cluster)
-            self.role.left = True
+            self.role.finish_leaving()
 
     def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
         """The arc was given, and its heir cannot serve it: like one of a cluster that is lost, but
         there is nothing to wait for."""
-        newest = self.role.ring.state.known.get(arc.key)
+        newest = self.ring.state.known.get(arc.key)
         taken = newest is not None and newest.version[0] > arc.version[0]
         if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
             self.port.count("arcs_taken_back")
@@ -347,9 +357,9 @@ class HandOvers(Side):
         self._forget_split()
         self._trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
-        if self.log.voter_log is not None and self.log.voter_log.config.leaving is not None:
-            self.log.configure(Configuration(self.log.voters, own.start))
-        self.members.moving.clear()
+        if self.log.voter_log is not None and self.log.config.leaving is not None:
+            self.leader_log.configure(Configuration(self.log.voters, own.start))
+        self.departures.end_moving()
         self.members.ensure_standby()
         self.port.emit(ArcKept(handover.arc))
         if self.role.leaving:
@@ -371,14 +381,14 @@ class HandOvers(Side):
 
     def _finish_split(self, arc: Cluster) -> None:
         for member in arc.members():
-            self.members.leaving.pop(member.id, None)
-        self.members.moving.clear()
+            self.departures.end_leaving(member.id)
+        self.departures.end_moving()
         self._forget_split()
         self.port.send(arc.primary, ArcGiven(arc, True))
         self.members.update(self._shrunk(arc), "split")
         for member in arc.members()[1:]:
             self.port.send(member, Membership(arc))
-        self.role.ring.split_off(arc)
+        self.ring.split_off(arc)
         self.port.count("splits")
         self.port.emit(ArcGone(arc))
 

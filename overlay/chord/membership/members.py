@@ -15,17 +15,19 @@ that loses its *primary* knocks now and then; the voters among the members elect
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
+from overlay.chord.consensus.election import Election
+from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHello
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
+from overlay.chord.membership.departures import Departures
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
+from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, has_member, with_member, with_standby, without_member
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
@@ -52,28 +54,35 @@ class LeaveAnyway(Timer, frozen=True):
 class Members:
     """The membership, at the primary and at the other members."""
 
-    def __init__(self, role: ClusterRole, log: LeaderLog, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self,
+        role: ClusterRole,
+        ring: RingState,
+        log: FollowerLog,
+        leader_log: LeaderLog,
+        heartbeat: Heartbeat,
+        election: Election,
+        departures: Departures,
+    ) -> None:
         self.role = role
+        self.ring = ring
         self.log = log
+        self.leader_log = leader_log
         self.heartbeat = heartbeat
-        self.followed: Callable[[], None] = lambda: None  # there is a primary to follow
+        self.election = election
+        self.departures = departures
         self.port = role.port
-        self.leaving: dict[NodeId, Peer] = {}  # at the primary: want to be released
-        self.moving: dict[NodeId, None] = {}  # at the primary: go to a cluster that splits off
         self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
         self._unreachable: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
         self._awaiting_release: dict[
             NodeId, Peer
         ] = {}  # at the primary: may go when they vote no more
-        log.candidates = self._voters
-        log.on_settled = self.release_waiting
 
     # -- at the primary --------------------------------------------------------------------------
 
     def begin(self) -> None:
         """This node leads a cluster now."""
-        self.leaving.clear()
-        self.moving.clear()
+        self.departures.clear()
         self._lost.clear()
         self._unreachable.clear()
         self._awaiting_release.clear()
@@ -93,7 +102,7 @@ class Members:
         """`peer` serves from now on."""
         cluster = self._cluster()
         self._lost.pop(peer.id, None)
-        self.leaving.pop(peer.id, None)
+        self.departures.end_leaving(peer.id)
         self.update(with_member(cluster, peer), "member joined")
         self.port.emit(MemberJoined(peer))
 
@@ -102,21 +111,25 @@ class Members:
         cluster = self.role.cluster
         if cluster is None or not self.role.is_primary:
             return
-        bound = self.log.is_voter(peer.id) or self.log.config_pending or peer.id in self.moving
+        bound = (
+            self.log.is_voter(peer.id)
+            or self.leader_log.config_pending
+            or self.departures.is_moving(peer.id)
+        )
         if has_member(cluster, peer.id) and bound:
             # A majority must not depend on who has gone, and an arc needs who is to serve it.
             self._awaiting_release[peer.id] = peer
-            self.log.reconfigure()
+            self.leader_log.reconfigure()
             return
         self._awaiting_release.pop(peer.id, None)
-        self.leaving.pop(peer.id, None)
+        self.departures.end_leaving(peer.id)
         if has_member(cluster, peer.id) and peer.id != self.port.me.id:
             self.update(without_member(cluster, peer.id), "member left")
         self.port.send(peer, Released(cluster.key))
 
     def release_waiting(self) -> None:
         """Release those who had to wait for it, where nothing needs them any more."""
-        if not self.role.is_primary or self.log.config_pending:
+        if not self.role.is_primary or self.leader_log.config_pending:
             return
         for peer in list(self._awaiting_release.values()):
             if not self.log.is_voter(peer.id):
@@ -128,7 +141,7 @@ class Members:
     def _drop(self, peer: Peer, left: bool = False) -> None:
         """A lost member is no member any more."""
         self._unreachable.pop(peer.id, None)
-        self.leaving.pop(peer.id, None)
+        self.departures.end_leaving(peer.id)
         if not left:
             self.remember_removed(peer)
         self.update(without_member(self._cluster(), peer.id), "member lost")
@@ -144,14 +157,6 @@ class Members:
         if len(self._lost) > MOST_LOST:
             del self._lost[next(iter(self._lost))]
 
-    def _voters(self) -> tuple[Peer, ...]:
-        """Who shall vote, the first first."""
-        return tuple(
-            p
-            for p in self._cluster().members()
-            if p.id not in self.leaving and p.id not in self.moving
-        )
-
     def update(self, cluster: Cluster, reason: str) -> None:
         """The cluster is this now: see that it has a standby if it can, and tell everybody."""
         new_primary = self._next_standby(cluster)
@@ -159,7 +164,7 @@ class Members:
             cluster = with_standby(cluster, new_primary)
         self.role.adopt(cluster, reason)
         self.role.announce()
-        self.log.reconfigure()
+        self.leader_log.reconfigure()
 
     def ensure_standby(self) -> None:
         """Choose a standby if there is none and somebody can be it."""
@@ -173,12 +178,12 @@ class Members:
         if cluster is not None and self.role.is_primary and message.key == cluster.key:
             if not has_member(cluster, sender.id):
                 self.port.send(sender, Released(message.key))
-            elif sender.id not in self.leaving:
-                self.leaving[sender.id] = sender
-                self.log.reconfigure()
+            elif not self.departures.is_leaving(sender.id):
+                self.departures.start_leaving(sender)
+                self.leader_log.reconfigure()
                 self.port.emit(MemberLeaving(sender))
             return
-        newest = self.role.ring.state.any_cluster()
+        newest = self.ring.any_cluster()
         if newest is not None and newest.key == message.key:
             self.port.send(sender, Moved(newest))
         else:
@@ -229,10 +234,10 @@ class Members:
             return
         new_primary = own is None or own.primary.id != cluster.primary.id
         if own is not None and own.key != cluster.key:
-            self.log.forget_log()  # of what was split off from
+            self.leader_log.forget()  # of the cluster that this one was split off from
         self.role.adopt(cluster, "told by the primary")
         if new_primary or (own is not None and own.version[0] != cluster.version[0]):
-            self.followed()
+            self._follow()
         self.port.cancel_timer(AskPrimary())
         if self.role.leaving and new_primary:
             self.leave()
@@ -241,9 +246,8 @@ class Members:
         """This node serves no more."""
         own = self.role.cluster
         if own is None:
-            if self.role.reserved == (message.key, sender.id):
-                self.role.reserved = None
-                self.role.advertise_idle()
+            if self.role.is_reserved_for(message.key, sender.id):
+                self.role.release_reservation()
         elif own.key == message.key and sender.id == own.primary.id:
             self._leave_cluster("released")
 
@@ -264,7 +268,7 @@ class Members:
         """Time is up."""
         if self.role.leaving and not self.role.is_primary:
             self._leave_cluster("not released in time")
-            self.role.left = True
+            self.role.finish_leaving()
 
     # -- links -----------------------------------------------------------------------------------
 
@@ -275,13 +279,13 @@ class Members:
             return
         if self.role.is_primary:
             if self._unreachable.pop(event.peer.id, None) is not None:
-                del self.leaving[event.peer.id]
-                self.log.restart_follower(event.peer)
+                self.departures.end_leaving(event.peer.id)
+                self.leader_log.restart_follower(event.peer)
                 return
             peer = self._lost.pop(event.peer.id, None)
-            if peer is not None and (self.log.is_voter(peer.id) or self.log.config_pending):
+            if peer is not None and (self.log.is_voter(peer.id) or self.leader_log.config_pending):
                 self.admit(peer)  # without it there may be no majority to vote it out
-                self.log.restart_follower(peer)
+                self.leader_log.restart_follower(peer)
             elif peer is not None:
                 self.port.send(event.peer, Released(own.key))
         elif event.peer.id == own.primary.id:
@@ -294,10 +298,11 @@ class Members:
         if own is None or not has_member(own, event.peer.id):
             return
         if self.role.is_primary:
-            if self.log.is_voter(event.peer.id) or self.log.config_pending:
-                self._unreachable[event.peer.id] = self.leaving[event.peer.id] = event.peer
+            if self.log.is_voter(event.peer.id) or self.leader_log.config_pending:
+                self._unreachable[event.peer.id] = event.peer
+                self.departures.start_leaving(event.peer)
                 self.ensure_standby()
-                self.log.reconfigure()
+                self.leader_log.reconfigure()
             else:
                 self._drop(event.peer, event.left)
             self.port.emit(MemberLost(event.peer))
@@ -313,7 +318,7 @@ class Members:
     def _is_authorised(self, sender: Peer, cluster: Cluster) -> bool:
         """Whether `sender` may tell this node what `cluster` says of it."""
         own = self.role.cluster
-        if self.role.ring.id not in ("", cluster.ring):
+        if self.ring.ring not in ("", cluster.ring):
             return False
         if own is None:  # recruited, or believed to be a member: only a node that stays agrees
             return sender.id == cluster.primary.id and not self.role.leaving
@@ -355,34 +360,36 @@ class Members:
 
     def _next_standby(self, cluster: Cluster) -> Peer | None:
         """The broker to become the standby, where one is missing or wants to leave."""
-        if cluster.standby is not None and cluster.standby.id not in self.leaving:
+        if cluster.standby is not None and not self.departures.is_leaving(cluster.standby.id):
             return None
-        return next(
-            (b for b in cluster.brokers if b.id not in self.leaving and b.id not in self.moving),
-            None,
-        )
+        return next((b for b in cluster.brokers if self.departures.stays(b.id)), None)
 
     def _leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
         was_primary = self.role.is_primary
-        self.log.forget_log()
+        self.leader_log.forget()
         self.heartbeat.end()
         self.port.cancel_timer(AskPrimary())
         self.port.cancel_timer(LeaveAnyway())
         self.role.leave_cluster(reason, successor if was_primary else None)
-        self.role.left = self.role.leaving
+        if self.role.leaving:
+            self.role.finish_leaving()
 
     def follow_new_primary(self, cluster: Cluster) -> None:
         """Somebody else leads this cluster by now, and this node is one of its members."""
-        self.leaving.clear()
-        self.moving.clear()
+        self.departures.clear()
         self.role.adopt(cluster, "fenced")
-        self.followed()
+        self._follow()
         if self.role.leaving:
             self.leave()
 
     def step_down(self, cluster: Cluster) -> None:
         """Somebody else leads this cluster by now; its members are theirs."""
         self._leave_cluster("fenced", cluster)
+
+    def _follow(self) -> None:
+        """There is a primary: no election, and its heartbeats count."""
+        self.election.cancel()
+        self.heartbeat.start_following()
 
     def _cluster(self) -> Cluster:
         cluster = self.role.cluster

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from overlay.chord.consensus.journal import Journal
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Recruit, RecruitReply, Released
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.ring.ring_state import RingState
+from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ClusterSettings
 
@@ -46,25 +48,54 @@ class ReservationOver(Timer, frozen=True):
 class Recruiting:
     """Both sides of it."""
 
-    def __init__(self, settings: ClusterSettings, role: ClusterRole, members: Members) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        role: ClusterRole,
+        ring: RingState,
+        view: RecruitingView,
+        journal: Journal,
+        members: Members,
+    ) -> None:
         self.settings = settings
         self.role = role
+        self.ring = ring
+        self.view = view
+        self.journal = journal
         self.members = members
         self.port = role.port
-        self.wanted = settings.size  # members that the cluster should have …
-        self.needed = 0  # … and that its load needs (at most MEMBERS_MOST)
-        self.exhausted_since: float | None = None  # nobody joined, nobody is left to ask
+        self.size = settings.size  # members that the cluster should have …
+        self._load_size = 0  # … and that its load needs (at most MEMBERS_MOST)
+        self._exhausted_since: float | None = None  # no candidate is left to ask
         self._preferred: tuple[Peer, ...] = ()
         self._asked: dict[NodeId, Peer] = {}
         self._refused: dict[NodeId, float] = {}  # until when
 
     def begin(self) -> None:
         """This node leads a cluster now."""
-        self.wanted = self.settings.size
-        self.needed = 0
-        self.exhausted_since = None
+        self.usual_size()
+        self._load_size = 0
+        self._exhausted_since = None
         self._asked.clear()
         self._round()
+
+    def grow_to(self, size: int) -> None:
+        """Recruit until the cluster has so many members, for a split."""
+        self.size = size
+        self._exhausted_since = None
+
+    def usual_size(self) -> None:
+        """The cluster should have its configured size again."""
+        self.size = self.settings.size
+
+    def grow_for_load(self, size: int) -> None:
+        """Recruit until the cluster has so many members, because of its load."""
+        self._load_size = size
+
+    def is_exhausted_for(self, seconds: float) -> bool:
+        """Whether there has been nobody left to ask for so long."""
+        since = self._exhausted_since
+        return since is not None and self.port.now - since >= seconds
 
     def prefer(self, peers: Sequence[Peer]) -> None:
         """Ask these first."""
@@ -77,18 +108,17 @@ class Recruiting:
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
         """Serve there? Only if this node serves nowhere else and stays."""
-        ring = self.role.ring.id
+        ring = self.ring.ring
         willing = (
             self.role.cluster is None
-            and self.role.reserved is None
-            and self.role.journal.offered.arc is None  # it may have to serve that (`taking_over`)
+            and not self.role.is_reserved
+            and self.journal.offered.arc is None  # it may have to serve that (`taking_over`)
             and not self.role.leaving
             and ring in ("", message.cluster.ring)
         )
         if willing:
-            self.role.reserved = (message.cluster.key, sender.id)
-            self.role.advertise_idle()
-            self.role.ring.learn(message.cluster)
+            self.role.reserve_for(message.cluster.key, sender.id)
+            self.ring.learn(message.cluster)
             self.port.set_timer(self.settings.recruit_timeout, ReservationOver())
         self.port.send(sender, RecruitReply(message.cluster.key, willing))
 
@@ -108,7 +138,7 @@ class Recruiting:
             self._refused[sender.id] = self.port.now + ASK_AGAIN
         elif wanted and len(self._cluster_members()) < self._target():
             self.port.count("recruits")
-            self.exhausted_since = None
+            self._exhausted_since = None
             self.members.admit(sender)
         elif cluster is None or not has_member(cluster, sender.id):
             self.port.send(sender, Released(message.key))
@@ -122,9 +152,8 @@ class Recruiting:
 
     def on_reservation_over(self, timer: ReservationOver) -> None:
         """Free again."""
-        if self.role.reserved is not None:
-            self.role.reserved = None
-            self.role.advertise_idle()
+        if self.role.is_reserved:
+            self.role.release_reservation()
 
     def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer."""
@@ -133,7 +162,7 @@ class Recruiting:
             self._refused[node] = self.port.now + ASK_AGAIN
 
     def _target(self) -> int:
-        return max(self.wanted, min(self.needed, MEMBERS_MOST))
+        return max(self.size, min(self._load_size, MEMBERS_MOST))
 
     def _round(self) -> None:
         self.port.set_timer(self.settings.recruit_period, RecruitRound())
@@ -149,8 +178,8 @@ class Recruiting:
         if room <= 0:
             return
         candidates = self._candidates()
-        if not candidates and not self._asked and self.exhausted_since is None:
-            self.exhausted_since = self.port.now
+        if not candidates and not self._asked and self._exhausted_since is None:
+            self._exhausted_since = self.port.now
         for peer in candidates[:room]:
             self._asked[peer.id] = peer
             self.port.set_timer(self.settings.recruit_timeout, RecruitTimeout(peer.id))
@@ -159,7 +188,7 @@ class Recruiting:
     def _candidates(self) -> list[Peer]:
         """Nodes that may be asked now, the preferred ones first, the rest by chance."""
         members = {peer.id for peer in self._cluster_members()}
-        idle = list(self.role.view.idle_peers())
+        idle = list(self.view.idle_peers())
         self.port.rng.shuffle(idle)
         candidates: dict[NodeId, Peer] = {}
         for peer in (*self._preferred, *idle):

@@ -19,12 +19,15 @@ from typing import NamedTuple
 import msgspec
 
 from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.follower_log import StagedSnapshot
-from overlay.chord.consensus.journal import OfferedArc, Snapshot
+from overlay.chord.consensus.follower_log import FollowerLog
+from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.consensus.journal import Journal, OfferedArc, Snapshot
 from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.members import Members
 from overlay.chord.membership.recruiting import Recruiting
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
+from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole
 from overlay.machine import Peer, Timer
 
@@ -40,29 +43,33 @@ class Parts(NamedTuple):
     """What both sides of a hand-over work on."""
 
     role: ClusterRole
-    log: LeaderLog
-    members: Members
-    recruiting: Recruiting
+    ring: Ring
+    log: FollowerLog
+    leader_log: LeaderLog
+    heartbeat: Heartbeat
     election: Election
+    members: Members
+    departures: Departures
+    recruiting: Recruiting
+    journal: Journal
 
 
-class Side:
-    """One side of it."""
-
-    def __init__(self, parts: Parts) -> None:
-        self.role, self.log, self.members, self.recruiting, self.election = parts
-        self.port = parts.role.port
-
-
-class TakingOver(Side):
+class TakingOver:
     """Answers TakeOver."""
 
     def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        self.journal = self.role.journal
+        self.role = parts.role
+        self.ring = parts.ring
+        self.log = parts.log
+        self.leader_log = parts.leader_log
+        self.heartbeat = parts.heartbeat
+        self.election = parts.election
+        self.members = parts.members
+        self.recruiting = parts.recruiting
+        self.journal = parts.journal
+        self.port = parts.role.port
         self._from: Peer | None = None  # the primary that wants this node to take over
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
-        self.election.on_lost = self._refuse
 
     def resume(self) -> None:
         """This process was started; an offer of before may wait for a decision."""
@@ -91,7 +98,7 @@ class TakingOver(Side):
         ):
             for known in (message.predecessor, *message.successors):
                 if known is not None:
-                    self.role.ring.learn(known)
+                    self.ring.learn(known)
             self._from = sender
             self.election.accept_transfer(arc)  # answered when the voters have granted it
             return
@@ -103,7 +110,7 @@ class TakingOver(Side):
         )
         self.port.send(sender, TakenOver(arc, accepted))
         if staged is None or not accepted:
-            self.log.staged = None
+            self.log.drop_staged()
             return
         entries = tuple(staged.entries)
         snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
@@ -119,7 +126,7 @@ class TakingOver(Side):
         if offered.arc is None or offered.old is None:
             return
         self.port.set_timer(ASK_ARC, AskArcDue())
-        newest = self.role.ring.state.known.get(offered.old.key)
+        newest = self.ring.state.known.get(offered.old.key)
         known = (*offered.old.members(), *(() if newest is None else newest.members()))
         for peer in {peer.id: peer for peer in known}.values():
             if peer.id != self.port.me.id:
@@ -144,13 +151,13 @@ class TakingOver(Side):
             return
         self.port.count("hand_overs")
         self.members.begin()
-        self.log.staged = StagedSnapshot.of(snapshot)
+        self.log.stage(snapshot)
         self.log.adopt_staged(arc)
         self.role.adopt(arc, "took over", *self._around)
         self.role.announce()
-        self.log.lead()
+        self.leader_log.lead()
         self.election.cancel()
-        self.election.heartbeat.lead({}, 0.0)
+        self.heartbeat.lead({}, 0.0)
         self.recruiting.begin()
 
     # -- a whole cluster -------------------------------------------------------------------------
@@ -161,7 +168,8 @@ class TakingOver(Side):
         if self._from is not None:
             self.port.send(self._from, TakenOver(cluster, True))
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
+        """The voters did not grant what the leaving primary wanted."""
         own = self.role.cluster
         if self._from is not None and own is not None:
             self.port.send(self._from, TakenOver(self._refusal(own), False))

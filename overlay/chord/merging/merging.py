@@ -37,7 +37,8 @@ from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster, Contact, Moved
-from overlay.chord.role import ClusterRole
+from overlay.chord.ring.ring import Ring
+from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import Key, NodeId, Peer, Timer
 
 ROUND = 0.3
@@ -75,10 +76,18 @@ class Merging:
     """Every node's part in it."""
 
     def __init__(
-        self, role: ClusterRole, heartbeat: Heartbeat, members: Members, handovers: HandOvers
+        self,
+        role: ClusterRole,
+        ring: Ring,
+        view: RecruitingView,
+        heartbeat: Heartbeat,
+        members: Members,
+        handovers: HandOvers,
     ) -> None:
         self.role = role
-        self.state = role.ring.state
+        self.ring = ring
+        self.state = ring.state
+        self.view = view
         self.heartbeat = heartbeat
         self.members = members
         self.handovers = handovers
@@ -182,7 +191,7 @@ class Merging:
             if self._leading and now - self._since > STAGE_MOST:
                 self._give_up()
             elif now >= self._since or self._leading:
-                self.role.ring.walk()
+                self.ring.walk()
         elif self.role.cluster is None:
             self._look(into)
 
@@ -338,8 +347,8 @@ class Merging:
     def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
         """Remember it, and tell others."""
         self.state.ring_ended(ring, into)
-        self.role.view.forget_ring(ring)
-        neighbours = list(self.role.view.peers())
+        self.view.forget_ring(ring)
+        neighbours = list(self.view.peers())
         for peer in self.port.rng.sample(neighbours, min(TOLD, len(neighbours))):
             told.setdefault(peer.id, peer)
         told.pop(self.port.me.id, None)
@@ -350,8 +359,7 @@ class Merging:
         self._forget()
         self._rest()
         self.into, self._alone, self._audience = None, False, ()
-        self.role.reserved = None
-        self.role.advertise_idle()
+        self.role.release_reservation()
         self.port.trace("cluster", name=into.ring, reason=f"over to this ring: {into.primary.id}")
         self.state.switch_ring(into)
         if self.state.own is None:

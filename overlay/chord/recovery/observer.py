@@ -22,6 +22,7 @@ from overlay.chord.recovery.observer_messages import (
     ObserverSnapshot,
 )
 from overlay.chord.recovery.observers import PATIENCE
+from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
 
@@ -57,8 +58,9 @@ class ObservedLog:
 class ObservedLogs:
     """What this node holds of other clusters."""
 
-    def __init__(self, role: ClusterRole) -> None:
+    def __init__(self, role: ClusterRole, ring: RingState) -> None:
         self.role = role
+        self.ring = ring
         self.port = role.port
         self.copies: dict[Key, ObservedLog] = {}
 
@@ -96,7 +98,7 @@ class ObservedLogs:
         own = self.role.cluster
         if (
             sender.id != cluster.primary.id
-            or self.role.ring.id not in ("", cluster.ring)
+            or self.ring.ring not in ("", cluster.ring)
             or has_member(cluster, self.port.me.id)
             or (own is not None and own.key == cluster.key)
             or (kept is None and len(self.copies) >= COPIES_MOST)
@@ -104,7 +106,7 @@ class ObservedLogs:
         ):
             self.port.count("observing_refused")
             return
-        self.role.ring.learn(cluster)
+        self.ring.learn(cluster)
         if kept is None:
             kept = self.copies[cluster.key] = ObservedLog(cluster)
             self.port.set_timer(KEPT, ObservedLogsDue())

@@ -32,7 +32,8 @@ from overlay.chord.recovery.observer_messages import (
     ObserverReleased,
     ObserverSnapshot,
 )
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.ring.ring_state import RingState
+from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Handlers, Key, NodeId, Peer, Version
 
 OBSERVERS = 2
@@ -78,16 +79,19 @@ class ObserverProgress:
 class Observers:
     """The copies outside of the cluster that this node leads."""
 
-    def __init__(self, role: ClusterRole, log: LeaderLog) -> None:
+    def __init__(
+        self, role: ClusterRole, ring: RingState, view: RecruitingView, leader_log: LeaderLog
+    ) -> None:
         self.role = role
-        self.log = log
+        self.ring = ring
+        self.view = view
+        self.leader_log = leader_log
+        self.log = leader_log.local
         self.port = role.port
         self.observers: dict[NodeId, ObserverProgress] = {}
         self._epoch = 0  # of the cluster when they were asked …
         self._told: Cluster | None = None  # … and all that they know of it
         self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
-        self._grown = False  # LogGrown is on its way
-        log.on_grown = self._note
 
     def handlers(self) -> Handlers:
         """Its part of the table of `clusters`."""
@@ -133,12 +137,12 @@ class Observers:
         """Who shall keep a copy: who would lead if this cluster were lost."""
         cluster, now = self._cluster(), self.port.now
         self._refused = {node: until for node, until in self._refused.items() if until > now}
-        state = self.role.ring.state
+        state = self.ring
         successor = next((c for c in state.later_clusters() if c.key != cluster.key), None)
         if successor is not None:
             candidates = successor.members()[:OBSERVERS]
         else:
-            idle = {peer.id: peer for peer in self.role.view.idle_peers()}
+            idle = {peer.id: peer for peer in self.view.idle_peers()}
             stay = [o.peer for o in self.observers.values() if o.peer.id in idle]
             rest = sorted(idle.values(), key=lambda peer: _rank(cluster.key, peer.id))
             candidates = tuple({peer.id: peer for peer in (*stay, *rest)}.values())
@@ -241,17 +245,12 @@ class Observers:
 
     def on_log_grown(self, event: LogGrown) -> None:
         """What was appended in one go goes out together."""
-        self._grown = False
+        self.leader_log.growth_handled()
         if not self.role.is_primary or self._cluster().version[0] != self._epoch:
             return
         for observer in self.observers.values():
             if observer.live:
                 self._send(observer)
-
-    def _note(self) -> None:
-        if self.observers and not self._grown:
-            self._grown = True
-            self.port.emit(LogGrown())
 
     def _send(self, observer: ObserverProgress) -> None:
         """What it has not been sent yet, or that there is nothing."""

@@ -27,18 +27,19 @@ was led all the time and only out of sight overrides the fork (`role_changes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
+from typing import Protocol
 
-from overlay.chord.consensus.follower_log import EMPTY
+from overlay.bounded import BoundedDict
+from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.epochs import fork_count, new_fork
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, RecoveryAttempt, Standing
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observer import ObservedLogs
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.ring.ring_state import RingState
+from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
@@ -103,6 +104,19 @@ class RecoveryAnswersDue(Timer, frozen=True):
     """Those who were asked have had their time."""
 
 
+class RecoveryOutcome(Protocol):
+    """Who acts when this node may take the place of a lost cluster (`role_changes.RoleChanges`)."""
+
+    def lead_own_log(self, epoch: int) -> None:
+        """As one of its members: lead it under the fork `epoch` with the own log."""
+
+    def lead_empty(self, cluster: Cluster, lost: Cluster) -> None:
+        """As an outsider: found `cluster`, with an empty log, in the place of `lost`."""
+
+    def take_over_arc(self, lost: Cluster, epoch: int) -> None:
+        """As the ring successor: have the own voters grant `epoch` or more, and add its arc."""
+
+
 class Recovery:
     """Both sides; any node may have to."""
 
@@ -110,22 +124,25 @@ class Recovery:
         self,
         settings: ElectionSettings,
         role: ClusterRole,
-        log: LeaderLog,
+        ring: RingState,
+        view: RecruitingView,
+        log: FollowerLog,
         heartbeat: Heartbeat,
         observed_logs: ObservedLogs,
+        outcome: RecoveryOutcome,
     ) -> None:
-        self.observed_logs = observed_logs
         self.settings = settings
         self.role = role
+        self.ring = ring
+        self.view = view
+        self.observed_logs = observed_logs
+        self.outcome = outcome
         self.log = log
         self.heartbeat = heartbeat
         self.port = role.port
-        self.on_inherit: Callable[[int], None] = lambda epoch: None
-        self.on_replant: Callable[[Cluster, Cluster], None] = lambda cluster, lost: None
-        self.on_absorb: Callable[[Cluster, int], None] = lambda lost, epoch: None
         self._lost: dict[Key, LostCluster] = {}
         self._asking: RecoveryAttempt | None = None
-        self._agreed: dict[Key, Agreement] = {}
+        self._agreed = BoundedDict[Key, Agreement](MOST_LOST)
         self._began = float("-inf")  # this process, if its node served before
 
     def resume(self) -> None:
@@ -137,7 +154,7 @@ class Recovery:
     def suspect(self, cluster: Cluster) -> None:
         """Its leader is silent."""
         if cluster.key not in self._lost and len(self._lost) < MOST_LOST:
-            self.role.ring.learn(cluster)
+            self.ring.learn(cluster)
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(ROUND, RecoveryRound())
 
@@ -146,10 +163,10 @@ class Recovery:
         if self._asking is not None:
             self._asking.unheard.pop(node, None)
         own = self.role.cluster
-        for cluster in self.role.ring.state.known:
+        for cluster in self.ring.known:
             if cluster.primary.id == node and (own is None or own.key != cluster.key):
                 self.suspect(cluster)
-        known = self.role.ring.state.known
+        known = self.ring.known
         hints = known.hints()
         if own is None and not len(known) and len(hints) == 1 and hints[0].primary.id == node:
             ring, key = hints[0].ring, hints[0].key  # no other cluster was ever heard of
@@ -183,7 +200,7 @@ class Recovery:
                 if self.role.is_primary
                 else not self.heartbeat.is_primary_silent()
             )
-        newest = self.role.ring.state.known.get(cluster.key)
+        newest = self.ring.known.get(cluster.key)
         return newest is None or newest.version[0] > cluster.version[0]
 
     def _probe(self, lost: LostCluster) -> None:
@@ -198,7 +215,7 @@ class Recovery:
             self.port.send(peer, Contact(self.port.me.id))
 
     def _neighbours(self, most: int) -> list[Peer]:
-        peers = list(self.role.view.peers())
+        peers = list(self.view.peers())
         return self.port.rng.sample(peers, min(most, len(peers)))
 
     # -- whose turn it is ------------------------------------------------------------------------
@@ -213,7 +230,7 @@ class Recovery:
     def _attempt_delay(self, lost: LostCluster) -> float | None:
         """How much longer than others this node waits; None: it is not for this node to act."""
         own, cluster = self.role.cluster, lost.cluster
-        if self.role.leaving or self.role.reserved is not None:
+        if self.role.leaving or self.role.is_reserved:
             return None
         if lost.jitter < 0.0:
             lost.jitter = self.port.rng.random()
@@ -239,7 +256,7 @@ class Recovery:
 
     def _is_last(self, lost: LostCluster) -> bool:
         """Whether no other cluster of the ring is led. Those that were not missed yet are."""
-        others = [c for c in self.role.ring.state.known if c.key != lost.cluster.key]
+        others = [c for c in self.ring.known if c.key != lost.cluster.key]
         for cluster in others:
             self.suspect(cluster)
         first = lost.cluster.key == min((lost.cluster.key, *(c.key for c in others)))
@@ -247,7 +264,7 @@ class Recovery:
 
     def _all_lost(self, since: float) -> bool:
         """Whether every cluster that is known of is missed at least since then."""
-        known = self.role.ring.state.known
+        known = self.ring.known
         keys = (*(cluster.key for cluster in known), *(hint.key for hint in known.hints()))
         return all(key in self._lost and self._lost[key].since <= since for key in keys)
 
@@ -262,7 +279,7 @@ class Recovery:
         if own is not None and fork_count(own.version[0]) > fork_count(highest):
             epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
         else:
-            epoch = new_fork(highest, len(self.role.view.peers()), self.port.rng)
+            epoch = new_fork(highest, len(self.view.peers()), self.port.rng)
         self._asking = RecoveryAttempt(lost, epoch, self.port.now)
         self._asking.unheard.pop(self.port.me.id, None)
         neighbours = [] if self._is_successor_of(lost) else self._neighbours(NEIGHBOURS_ASKED)
@@ -276,13 +293,13 @@ class Recovery:
 
     def on_recover(self, sender: Peer, message: RecoverRequest) -> None:
         """Agree, unless somebody leads it or is fitter to. Of another ring nothing is known."""
-        if self.role.ring.id not in ("", message.cluster.ring):
+        if self.ring.ring not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now
         standing = (has_member(message.cluster, sender.id), message.position)
         mine = self._standing(message.cluster)
         before = self._agreed.get(key)
-        newest = self.role.ring.state.known.get(key)
+        newest = self.ring.known.get(key)
         own = self.role.cluster
         if own is not None and own.key == key:
             newest = own
@@ -306,8 +323,6 @@ class Recovery:
             return
         if agreed:
             self._agreed[key] = Agreement(sender.id, standing, now + AGREED_FOR)
-            if len(self._agreed) > MOST_LOST:
-                del self._agreed[next(iter(self._agreed))]
             if self._asking is not None and self._asking.lost.cluster.key == key:
                 self._asking.refused = True  # one cannot want it oneself
         if led and newest is not None:
@@ -358,16 +373,16 @@ class Recovery:
         self._lost.pop(key, None)
         self.port.count("clusters_recovered")
         if follows:
-            self.on_absorb(lost.cluster, asking.epoch)
+            self.outcome.take_over_arc(lost.cluster, asking.epoch)
             return
         if self.role.cluster is not None:
-            self.on_inherit(asking.epoch)
+            self.outcome.lead_own_log(asking.epoch)
             return
         start = lost.cluster.start
-        if len(self.role.ring.state.known) > 1:  # all of the others are lost, too
+        if len(self.ring.known) > 1:  # all of the others are lost, too
             start = key
         mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
-        self.on_replant(mine, lost.cluster)
+        self.outcome.lead_empty(mine, lost.cluster)
 
     def _standing(self, cluster: Cluster) -> Standing:
         voter_log = self.log.voter_log

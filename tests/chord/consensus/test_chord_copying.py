@@ -235,12 +235,12 @@ def test_an_acknowledgement_of_what_was_never_sent_commits_nothing() -> None:
     node.events.clear()
     log = node.clusters.log
     stranger = Peer("f" * 16, "")
-    log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next + 1))
-    log.on_ack(copy.peer, LogAck(cluster.key, 2, log.next))
-    log.on_ack(stranger, LogAck(cluster.key, 1, log.next))
+    node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next + 1))
+    node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 2, log.next))
+    node.clusters.leader_log.on_ack(stranger, LogAck(cluster.key, 1, log.next))
     node.settle()
     assert commits(node) == []
-    log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next))
+    node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next))
     node.settle()
     assert commits(node) == [log.next]
 
@@ -262,12 +262,12 @@ def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> Non
 
     def nothing_committed_is_missing() -> None:
         for leading in world.primaries():
-            log = leading.clusters.log
-            voter_log = [
+            log, committed = leading.clusters.log, leading.clusters.leader_log.committed
+            holding = [
                 world.node(p.id).clusters.log.next if p.id in world.nodes else log.next
                 for p in log.voters
             ]
-            assert sum(n >= log.committed for n in voter_log) > len(voter_log) // 2
+            assert sum(n >= committed for n in holding) > len(holding) // 2
         for one in world.nodes.values():
             everything.update(dict.fromkeys(one.registry.durable))
 

@@ -169,8 +169,8 @@ def test_a_recruit_that_is_not_wanted_any_more_is_released() -> None:
     late = world.add()
     late.clusters.recruiting.on_recruit(founder.peer, Recruit(cluster_of(founder)))
     late.settle()
-    assert late.clusters.cluster_role.reserved is not None
+    assert late.clusters.cluster_role.is_reserved
     world.run(1)
-    assert late.clusters.cluster_role.reserved is None
+    assert not late.clusters.cluster_role.is_reserved
     assert late.clusters.role == "none"
     assert late.view.idle

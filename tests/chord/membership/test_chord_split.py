@@ -174,7 +174,7 @@ def test_a_new_primary_that_refuses_changes_nothing() -> None:
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.node(leaving.primary.id)
-    coming.clusters.cluster_role.leaving = True
+    coming.clusters.cluster_role.start_leaving()
     node.registry.go_on()
     world.run(2)
     assert [e.arc.key for e in node.events if isinstance(e, ArcKept)] == [leaving.key]
@@ -317,7 +317,7 @@ def test_nobody_takes_over_with_a_part_of_the_state() -> None:
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.node(leaving.primary.id)
-    index = node.clusters.log.transfer(leaving, [b"one", b"two"])
+    index = node.clusters.leader_log.transfer(leaving, [b"one", b"two"])
     world.run(1)
     coming.clusters.taking_over.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
     coming.settle()
@@ -372,7 +372,7 @@ def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     other = next(n for n in world.nodes.values() if n.clusters.role == "none")
     assert new_primary.clusters.journal.offered.arc is not None
-    new_primary.clusters.cluster_role.cluster = None  # it was forgotten by its cluster meanwhile
+    new_primary.clusters.cluster_role._cluster = None  # it was forgotten by its cluster meanwhile
     cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
     new_primary.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
     (reply,) = [m for _, to, m in world.sent if isinstance(m, RecruitReply) and to == other.peer.id]
@@ -382,7 +382,7 @@ def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
-    new_primary.clusters.cluster_role.left = True
+    new_primary.clusters.cluster_role.finish_leaving()
     while not any(isinstance(m, ArcGiven) for _, _, m in world.sent):
         world.run(0.02)
     world.run(1.0)

@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
+from overlay.chord.consensus.messages import ClusterHeartbeatReply
 from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
@@ -288,10 +289,13 @@ def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
     world.run(12)
     assert node.clusters.cluster is not None
     fork = new_fork(1, 3, Random(1))
-    node.clusters.role_changes._inherit(fork)
-    node.clusters.heartbeat.on_behind(fork + 5)
+    node.clusters.role_changes.lead_own_log(fork)
+    key = node.clusters.cluster.key
+    reply = ClusterHeartbeatReply(key, fork, 1, fork + 5)
+    node.clusters.role_changes.on_heartbeat_reply(node.peer, reply)
     assert epoch(node) == fork + 6, "granted by the only voter, itself"
-    node.clusters.heartbeat.on_behind(above_fork(fork, Random(2)) + 1)
+    reply = ClusterHeartbeatReply(key, fork + 6, 1, above_fork(fork, Random(2)) + 1)
+    node.clusters.role_changes.on_heartbeat_reply(node.peer, reply)
     assert epoch(node) == fork + 6
 
 
@@ -318,7 +322,7 @@ def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_
     older = msgspec.structs.replace(lost, start=middle_of(own))
     for member in lost.members():
         world.crash(world.node(member.id))
-    two.clusters.role_changes._absorb(older, own.version[0])
+    two.clusters.role_changes.take_over_arc(older, own.version[0])
     two.settle()
     world.run(1)
     grown_to = two.clusters.cluster

@@ -40,7 +40,7 @@ def test_a_committed_entry_that_is_another_one_later_is_found(world: World) -> N
     watch = LogWatch(world, lambda kind, text: None)
     assert found(world, watch) == []
     (name,) = with_role(world, "primary")
-    log = world.node(name).clusters.log
+    log = world.node(name).clusters.leader_log
     (ledger,) = watch._ledger.values()
     ledger[log.committed - 1] = (7, b"something else")
     watch._seen.clear()
@@ -62,7 +62,7 @@ def test_what_only_a_minority_holds_is_not_committed(world: World) -> None:
     watch = LogWatch(world, lambda kind, text: None)
     assert found(world, watch) == []
     log.voter_log.add(LogEntry(1, b"only here"))
-    log.committed += 1
+    world.node(name).clusters.leader_log.committed += 1
     assert found(world, watch) == ["log"]
 
 
