@@ -19,7 +19,7 @@ from typing import Any, Final
 from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import SpoiltNode, SpoiltNodes
 from bench.recovery.flows import Publisher, Subscriber, wait_until
-from canopy.cli.demo.overlay import NodeProcess, Overlay
+from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from canopy.sim.experiments.recovery.plan import (
@@ -60,7 +60,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 Say = Callable[[str], None]
 
-AnyNode = NodeProcess | SpoiltNode
+AnyNode = DemoNode | SpoiltNode
 
 
 @contextlib.contextmanager

@@ -1,7 +1,10 @@
-"""The `canopy` command: one file per command, thin, over what the other folders do.
+"""The `canopy` command.
 
-`main` finds the command and turns whatever goes wrong into one clear message and an exit code;
-`connect` and `output` are what the commands share; `feeds/` reads users' events; `demo/` is the
-living overlay on loopback. The arrows allow cli to import everything; each command imports what it
-needs when it runs, so that `canopy --help` is quick and a node loads neither Spark nor Textual.
+``main`` has the table of commands and turns every exception into a message and an exit code
+(``errors``). Each command is a file: ``node`` and ``tui`` start something, ``sub``, ``pub`` and
+``why`` concern events, ``show`` has status, peers, ring and where, ``trace`` and ``config`` read
+files, ``demo/`` and ``sim/`` are folders. What they share: ``connect`` (options, and the connection
+to a node), ``output`` (JSON and tables), ``bars`` (progress), ``feeds/`` (users' files as events),
+``constants`` (every fixed number). Commands import what they need when they run, so that
+``canopy --help`` and each short command start fast.
 """

@@ -1,8 +1,8 @@
-"""Bars for what takes a while, one after another, on standard error, if that is a terminal.
+"""Progress bars, one after another, on standard error if that is a terminal.
 
-What is said elsewhere, and how often, is up to the two that use it: `sim_progress` for a simulated
-world, `demo/display` for the steps of a demo. (The analysis has a bar of its own, since `traces`
-imports nothing of ours.)
+Without a terminal the two users of `Bars` print lines: `sim/progress` for a simulated world,
+`demo/display` for the steps of a demo. (`canopy.traces.analysis` may import nothing of this and has
+a bar of its own.)
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rich.progress import TimeElapsedColumn as Elapsed
 
 
 class Bars:
-    """The bars of one command. A context manager around what it does."""
+    """The bars of one command. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.fancy = self.console.is_terminal and not quiet
-        """Whether there are bars; if not, plain lines may take their place."""
+        """Whether bars are shown; if not, plain lines may take their place."""
         self.quiet = quiet
         self._bars = Progress(
             SpinnerColumn(finished_text="[green]✓"),
@@ -48,16 +48,16 @@ class Bars:
         self._bars.stop()
 
     def begin(self, text: str, total: float | None = None) -> None:
-        """A bar for what begins now. `total`: None if nobody knows how much it will be."""
+        """Begin a bar with the description `text`; `total` is None if unknown."""
         self._task = self._bars.add_task(escape(text), total=total, facts="")
 
     def show(self, done: float, total: float | None = None, facts: str = "") -> None:
-        """How far it is, and what to say beside it."""
+        """Set how far the bar is, and the text beside it."""
         if self._task is not None:
             self._bars.update(self._task, completed=done, total=total, facts=escape(facts))
 
     def fill(self, facts: str = "") -> None:
-        """It is over: a full bar, and what was said last unless there is something to say now."""
+        """End the bar as full, with the text `facts`, or the last one if that is empty."""
         if self._task is not None:
             task = self._bars.tasks[self._task]
             whole = task.total or 1

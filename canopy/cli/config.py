@@ -1,4 +1,4 @@
-"""`canopy config check`: what a node would make of its configuration."""
+"""`canopy config check`: the configuration that a node would run with."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def check(file: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found, indent=2)
     else:
-        click.echo(f"# {file or 'the environment'} is fine; with the defaults it says:")
+        click.echo(f"# {file or 'the environment'} is valid; together with the defaults:")
         click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)

@@ -1,4 +1,4 @@
-"""Talking to a node: the `--connect` option and the connection behind it."""
+"""Options that commands share, and the connection to a node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ timeout_option = click.option(
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds to wait for the node's answer (exit code 5 when they are over).",
+    help="Seconds to wait for the node's answer; exit code 5 if there is none.",
 )
 
 
@@ -42,7 +42,10 @@ def connect_option(command: F) -> F:
 
 
 def open_client(where: str | None) -> ControlClient:
-    """Connect to the node of `where`, or of the default data folder."""
+    """Connect to the node of the data folder `where`, or of the default one.
+
+    Raises CommandError for an address, UnreachableError if no node runs there.
+    """
     from canopy.client.blocking import ControlClient
 
     if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
@@ -55,7 +58,7 @@ def open_client(where: str | None) -> ControlClient:
 
 
 def compiled(selector: str) -> Predicate:
-    """The selector, checked here so that an error shows its place; raises SelectorError."""
+    """The compiled selector. Raises SelectorError, which shows the place of the error."""
     from matching import compile_selector
 
     return compile_selector(selector)

@@ -1,4 +1,4 @@
-"""What went wrong, in words for a person, and as an exit code (DESIGN.md, section 6, Faces)."""
+"""Errors as messages for people and as exit codes (docs/reference/commands.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIME_OUT: Final = 5
 INTERRUPTED: Final = 130
 
 CODES: Final = {
-    # by class name: the modules of these need not be loaded to look an error up
+    # by class name, so that the modules that define them need not be imported
     "UnreachableError": UNREACHABLE,
     "DeniedError": DENIED,
     "CommandTimeoutError": TIME_OUT,
@@ -33,11 +33,11 @@ CODES: Final = {
     "TracesError": FAILURE,
 }
 REPLY_CODES: Final = {"usage": USAGE, "selector": USAGE, "time-out": TIME_OUT}
-"""Exit codes of a command that the node answered with `Failed`; others are FAILURE."""
+"""Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
 
 
 class CommandError(Exception):
-    """A command's own failure, with its exit code."""
+    """A failure that a command itself found, with its exit code."""
 
     def __init__(self, message: str, code: int = FAILURE) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ class CommandError(Exception):
 
 
 def report(error: BaseException) -> int:
-    """Tell the user of `error` on standard error, and return the exit code."""
+    """Print a message about `error` on standard error. Returns the exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILURE
     if isinstance(error, KeyboardInterrupt | click.Abort):
         say("interrupted", "")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        quiet_stdout()  # whoever read us has had enough: that is no failure
+        quiet_stdout()  # the reader has closed the pipe: no failure
         return OK
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -72,12 +72,12 @@ def report(error: BaseException) -> int:
         traceback.print_exception(error)
     else:
         text = " ".join(str(error).split()) or "no details"
-        say(f"{type(error).__name__}: {text} (a fault of ours; CANOPY_DEBUG=1 shows where)")
+        say(f"{type(error).__name__}: {text} (a bug in canopy; CANOPY_DEBUG=1 shows where)")
     return FAILURE
 
 
 def known_code(error: BaseException) -> int | None:
-    """The exit code of an error that one of our folders or the system foresaw, else None."""
+    """The exit code of an expected error (a class of `CODES`, or a file's OSError), else None."""
     if isinstance(error, CommandError):
         return error.code
     if type(error).__name__ == "CommandFailed":
@@ -89,17 +89,17 @@ def known_code(error: BaseException) -> int | None:
 
 
 def explain(error: BaseException) -> str:
-    """The error's message; a selector's with a caret under the place."""
+    """The error's message; for a selector with a caret under the place of the error."""
     caret = getattr(error, "caret", None)
     if caret is not None:
-        return f"the selector does not hold\n{caret()}"
+        return f"invalid selector\n{caret()}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def say(text: str, prefix: str = "Error: ") -> None:
-    """One message on standard error, which may be closed already."""
+    """Print one message on standard error, unless that is closed."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -111,9 +111,9 @@ def say(text: str, prefix: str = "Error: ") -> None:
 
 
 def quiet_stdout() -> None:
-    """Point standard output nowhere, so that the interpreter's last flush does not complain."""
+    """Redirect standard output to /dev/null, so that the interpreter's last flush cannot fail."""
     try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
     except (OSError, ValueError):
         return

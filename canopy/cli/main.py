@@ -1,8 +1,8 @@
-"""`canopy`: the table of commands, and the end of every error.
+"""The table of commands, and `main`, which runs one.
 
-Commands are imported when they are called for. Exit codes (DESIGN.md, section 6, Faces): 0 ok,
-1 failure, 2 usage, 3 unreachable, 4 denied, 5 time-out, 130 interrupted. No traceback reaches a
-user, unless CANOPY_DEBUG=1 asks for it.
+A command's module is imported when the command is called. Exit codes (docs/reference/commands.md):
+0 ok, 1 failure, 2 usage, 3 unreachable, 4 denied, 5 time-out, 130 interrupted. Tracebacks are shown
+only with CANOPY_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
         "demo": (
             "canopy.cli.demo.command:demo",
-            "Watch an overlay deliver a real feed, and prove it.",
+            "Run an overlay on a feed, and check every delivery.",
         ),
-        "tui": ("canopy.cli.tui:tui", "Subscribe, watch events and the overlay, in the terminal."),
+        "tui": (
+            "canopy.cli.tui:tui",
+            "Subscribe, and watch events and the overlay, in the terminal.",
+        ),
         "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
     },
     "Events": {
-        "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print what matches."),
+        "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
         "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
-        "why": ("canopy.cli.why:why", "Tell why an event reached a subscription, or not."),
+        "why": ("canopy.cli.why:why", "Explain why an event reached a subscription, or did not."),
     },
     "The overlay": {
         "status": ("canopy.cli.show:status", "Show the state of a node."),
@@ -45,14 +48,14 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called for, listed by what they are for."""
+    """A group whose commands are imported when they are called, listed by section."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the table's order."""
+        """The names of all commands, in the order of `COMMANDS`."""
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+        """Import the command `cmd_name`; None if there is none of that name."""
         for section in COMMANDS.values():
             if cmd_name in section:
                 module, _, name = section[cmd_name][0].partition(":")
@@ -64,7 +67,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a guess for a misspelt command."""
+        """As `click.Group`; suggests a command for a misspelt one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -77,7 +80,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(text, ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but whoever reads our output and has had enough is no failure."""
+        """As `click.Group`; a closed standard output (``| head``) is no failure."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -85,7 +88,7 @@ class LazyGroup(click.Group):
             ctx.exit(OK)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, section by section, without an import."""
+        """Write the sections of `COMMANDS`, without importing any command."""
         for title, section in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()])
@@ -111,11 +114,11 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def canopy() -> None:
     """Content-based publish/subscribe among peers: no broker, no topics.
 
-    Every process is a node. Subscribers say with a selector what they want; the overlay finds
-    those whose selectors match, wherever they are.
+    Every process is a node. A subscription is a selector, a condition on the attributes of events;
+    the overlay delivers each event to all nodes with a matching subscription.
 
     \b
-      canopy demo                                   # see it all, in a minute
+      canopy demo                                   # a tour, in a minute
       canopy node --listen 127.0.0.1:4470           # a first node …
       canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"      # … subscribe through it …
       canopy pub earthquakes.geojson                # … and publish a feed
@@ -126,7 +129,7 @@ def canopy() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line `args` (without the program's name); the exit code."""
+    """Run the command line `args` (without the program's name). Returns the exit code."""
     try:
         code = canopy.main(
             args=None if args is None else list(args), prog_name="canopy", standalone_mode=False

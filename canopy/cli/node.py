@@ -11,20 +11,30 @@ import click
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Where other nodes reach this one; port 0: any."
+    "--listen", metavar="HOST:PORT", help="The address to listen on; port 0: any free port."
 )
-@click.option("--peer", "peers", multiple=True, metavar="HOST:PORT", help="A node to join at.")
-@click.option("--config", "file", metavar="FILE", type=click.Path(), help="A YAML file.")
-@click.option("--data", metavar="DIR", type=click.Path(), help="The node's own folder.")
-@click.option("--name", help="A name for people; ids are drawn.")
+@click.option(
+    "--peer", "peers", multiple=True, metavar="HOST:PORT", help="A node to join at (repeatable)."
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(),
+    help="A YAML file with the configuration.",
+)
+@click.option("--data", metavar="DIR", type=click.Path(), help="The node's data folder.")
+@click.option("--name", help="A name for people; the node's id is drawn at random.")
 @click.option("--region", help="Where the node is, for delivery by region.")
 @click.option("--tier", type=int, help="Level of the node, for delivery by region.")
-@click.option("--overlay", help="The overlay's name; nodes of different ones never link.")
+@click.option("--overlay", help="The overlay's name; only nodes of the same one connect.")
 @click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events are routed.")
-@click.option("--seed", type=int, help="Seed of the node's generator.")
-@click.option("--directory/--no-directory", default=None, help="Use the Kademlia phone book.")
+@click.option("--seed", type=int, help="Seed of the node's random numbers.")
+@click.option(
+    "--directory/--no-directory", default=None, help="Use the Kademlia directory on loopback."
+)
 @click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
-@click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Where they go.")
+@click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
 @click.option("--log", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option(
@@ -41,8 +51,8 @@ def node(
 ) -> int:
     """Run a node until SIGTERM or Ctrl-C, which drain it; a second one ends it at once.
 
-    Flags win over CANOPY_… environment variables, these over the file, the file over the defaults.
-    The first node of an overlay has no peers; it founds the ring.
+    Options override CANOPY_… environment variables, these the file, the file the defaults. The
+    first node of an overlay has no peers; it founds the ring.
 
     \b
     canopy node                                            # alone, on 127.0.0.1:4470
@@ -69,7 +79,7 @@ def node(
 
 
 def main() -> NoReturn:
-    """`python node.py …`: the same command by another name."""
+    """`python node.py …`: the command `canopy node …`."""
     from canopy.cli.main import main as run
 
     sys.exit(run(["node", *sys.argv[1:]]))

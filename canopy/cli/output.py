@@ -1,7 +1,7 @@
-"""What commands print: JSON for programs, tables for people.
+"""The output of commands: JSON for programs, tables for people.
 
-Objects are the replies of `overlay.client` with their own field names; `request`, which only the
-socket needs, is left out. Every line is flushed, so that a pipe sees it at once.
+JSON objects are the replies of `overlay.client` with their field names, without `request`, the
+number that only the socket needs. Every line is flushed, so that a pipe gets it at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def plain(value: Any) -> Any:
-    """A reply as dicts, lists and scalars."""
+    """A reply as dicts, lists and scalars, without `request`."""
     if isinstance(value, msgspec.Struct):
         names = (name for name in value.__struct_fields__ if name != "request")
         return {name: plain(getattr(value, name)) for name in names}
@@ -35,18 +35,18 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """One JSON value on standard output; one line unless `indent` is given."""
+    """Print one JSON value; on one line unless `indent` is given."""
     try:
         text = json.dumps(value, ensure_ascii=False, indent=indent)
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a terminal that cannot show it: escapes are JSON, too
+    except UnicodeEncodeError:  # a terminal without these characters: use JSON escapes
         text = json.dumps(value, indent=indent)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def delivery_object(delivery: Delivery) -> dict[str, Any]:
-    """One event for one subscription, as `sub --json` and `deliveries.jsonl` have it."""
+    """One event for one subscription as the JSON object of `sub --json`."""
     from canopy.cli.feeds import id_text
 
     event = delivery.event
@@ -66,7 +66,7 @@ def delivery_object(delivery: Delivery) -> dict[str, Any]:
 
 
 def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
-    """A payload as JSON can carry it: text where it is text, else Base64."""
+    """A payload as JSON fields: text if `kind` is a textual media type, else Base64."""
     media = kind.partition(";")[0].strip().lower()
     if media.startswith("text/") or media.endswith(("/json", "+json", "/xml", "+xml")):
         try:
@@ -78,15 +78,18 @@ def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
 
 
 def console(stderr: bool = False) -> Console:
-    """rich's console; imported here because most commands never need it."""
+    """A console of rich, which is imported here because most commands never need it."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table in the project's style. A column whose name begins with > holds numbers, with
-    = what must not be broken into lines."""
+    """An empty table in the project's style.
+
+    A column whose name begins with ">" is right-aligned, for numbers; one with "=" is never
+    wrapped.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -101,20 +104,20 @@ def table(*columns: str, title: str | None = None) -> Table:
     return found
 
 
-def label(words: object) -> str:
-    """A text from outside for rich: no markup, nothing that moves the cursor."""
+def label(text: object) -> str:
+    """A text from outside for rich, with markup and control characters escaped."""
     from rich.markup import escape
 
-    return escape(visible(str(words)))
+    return escape(visible(str(text)))
 
 
-def visible(words: str) -> str:
-    """A text without what could move a terminal's cursor."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in words)
+def visible(text: str) -> str:
+    """A text with unprintable characters escaped, so that it cannot move the cursor."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def printable(value: object) -> str:
-    """A value of an event as a selector would say it; texts without spaces go unquoted."""
+    """A value as in a selector, but texts without spaces are not quoted."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -126,7 +129,7 @@ def printable(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a person: 12 s, 3 min, 2 h, 5 d."""
+    """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
     for unit, size in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

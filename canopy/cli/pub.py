@@ -1,7 +1,7 @@
-"""`canopy pub`: publish a feed, as it comes.
+"""`canopy pub`: publish a feed as it is read.
 
-One thread reads and parses, the other sends: what has been read while a batch was on its way makes
-up the next one, so a slow pipe sends each event at once and a file travels in large batches.
+One thread reads and parses, the other sends: what has been read while a batch was on its way is the
+next batch, so that events of a slow pipe are sent at once and a file in large batches.
 """
 
 from __future__ import annotations
@@ -12,48 +12,44 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.constants import (
+    COUNT_INTERVAL,
+    PUB_BATCH,
+    PUB_BATCH_BYTES,
+    READ_AHEAD,
+    REFUSED_LISTED,
+    REFUSED_PRINTED,
+)
 from canopy.cli.errors import FAILURE
 from canopy.cli.output import print_json
 
 if TYPE_CHECKING:
-    from canopy.cli.feeds import Entry, Item, Refusal
+    from canopy.cli.feeds import FeedEvent, Item, Refusal
     from canopy.client.blocking import ControlClient
-
-BATCH: Final = 512
-"""Events at most in one command: beyond some hundreds batches gain nothing. Wild guess."""
-BATCH_BYTES: Final = 1 << 20
-AHEAD: Final = 4 * BATCH
-"""Events read ahead of the node."""
-SHOWN: Final = 20
-"""Refused lines that are printed; the rest is counted. Wild guess."""
-KEPT: Final = 10_000
-"""Refused lines that --json lists. Wild guess."""
-TOLD_EVERY: Final = 0.5
-"""Seconds between two lines of progress on a terminal."""
 
 
 @dataclass
-class Tally:
-    """What became of the feed."""
+class FeedTotals:
+    """How many events of the feed were published and refused; `reasons` of the first ones."""
 
     published: int = 0
     refused: int = 0
     reasons: list[Refusal] = field(default_factory=list)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Count one refusal, and keep it if there is room."""
+        """Count one refusal; keep the first `REFUSED_LISTED`, print the first `REFUSED_PRINTED`."""
         self.refused += 1
-        if len(self.reasons) < KEPT:
+        if len(self.reasons) < REFUSED_LISTED:
             self.reasons.append(refusal)
-            if self.refused <= SHOWN:
+            if self.refused <= REFUSED_PRINTED:
                 click.echo(f"line {refusal.number}: {refusal.reason}", err=True)
-            elif self.refused == SHOWN + 1:
-                click.echo("… more lines are refused; they are counted", err=True)
+            elif self.refused == REFUSED_PRINTED + 1:
+                click.echo("… further refused lines are only counted", err=True)
 
 
 @click.command()
@@ -64,10 +60,10 @@ class Tally:
     type=click.Choice(["auto", "jsonl", "cloudevents", "geojson", "msgpack"]),
     default="auto",
     show_default=True,
-    help="What FILE is.",
+    help="The format of FILE.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: any."
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
 @click.option("--receipt", is_flag=True, help="Wait until all trees have accepted the events.")
 @click.option("--strict", is_flag=True, help="Exit code 1 if any line was refused.")
@@ -93,76 +89,80 @@ def pub(
     """Publish the events in FILE, or on standard input as they come.
 
     FILE has a JSON object per line (flat, or a CloudEvent), or is GeoJSON, or MessagePack maps.
-    Lines that are no events are refused with their number and reason on standard error, and all
-    others are published; the exit code is 0 then, or 1 with --strict, or if nothing was published.
+    Invalid lines are refused, with number and reason on standard error, and all others are
+    published. The exit code is 1 if nothing was published, or with --strict if any line was
+    refused.
 
     \b
     canopy pub earthquakes.geojson
     tail -f events.jsonl | canopy pub -
     echo '{"mag": 5.1, "place": "here"}' | canopy pub --receipt
     """
-    tally = Tally()
-    # Not sys.stdin: a thread that still reads it when we end would upset the interpreter.
+    totals = FeedTotals()
+    # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
     source = 0 if file == "-" else file
     with open_client(connect) as client, open(source, "rb", closefd=file != "-") as stream:
         try:
-            for batch in _batches(stream, format_, rate, tally):
-                _send(client, batch, receipt, timeout, tally)
+            for batch in _batches(stream, format_, rate, totals):
+                _send(client, batch, receipt, timeout, totals)
         finally:
-            _tell(tally, as_json)
-    return FAILURE if tally.refused and (strict or not tally.published) else 0
+            _print_totals(totals, as_json)
+    return FAILURE if totals.refused and (strict or not totals.published) else 0
 
 
 def _send(
-    client: ControlClient, batch: list[Entry], receipt: bool, timeout: float, tally: Tally
+    client: ControlClient, batch: list[FeedEvent], receipt: bool, timeout: float, totals: FeedTotals
 ) -> None:
     from canopy.cli.feeds import Refusal
     from overlay.client import Publish, Published
 
     command = Publish(0, tuple(entry.draft for entry in batch), receipt)
     reply = client.ask(command, Published, timeout)
-    tally.published += len(batch) - len(reply.refused)
+    totals.published += len(batch) - len(reply.refused)
     for place, reason in reply.refused:
-        tally.refuse(Refusal(batch[place].number, reason))
+        totals.refuse(Refusal(batch[place].number, reason))
 
 
-def _tell(tally: Tally, as_json: bool) -> None:
+def _print_totals(totals: FeedTotals, as_json: bool) -> None:
     if as_json:
-        reasons = [{"line": each.number, "reason": each.reason} for each in tally.reasons]
-        counts = {"published": tally.published, "refused": tally.refused}
+        reasons = [{"line": each.number, "reason": each.reason} for each in totals.reasons]
+        counts = {"published": totals.published, "refused": totals.refused}
         print_json({**counts, "refused_lines": reasons})
-    refused = f", refused {tally.refused}" if tally.refused else ""
-    events = "event" if tally.published == 1 else "events"
-    click.echo(f"published {tally.published} {events}{refused}", err=True)
+    refused = f", refused {totals.refused}" if totals.refused else ""
+    events = "event" if totals.published == 1 else "events"
+    click.echo(f"published {totals.published} {events}{refused}", err=True)
 
 
-def _batches(file: BinaryIO, format_: str, rate: float, tally: Tally) -> Iterator[list[Entry]]:
-    """The feed's events in batches of what is there; at `rate` if it is given."""
+def _batches(
+    file: BinaryIO, format_: str, rate: float, totals: FeedTotals
+) -> Iterator[list[FeedEvent]]:
+    """The feed's events in batches of what has been read; at most `rate` per second if not 0."""
     from canopy.cli.feeds import Refusal
 
-    started = told = time.monotonic()
+    started = shown_at = time.monotonic()
     terminal = sys.stderr.isatty()
-    most = max(1, min(BATCH, int(rate / 10))) if rate else BATCH
+    most = max(1, min(PUB_BATCH, int(rate / 10))) if rate else PUB_BATCH
     for chunk in _chunks(_read_ahead(file, format_), most):
-        batch: list[Entry] = []
+        batch: list[FeedEvent] = []
         for item in chunk:
             if isinstance(item, Refusal):
-                tally.refuse(item)
+                totals.refuse(item)
             else:
                 batch.append(item)
         if batch:
             if rate:
-                due = started + tally.published / rate
+                due = started + totals.published / rate
                 time.sleep(max(0.0, due - time.monotonic()))
             yield batch
-        if terminal and time.monotonic() - told > TOLD_EVERY:
-            told = time.monotonic()
-            click.echo(f"\rpublished {tally.published} events ", err=True, nl=False)
+        if terminal and time.monotonic() - shown_at > COUNT_INTERVAL:
+            shown_at = time.monotonic()
+            click.echo(f"\rpublished {totals.published} events ", err=True, nl=False)
 
 
 def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
-    """Wait for an item, then take what else is there, up to `most` items and BATCH_BYTES."""
-    from canopy.cli.feeds import Entry, weight
+    """Lists of items: wait for one, then take what else is there, up to `most` items and
+    `PUB_BATCH_BYTES`. Raises the reading thread's exception."""
+    from canopy.cli.feeds import FeedEvent, weight
 
     while (item := items.get()) is not None:
         chunk: list[Item] = []
@@ -173,8 +173,8 @@ def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
                     yield chunk
                 raise item
             chunk.append(item)
-            size += weight(item.draft) if isinstance(item, Entry) else 0
-            if len(chunk) >= most or size >= BATCH_BYTES:
+            size += weight(item.draft) if isinstance(item, FeedEvent) else 0
+            if len(chunk) >= most or size >= PUB_BATCH_BYTES:
                 break
             try:
                 item = items.get_nowait()
@@ -186,10 +186,10 @@ def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
 
 
 def _read_ahead(file: BinaryIO, format_: str) -> queue.Queue[Any]:
-    """Read the feed in a thread of its own; the end is None, a fault is its exception."""
+    """Read the feed in a thread. The queue ends with None, or with an exception of the thread."""
     from canopy.cli.feeds import read_feed
 
-    items: queue.Queue[Any] = queue.Queue(AHEAD)
+    items: queue.Queue[Any] = queue.Queue(READ_AHEAD)
 
     def read() -> None:
         try:
@@ -200,5 +200,5 @@ def _read_ahead(file: BinaryIO, format_: str) -> queue.Queue[Any]:
         else:
             items.put(None)
 
-    threading.Thread(target=read, daemon=True, name="reader of the feed").start()
+    threading.Thread(target=read, daemon=True, name="feed reader").start()
     return items

@@ -1,4 +1,4 @@
-"""`canopy status`, `peers`, `ring`, `where`: what a node knows of itself and of the overlay."""
+"""`canopy status`, `peers`, `ring` and `where`: the state of a node and of the overlay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from overlay.info import ClusterInfo
 
 SHORT = 8
-"""Digits of a key of the ring that a person needs; --json has all 40."""
+"""Digits of a ring key that tables show; --json has all 40."""
 
 
 @click.command()
@@ -23,7 +23,7 @@ SHORT = 8
 @timeout_option
 @connect_option
 def status(as_json: bool, timeout: float, connect: str | None) -> None:
-    """Show the state of a node: who it is, whether it is ready, what it has done.
+    """Show the state of a node: its identity, whether it is ready, its role and counters.
 
     \b
     canopy status
@@ -51,7 +51,7 @@ def _show_status(found: Status) -> None:
         "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
     )
     if found.replaced:
-        rows.add_row("damage", f"was {found.replaced} until its state file was damaged")
+        rows.add_row("damage", f"this node was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
     rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
     rows.add_row("neighbours", f"{found.neighbours}, {found.links} links")
@@ -62,10 +62,10 @@ def _show_status(found: Status) -> None:
     for seed, how in found.seeds.items():
         rows.add_row(f"peer {label(seed)}", label(how))
     out.print(rows)
-    behind = [one for one in found.clients if one.waiting or one.dropped]
-    if behind:
-        slow = table("behind", ">under way", ">credit", ">waiting", ">dropped")
-        for one in behind:
+    lagging = [one for one in found.clients if one.waiting or one.dropped]
+    if lagging:
+        slow = table("slow program", ">under way", ">credit", ">waiting", ">dropped")
+        for one in lagging:
             name = f"process {one.pid}" if one.pid else f"client {one.client}"
             slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
                          f"{one.dropped:,}")  # fmt: skip
@@ -103,7 +103,7 @@ def peers(as_json: bool, timeout: float, connect: str | None) -> None:
 
 
 def cluster_object(cluster: ClusterInfo) -> dict[str, Any]:
-    """A cluster as `ring --json` has it."""
+    """A cluster as the JSON object of `ring --json`."""
     found = plain(cluster)
     assert isinstance(found, dict)
     return found
@@ -114,8 +114,8 @@ def cluster_object(cluster: ClusterInfo) -> dict[str, Any]:
 @timeout_option
 @connect_option
 def ring(as_json: bool, timeout: float, connect: str | None) -> None:
-    """List the clusters of the ring: who leads them and since when, who serves and who of them is
-    silent, which attributes they own.
+    """List the clusters of the ring: primary and since when, members, those of them that do not
+    answer, and the attributes that each cluster owns.
 
     \b
     canopy ring
@@ -126,7 +126,7 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     with open_client(connect) as client:
         found = client.ask(GetRing(0), Ring, timeout)
     if not found.complete:
-        print("! the way around the ring was not closed in time: clusters may be missing",
+        print("! the ring was not traversed completely in time: clusters may be missing",
               file=sys.stderr)  # fmt: skip
     if as_json:
         print_json([cluster_object(cluster) for cluster in found.clusters])
@@ -137,15 +137,15 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     out = console()
     out.print(rows)
     for cluster in found.clusters:
-        out.print(f"{cluster.key[:SHORT]}…  {_leading(cluster)}")
+        out.print(f"{cluster.key[:SHORT]}…  {_leadership(cluster)}")
 
 
-def _leading(cluster: ClusterInfo) -> str:
-    """Since when its primary leads, and whom it does not hear."""
+def _leadership(cluster: ClusterInfo) -> str:
+    """Since when the primary leads, and which members it does not hear from."""
     if cluster.led_for < 0:
-        return "its primary does not answer"
-    silent = f"; silent: {' '.join(cluster.silent)}" if cluster.silent else "; nobody is silent"
-    return f"its primary leads since {duration(cluster.led_for)}{silent}"
+        return "the primary does not answer"
+    silent = f"; silent: {' '.join(cluster.silent)}" if cluster.silent else "; no member is silent"
+    return f"the primary has led for {duration(cluster.led_for)}{silent}"
 
 
 def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None) ->
     rows.add_row(*_cluster_row(found.cluster))
     out.print(rows)
     if not found.virtual_nodes:
-        out.print(f"nobody subscribes to {label(attribute)}: it has no tree")
+        out.print(f"there are no subscriptions to {label(attribute)}, so it has no tree")
         return
     tree = table("from", "to", "=hosts", ">registrations")
     for each in found.virtual_nodes:

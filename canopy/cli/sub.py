@@ -1,14 +1,15 @@
-"""`canopy sub`: subscribe, and print what matches as it comes."""
+"""`canopy sub`: subscribe, and print matching events as they are delivered."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.connect import compiled, connect_option, json_option, open_client, timeout_option
+from canopy.cli.constants import LONG_WAIT
 from canopy.cli.errors import TIME_OUT
 from canopy.cli.output import delivery_object, print_json, printable
 from overlay.client import LEVELS
@@ -16,9 +17,6 @@ from overlay.client import LEVELS
 if TYPE_CHECKING:
     from canopy.client.blocking import ControlClient
     from overlay.client import Delivery
-
-FOREVER: Final = 3600.0
-"""Seconds of one wait; what ends a wait is news, a signal, or the node's end."""
 
 
 @click.command()
@@ -34,7 +32,7 @@ FOREVER: Final = 3600.0
 @click.option(
     "--latency-level",
     type=click.IntRange(1, LEVELS),
-    help=f"How urgent the events are, 1 (most) to {LEVELS}, where a host is behind.",
+    help=f"Priority of the events at a busy host, 1 (most urgent) to {LEVELS}.",
 )
 @json_option
 @timeout_option
@@ -52,8 +50,8 @@ def sub(
     """Subscribe with SELECTOR and print each matching event, until Ctrl-C.
 
     A selector is the condition of an SQL WHERE clause over an event's attributes: = <> < <= > >=,
-    BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events published after the word
-    "subscribed" (on standard error) are delivered.
+    BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events that are published after
+    "subscribed" was printed (on standard error) are delivered.
 
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
@@ -69,7 +67,7 @@ def sub(
         print(f"subscribed ({reply.subscription})", file=sys.stderr, flush=True)
         left = count
         while left is None or left > 0:
-            wait = FOREVER if until is None else until - time.monotonic()
+            wait = LONG_WAIT if until is None else until - time.monotonic()
             if wait <= 0:
                 break
             deliveries = client.deliveries(wait)
@@ -103,6 +101,6 @@ def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
 
 
 def _warn(client: ControlClient) -> None:
-    """Tell what the node had to drop because this end was too slow, and of gaps."""
+    """Print the notices of the node: events dropped because this end was too slow, and gaps."""
     while client.notices:
         print(f"! {client.notices.popleft().reason}", file=sys.stderr, flush=True)

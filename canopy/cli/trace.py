@@ -1,4 +1,4 @@
-"""`canopy trace analyze`: Spark's answers from the traces of all nodes."""
+"""`canopy trace analyze`: the Spark analysis of the traces of all nodes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def trace() -> None:
 @trace.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the report.")
-@click.option("--master", metavar="URL", help="A Spark cluster; without it, this machine.")
-@click.option("--overwrite", is_flag=True, help="Replace a report even among other files.")
+@click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
+@click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
 @json_option
 def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_json: bool) -> None:
     """Read the trace records under DIR and write report.html, summary.json and Parquet tables.
 
-    Which deliveries were expected is worked out by Spark from the subscriptions and publications
-    alone, so the report proves, or disproves, what the overlay did. Needs Java 17 or newer, or the
-    one that came with the installation.
+    Spark computes which deliveries were expected from the subscriptions and publications alone, so
+    that the report checks the overlay independently. Needs Java 17 or newer, or the one that came
+    with the installation.
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
@@ -41,7 +41,7 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
         print_json(found.to_dict(), indent=2)
         return
     verdict = (
-        f"exact: all {found.expected:,} expected deliveries were made, nothing else"
+        f"exact: all {found.expected:,} expected deliveries were made, and no others"
         if found.exact
         else f"{found.expected:,} deliveries expected: {found.missing:,} missing, "
         f"{found.duplicates:,} duplicates, {found.spurious:,} spurious, {found.unknown:,} unknown"

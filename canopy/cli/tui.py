@@ -1,4 +1,4 @@
-"""`canopy tui`: the Textual terminal UI on a node."""
+"""`canopy tui`: the terminal UI (Textual) of a node."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from canopy.cli.connect import connect_option
 @click.command()
 @connect_option
 def tui(connect: str | None) -> int:
-    """Subscribe, watch matching events, see the overlay, and ask why an event came.
+    """Subscribe, watch matching events and the overlay, and ask why an event was delivered.
 
-    Works on any terminal of 80x24 and more. F1 shows the keys, Ctrl-P all actions.
+    Needs a terminal of at least 80x24 characters. F1 shows the keys, Ctrl-P all actions.
 
     \b
     canopy tui

@@ -1,4 +1,4 @@
-"""`canopy why`: why an event reached a subscription, or not."""
+"""`canopy why`: why an event reached a subscription, or did not."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 @timeout_option
 @connect_option
 def why(event: str, subscription: str, as_json: bool, timeout: float, connect: str | None) -> None:
-    """Tell why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
+    """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
     Ask the node where the subscription was made. Without SUBSCRIPTION all of the node's are
-    explained: the verdict of each part of the selector with the value that it saw (✓ true, ✗ false,
-    ? unknown), and the way of the event.
+    explained: the result of each part of the selector with the value that it saw (✓ true, ✗ false,
+    ? unknown), and the path of the event.
 
     \b
     canopy why ci37868143
@@ -50,7 +50,7 @@ def _show(out: Console, found: Explained) -> None:
     for step in found.path:
         out.print(f"  → {label(step)}", soft_wrap=True)
     if not found.reasons:
-        out.print("no subscription of this node to explain")
+        out.print("this node has no subscription to explain")
     for reason in found.reasons:
         out.print()
         _show_reason(out, reason)

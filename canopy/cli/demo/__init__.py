@@ -1,7 +1,10 @@
-"""`canopy demo`: an overlay of real processes on loopback delivers a real feed, and proves it.
+"""`canopy demo`: real node processes on loopback deliver a feed, and Spark checks the result.
 
-In the order of a run: `plan` (what is wanted, checked before anything starts), `folder` (where it
-goes), `overlay` (the node processes), `subscribers`, `publisher`, `quiet` (until nothing is under
-way), then Spark's analysis of the traces, and `summary` (the verdict). `run` is that order;
-`display` shows it; `command` is the command line.
+``command`` is the command line and ``run`` the order of the steps. In that order: ``plan`` checks
+what was asked for before anything starts, ``usgs`` fetches the earthquakes, ``folder`` prepares the
+output folder, ``overlay`` starts, watches and stops the processes, ``subscribers`` makes all
+subscriptions and writes down the deliveries, ``publisher`` publishes the feed, ``quiescence`` waits
+until nothing is under way, and ``summary`` compares what the analysis of the traces
+(`canopy.traces.analysis`) found with the deliveries. ``display`` shows the progress. The benches
+use ``overlay`` too.
 """

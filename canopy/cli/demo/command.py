@@ -1,28 +1,32 @@
-"""`canopy demo`."""
+"""The command line of `canopy demo`."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from canopy.cli.connect import json_option
-
-NODES_MOST: Final = 200
-"""Processes on one machine: each takes some 40 MB. Wild guess."""
+from canopy.cli.constants import DEMO_NODES
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, NODES_MOST), default=12, show_default=True)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, DEMO_NODES),
+    default=12,
+    show_default=True,
+    help="Number of node processes.",
+)
 @click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long endless feeds go on.",
+    help="How long an endless feed (telemetry) is published.",
 )
 @click.option(
     "--feed",
@@ -39,14 +43,22 @@ NODES_MOST: Final = 200
     help="YAML: a list of {name, where, node}; needed for feeds that are not built in.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: any."
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
 @click.option(
-    "--routing", type=click.Choice(["pivot", "counting"]), default="pivot", show_default=True
+    "--routing",
+    type=click.Choice(["pivot", "counting"]),
+    default="pivot",
+    show_default=True,
+    help="How events are routed.",
 )
-@click.option("--seed", type=int, help="Seed of all nodes' generators.")
+@click.option("--seed", type=int, help="Seed of the nodes' random numbers.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("build/demo"),
+    show_default=True,
+    help="Output folder; an earlier demo there is replaced.",
 )
 @json_option
 def demo(
@@ -61,12 +73,12 @@ def demo(
     out: Path,
     as_json: bool,
 ) -> int:
-    """Watch an overlay of real processes deliver a real feed to whom it matches, and prove it.
+    """Run an overlay of real processes on a feed, and check every delivery with Spark.
 
     Starts NODES nodes on loopback, subscribes at them, publishes the feed from all of them, waits
-    for quiet, stops them, and lets Spark judge their traces. Exit code 0 only if every expected
-    delivery was made, once, and nothing else was. The folder OUT then has summary.json,
-    deliveries.jsonl, canopy/traces/, logs/ and report/report.html.
+    until nothing is under way, stops them, and analyses their traces. The exit code is 0 only if
+    each expected delivery was made once and nothing else was delivered. The folder OUT then has
+    summary.json, deliveries.jsonl, traces/, logs/ and report/report.html.
 
     \b
     canopy demo                                      # this machine's own telemetry
@@ -74,16 +86,16 @@ def demo(
     canopy demo --feed events.jsonl --subscriptions subs.yaml --routing counting
     """
     from canopy.cli.demo.display import Display
-    from canopy.cli.demo.plan import Plan, check_format, read_subscriptions
+    from canopy.cli.demo.plan import DemoPlan, check_format, read_subscriptions
     from canopy.cli.demo.run import run_demo
     from canopy.cli.demo.summary import show
     from canopy.cli.output import console, print_json
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup means it
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
     source = _source(feed, out)
-    plan = Plan(
+    plan = DemoPlan(
         nodes=nodes,
         duration=duration,
         feed=feed,
@@ -104,14 +116,14 @@ def demo(
 
 
 def _source(feed: str, out: Path) -> Path | None:
-    """The file of the feed; the USGS' is fetched first. None: telemetry."""
+    """The file of the feed, fetched first for "usgs"; None for telemetry. Raises PlanError."""
     from canopy.cli.demo.errors import PlanError
     from canopy.cli.demo.plan import TELEMETRY, USGS
 
     if feed == TELEMETRY:
         return None
     if feed == USGS:
-        from canopy.cli.usgs import fetch
+        from canopy.cli.demo.usgs import fetch
 
         return fetch(out.parent / "earthquakes.geojson")
     path = Path(feed)
@@ -125,5 +137,5 @@ def _source(feed: str, out: Path) -> Path | None:
 
 
 def _interrupt(*_: Any) -> None:
-    """SIGTERM and a lost terminal end the demo as Ctrl-C does: nothing stays behind."""
+    """Handle SIGTERM and SIGHUP as Ctrl-C, so that all processes are stopped."""
     raise KeyboardInterrupt

@@ -1,46 +1,43 @@
-"""What a demo shows while it runs: bars on a terminal, plain lines elsewhere; on standard error."""
+"""The progress of a demo on standard error: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Final
 
 from rich.markup import escape
 
 from canopy.cli.bars import Bars
-
-PLAIN_EVERY: Final = 5.0
-"""Seconds between two plain lines of one step, so that a log stays short."""
+from canopy.cli.constants import PROGRESS_INTERVAL
 
 
 class Display(Bars):
-    """Steps of a demo, one after another. A context manager."""
+    """Shows the steps of a demo one after another. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(quiet)
         self._text = ""
-        self._said = 0.0
+        self._printed_at = 0.0
 
     def step(self, text: str, total: float | None = None) -> None:
-        """A new step begins; the one before is over."""
+        """Begin a step, after ending the one before; `total` is None if unknown."""
         self.done()
-        self._text, self._said = text, time.monotonic()
+        self._text, self._printed_at = text, time.monotonic()
         if self.fancy:
             self.begin(text, total)
         else:
             self._line(f"{text} …")
 
     def update(self, done: float, total: float | None = None, count: str = "") -> None:
-        """How far the step is; `count` says it in words."""
+        """Show how far the step is; `count` is the same as text."""
         if self.fancy:
             self.show(done, total, count)
-        elif done != total and time.monotonic() - self._said >= PLAIN_EVERY:
-            self._said = time.monotonic()
+        elif done != total and time.monotonic() - self._printed_at >= PROGRESS_INTERVAL:
+            self._printed_at = time.monotonic()
             self._line(f"  {count or f'{done:g} of {total:g}' if total else f'{done:g}'}")
 
     def done(self, count: str = "") -> None:
-        """The step is over; `count` says with what."""
+        """End the step; `count` is its result as text."""
         if self.fancy:
             self.fill(count)
         elif count and self._text:
@@ -48,7 +45,7 @@ class Display(Bars):
         self._text = ""
 
     def note(self, text: str) -> None:
-        """Something that the user should know, beside the steps; also when quiet."""
+        """Print a warning, also when quiet."""
         if self.fancy:
             self.console.print(f"[yellow]![/] {escape(text)}")
         else:

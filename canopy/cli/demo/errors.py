@@ -1,15 +1,15 @@
-"""Why a demo cannot be made, or failed."""
+"""The errors of a demo; `canopy.cli.errors` has their exit codes."""
 
 from __future__ import annotations
 
 
 class DemoError(Exception):
-    """The demo stops here; the text says why and what to do."""
+    """The demo failed; the message says why and what to do."""
 
 
 class PlanError(DemoError):
-    """What is wanted makes no sense (usage)."""
+    """The options or the subscriptions file are invalid (usage)."""
 
 
 class OfflineError(DemoError):
-    """The feed cannot be fetched (unreachable)."""
+    """The feed could not be fetched (unreachable)."""

@@ -1,9 +1,10 @@
-"""The output folder of a demo: never over anything that is not a former demo's.
+"""The output folder of a demo, which replaces nothing but the output of an earlier demo.
 
-``demo.json``       the mark by which a former demo is known
-``nodes/NN/``       the data folder of each node process · ``logs/NN.log`` what it said
-``canopy/traces/``         the trace records of all nodes
-``deliveries.jsonl`` one object per delivery · ``summary.json`` the verdict · ``report/`` Spark's
+- ``demo.json`` marks the folder as a demo's;
+- ``nodes/NN/`` the data folder of each node process, ``logs/NN.log`` its log;
+- ``traces/`` the trace records of all nodes;
+- ``deliveries.jsonl`` one object per delivery, ``summary.json`` the verdict, ``report/`` the
+  analysis.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ FORMAT: Final = "canopy-demo"
 
 
 def prepare(out: Path, mark: str) -> None:
-    """Make `out` an empty folder with our mark. Raises DemoError if it holds anything else."""
+    """Make `out` an empty folder with the marker `mark`. Raises DemoError if it has other
+    content."""
     try:
         if out.exists() and not out.is_dir():
             raise DemoError(f"the output {out} is a file; name a folder with --out")
-        if out.is_dir() and any(out.iterdir()) and not is_former(out):
+        if out.is_dir() and any(out.iterdir()) and not is_demo_folder(out):
             raise DemoError(
-                f"the output folder {out} exists and is no former demo's: nothing was touched; "
-                f"name another folder with --out, or move it away"
+                f"the output folder {out} exists and is not an earlier demo's: nothing was "
+                f"changed; name another folder with --out, or move it away"
             )
         if out.is_dir():
             shutil.rmtree(out)
@@ -38,8 +40,8 @@ def prepare(out: Path, mark: str) -> None:
         raise DemoError(f"cannot use the output folder {out}: {error.strerror}") from None
 
 
-def is_former(out: Path) -> bool:
-    """Whether a former demo made this folder."""
+def is_demo_folder(out: Path) -> bool:
+    """Whether an earlier demo made this folder."""
     try:
         mark = json.loads((out / MARK).read_bytes())
     except (OSError, ValueError):

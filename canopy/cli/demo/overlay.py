@@ -1,8 +1,8 @@
-"""The node processes of a demo: started gently, watched, and gone in the end whatever happens.
+"""The node processes of a demo: started some at a time, watched, and always stopped.
 
-All nodes run in one process group, whose leader is a small guard: a shell that waits for the end of
-its standard input, which we hold, and then kills the group. So nothing stays behind, not even when
-the demo itself is killed. On a terminal Ctrl-C reaches the demo alone, which then stops the nodes.
+All nodes run in one process group, whose leader is a small guard: a shell that reads its standard
+input, a pipe from the demo, and kills the group when that ends. So no process survives, even if the
+demo itself is killed. On a terminal Ctrl-C reaches the demo only, which then stops the nodes.
 """
 
 from __future__ import annotations
@@ -16,34 +16,31 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from canopy.cli.constants import (
+    DEATH_TIMEOUT,
+    DRAIN_TIMEOUT,
+    LOG_TAIL,
+    POLL,
+    READY_TIMEOUT,
+    START_TIMEOUT,
+    STARTING_AT_ONCE,
+    STOP_TIMEOUT,
+)
 from canopy.cli.demo.errors import DemoError
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import GetStatus, Status
 
-STARTING_AT_ONCE: Final = 2 * (os.cpu_count() or 1)
-"""Processes that start at the same time: starting costs a second of processor time each."""
-START_TIMEOUT: Final = 60.0
-"""Seconds for one process to listen, on a machine that is busy with the others. Wild guess."""
-READY_TIMEOUT: Final = 60.0
-"""Seconds for all to be ready, and as much again for every thirty nodes. Wild guess."""
-DRAIN_TIMEOUT: Final = "3"
-"""Seconds for a node to hand over what it hosts: nobody stays who could take it. Wild guess."""
-STOP_TIMEOUT: Final = 30.0
-"""Seconds to leave after SIGTERM, before SIGKILL. Wild guess."""
-LOG_TAIL: Final = 12
-"""Lines of a dead node's log that are shown."""
-POLL: Final = 0.05
-DYING: Final = 3.0
-"""Seconds from a node's last answer to its end. Wild guess."""
-
 OnCount = Callable[[int], None]
 
 
-class NodeProcess:
-    """One `canopy node`. `number` counts from 0."""
+class DemoNode:
+    """One `canopy node` process.
+
+    `number` counts from 0; `address` and `id` are empty until `listening` and the first status.
+    """
 
     def __init__(self, number: int, out: Path) -> None:
         self.number = number
@@ -54,7 +51,7 @@ class NodeProcess:
         self.id = ""
 
     def start(self, arguments: list[str], group: int) -> None:
-        """Start the process in a process group, its log in a file."""
+        """Start the process in process group `group`, with its output in `log`."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*canopy_command(), "node", "--data", str(self.data), *arguments],
@@ -66,7 +63,7 @@ class NodeProcess:
             )
 
     def listening(self) -> bool:
-        """Whether it has said where it listens."""
+        """Whether the process has written its address."""
         with contextlib.suppress(OSError):
             self.address = self.address or (self.data / "address").read_text().strip()
         return bool(self.address)
@@ -84,23 +81,24 @@ class NodeProcess:
 
 
 def canopy_command() -> list[str]:
-    """How to start `canopy` with this very Python."""
+    """The command line of `canopy` under the running Python."""
     script = Path(sys.executable).with_name("canopy")
     return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "canopy"]
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would make a node of the demo somebody else's."""
+    """This process's environment without the variables that would connect a demo's node
+    elsewhere."""
     mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
     kept = {name: value for name, value in os.environ.items() if name not in mine}
     return {**kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
 
 
 class Overlay:
-    """N node processes on loopback. A context manager that leaves nothing running."""
+    """`nodes` processes on loopback. A context manager that leaves no process running."""
 
     def __init__(self, nodes: int, out: Path, arguments: list[str], seed: int | None) -> None:
-        self.nodes = [NodeProcess(number, out) for number in range(nodes)]
+        self.nodes = [DemoNode(number, out) for number in range(nodes)]
         self._arguments = arguments
         self._seed = seed
         self._guard: subprocess.Popen[bytes] | None = None
@@ -127,18 +125,19 @@ class Overlay:
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 node.process.kill()
-        guard.stdin.close()  # it kills the group, itself included
+        guard.stdin.close()  # the guard kills the group, itself included
         for process in (guard, *(n.process for n in self.nodes)):
             if process is not None:
                 process.wait()
 
     def start(self, started: OnCount) -> None:
-        """Start all nodes: the first founds the ring, the others join at it and one more."""
+        """Start all nodes: the first founds the ring, the others join at it and at one more
+        node."""
         first = self.nodes[0]
         self._launch(first, [])
         self._await_listening([first])
         started(1)
-        pending: list[NodeProcess] = []
+        pending: list[DemoNode] = []
         listening = [first]
         for node in self.nodes[1:]:
             peers = [first.address, listening[len(listening) // 2].address]
@@ -154,7 +153,7 @@ class Overlay:
             listening.append(node)
             started(len(listening))
 
-    def _launch(self, node: NodeProcess, peers: list[str]) -> None:
+    def _launch(self, node: DemoNode, peers: list[str]) -> None:
         assert self._guard is not None
         arguments = ["--listen", "127.0.0.1:0", "--name", f"node {node.number}", *self._arguments]
         for peer in peers:
@@ -163,7 +162,7 @@ class Overlay:
             arguments += ["--seed", str(self._seed * 1_000 + node.number)]
         node.start(arguments, self._guard.pid)
 
-    def _await_listening(self, nodes: list[NodeProcess]) -> None:
+    def _await_listening(self, nodes: list[DemoNode]) -> None:
         until = time.monotonic() + START_TIMEOUT
         while not all(node.listening() for node in nodes):
             self.check()
@@ -172,7 +171,8 @@ class Overlay:
             time.sleep(POLL)
 
     def await_ready(self, ready: OnCount) -> None:
-        """Wait until every node has found its way into the overlay."""
+        """Wait until every node is ready. Raises DemoError after a time-out or if a node has
+        died."""
         until = time.monotonic() + READY_TIMEOUT * (1 + len(self.nodes) / 30)
         waiting = list(self.nodes)
         while waiting:
@@ -185,12 +185,12 @@ class Overlay:
             if waiting:
                 time.sleep(4 * POLL)
 
-    def _is_ready(self, node: NodeProcess) -> bool:
+    def _is_ready(self, node: DemoNode) -> bool:
         try:
             with ControlClient.connect(node.data) as client:
                 status = client.ask(GetStatus(0), Status, timeout=10.0)
         except ControlError:
-            return False  # not yet, or dead: `check` tells which
+            return False  # not yet listening, or dead: `check` raises then
         node.id = status.node
         return status.ready
 
@@ -199,16 +199,17 @@ class Overlay:
         for node in self.nodes:
             node.check()
 
-    def blame(self, what: str) -> NoReturn:
-        """Something failed: raise DemoError with the log of the node that died, or else `what`."""
-        until = time.monotonic() + DYING
+    def fail(self, what: str) -> NoReturn:
+        """Raise DemoError: with the log of a node if one dies within `DEATH_TIMEOUT`, else
+        `what`."""
+        until = time.monotonic() + DEATH_TIMEOUT
         while time.monotonic() < until:
             self.check()
             time.sleep(POLL)
         raise DemoError(what)
 
-    def stop(self, left: OnCount) -> list[NodeProcess]:
-        """Let all nodes drain and leave; those that had to be killed are returned."""
+    def stop(self, left: OnCount) -> list[DemoNode]:
+        """Let all nodes drain and leave. Returns those that had to be killed."""
         for node in self._running():
             assert node.process is not None
             node.process.send_signal(signal.SIGTERM)
@@ -223,7 +224,7 @@ class Overlay:
         left(len(self.nodes))
         return running
 
-    def _running(self) -> Iterator[NodeProcess]:
+    def _running(self) -> Iterator[DemoNode]:
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 yield node

@@ -1,8 +1,8 @@
-"""What a demo is to do, checked before anything is started.
+"""What a demo has to do, checked before anything starts.
 
 A subscriptions file is a YAML list of ``{name, where, node}``: the selector and the node, counted
-from 0, that it is made at. Subscriptions without a node are spread round robin; a node that a
-smaller overlay does not have wraps around.
+from 0, that it is made at. Subscriptions without a node are spread round robin; the number of a
+node is taken modulo the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ from typing import Any, Final
 
 import yaml
 
+from canopy.cli.constants import DEMO_SUBSCRIPTIONS, DETECT_BYTES
 from canopy.cli.demo.errors import PlanError
 from canopy.cli.feeds import FORMATS
 
 TELEMETRY: Final = "telemetry"
 USGS: Final = "usgs"
 DEFAULTS: Final = {TELEMETRY: "telemetry.yaml", USGS: "earthquakes.yaml"}
-SUBSCRIPTIONS_LIMIT: Final = 20_000
-"""Subscriptions of a demo: each is acknowledged singly. Wild guess."""
-HEAD: Final = 64 * 1024
-"""Bytes of a feed that are looked at to see whether it is one of earthquakes."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One subscription of the plan. `node` is counted from 0."""
+class PlannedSubscription:
+    """One subscription: its name, its selector, and the node (from 0) that it is made at."""
 
     name: str
     where: str
@@ -37,8 +34,9 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A whole demo. `feed` is "telemetry", or the path of a file; `rate` 0 means unhindered."""
+class DemoPlan:
+    """A whole demo. `feed` is "telemetry", "usgs", or the path of a file; `rate` is in events per
+    second, 0 without a limit; `duration` in seconds."""
 
     nodes: int
     duration: float
@@ -48,15 +46,15 @@ class Plan:
     routing: str
     seed: int | None
     out: Path
-    subscriptions: tuple[Wanted, ...]
+    subscriptions: tuple[PlannedSubscription, ...]
 
     @property
     def live(self) -> bool:
-        """Whether the feed is endless and made by the nodes themselves."""
+        """Whether the nodes themselves publish an endless feed (telemetry)."""
         return self.feed == TELEMETRY
 
 
-def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[Wanted, ...]:
+def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[PlannedSubscription, ...]:
     """The subscriptions of `path`, or the default ones of the feed. Raises PlanError."""
     if path is None:
         name = DEFAULTS.get(feed) or (DEFAULTS[USGS] if is_earthquakes(Path(feed)) else None)
@@ -72,21 +70,21 @@ def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[Wanted
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise PlanError(f"{path}: no text in UTF-8") from None
+        raise PlanError(f"{path}: not a text in UTF-8") from None
 
 
 def is_earthquakes(path: Path) -> bool:
-    """Whether a feed is GeoJSON whose features have magnitudes, as the USGS serves them."""
+    """Whether a file begins like the USGS feed: GeoJSON with magnitudes."""
     try:
         with path.open("rb") as source:
-            head = source.read(HEAD)
+            head = source.read(DETECT_BYTES)
     except OSError:
         return False
     return b'"FeatureCollection"' in head and b'"mag"' in head
 
 
-def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[Wanted, ...]:
-    """The subscriptions in a YAML text, each selector compiled once. Raises PlanError."""
+def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[PlannedSubscription, ...]:
+    """The subscriptions in a YAML text, with compiled selectors as check. Raises PlanError."""
     try:
         entries = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -96,9 +94,9 @@ def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[Wanted, ...
         raise PlanError(f"{source}{place}: invalid YAML: {problem}") from None
     if not isinstance(entries, list) or not entries:
         raise PlanError(f"{source}: expected a list of {{name: …, where: SELECTOR}}")
-    if len(entries) > SUBSCRIPTIONS_LIMIT:
-        raise PlanError(f"{source}: more than {SUBSCRIPTIONS_LIMIT} subscriptions")
-    found: dict[str, Wanted] = {}
+    if len(entries) > DEMO_SUBSCRIPTIONS:
+        raise PlanError(f"{source}: more than {DEMO_SUBSCRIPTIONS} subscriptions")
+    found: dict[str, PlannedSubscription] = {}
     for number, entry in enumerate(entries, 1):
         wanted = _subscription(entry, number, f"{source}, entry {number}", nodes)
         if wanted.name in found:
@@ -107,7 +105,7 @@ def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[Wanted, ...
     return tuple(found.values())
 
 
-def _subscription(entry: Any, number: int, place: str, nodes: int) -> Wanted:
+def _subscription(entry: Any, number: int, place: str, nodes: int) -> PlannedSubscription:
     from matching import SelectorError, compile_selector
 
     if not isinstance(entry, dict):
@@ -125,23 +123,23 @@ def _subscription(entry: Any, number: int, place: str, nodes: int) -> Wanted:
         raise PlanError(f"{place}: `name` must be a text")
     node = entry.get("node", number - 1)
     if type(node) is not int or node < 0:
-        raise PlanError(f"{place}: `node` must be a number of a node, counted from 0")
+        raise PlanError(f"{place}: `node` must be the number of a node, counted from 0")
     try:
         compile_selector(where)
     except SelectorError as error:
-        raise PlanError(f"{place} ({name}): the selector does not hold\n{error.caret()}") from None
-    return Wanted(str(name), where, node % nodes)
+        raise PlanError(f"{place} ({name}): invalid selector\n{error.caret()}") from None
+    return PlannedSubscription(str(name), where, node % nodes)
 
 
 def check_format(name: str) -> str:
-    """A feed's format by its name on the command line. Raises PlanError."""
+    """Check the name of a feed's format. Raises PlanError."""
     if name not in FORMATS:
         raise PlanError(f"unknown format {name!r}; expected one of {', '.join(FORMATS)}")
     return name
 
 
-def to_json(plan: Plan) -> str:
-    """The plan as the mark in the output folder has it."""
+def to_json(plan: DemoPlan) -> str:
+    """The plan as the content of demo.json, which marks the output folder."""
     return json.dumps(
         {
             "format": "canopy-demo",

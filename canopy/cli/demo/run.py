@@ -1,4 +1,4 @@
-"""The order of a demo, from the empty folder to the verdict."""
+"""The steps of a demo in order, from the empty folder to the verdict."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from canopy.cli.demo import folder, summary
 from canopy.cli.demo.display import Display
 from canopy.cli.demo.overlay import Overlay
-from canopy.cli.demo.plan import Plan, to_json
-from canopy.cli.demo.publisher import Outcome, publish
-from canopy.cli.demo.quiet import await_quiet
+from canopy.cli.demo.plan import DemoPlan, to_json
+from canopy.cli.demo.publisher import PublishResult, publish
+from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import Summary
 
 
-def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any]:
-    """Run the whole demo; `source` is the feed's file (None: telemetry). The summary.
+def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str, Any]:
+    """Run the whole demo; `source` is the feed's file, None for telemetry.
 
-    Raises DemoError, and leaves no process behind in any case.
+    Returns the content of summary.json. Raises DemoError; leaves no process running in any case.
     """
     folder.prepare(plan.out, to_json(plan))
     notes: list[str] = []
@@ -46,9 +46,14 @@ def run_demo(plan: Plan, source: Path | None, display: Display) -> dict[str, Any
 
 
 def _live(
-    plan: Plan, source: Path | None, overlay: Overlay, subscribers: Subscribers, display: Display
-) -> Outcome:
-    """Everything that happens while the overlay lives."""
+    plan: DemoPlan,
+    source: Path | None,
+    overlay: Overlay,
+    subscribers: Subscribers,
+    display: Display,
+) -> PublishResult:
+    """Start, join, subscribe, publish, and wait for quiescence: the steps of the running
+    overlay."""
     nodes = plan.nodes
     display.step("Starting the nodes", nodes)
     overlay.start(lambda n: display.update(n, nodes, f"{n} of {nodes} listen"))
@@ -67,20 +72,20 @@ def _live(
 
     outcome = publish(plan, overlay, source, published)
     display.done(f"{outcome.published} events" if source else "")
-    display.step("Waiting for quiet")
-    last = await_quiet(
+    display.step("Waiting until nothing is under way")
+    last = await_quiescence(
         overlay,
         lambda: subscribers.total,
         lambda pending, got: display.update(0, None, f"{pending} under way, {got} deliveries"),
     )
     pending = sum(status.pending for status in last)
     if pending:
-        display.note(f"the overlay did not become quiet: {pending} events are still under way")
+        display.note(f"the overlay did not come to rest: {pending} events are still under way")
     display.done(f"{subscribers.total} deliveries")
     return outcome
 
 
-def _analyse(plan: Plan, display: Display) -> Summary:
+def _analyse(plan: DemoPlan, display: Display) -> Summary:
     from canopy.traces.analysis import STAGES, analyze
 
     display.step("Spark reads the traces", len(STAGES))

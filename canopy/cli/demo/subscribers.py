@@ -1,4 +1,4 @@
-"""The subscribers of a demo: all acknowledged before anything is published, all deliveries kept.
+"""The subscribers of a demo: subscribe at the nodes and write down every delivery.
 
 One connection and one thread per node that has subscriptions. Every delivery becomes a line of
 ``deliveries.jsonl`` as it comes.
@@ -13,32 +13,32 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final
 
+from canopy.cli.constants import DELIVERY_WAIT, SUBACK_TIMEOUT
 from canopy.cli.demo.overlay import Overlay
-from canopy.cli.demo.plan import Wanted
+from canopy.cli.demo.plan import PlannedSubscription
 from canopy.cli.feeds import id_text
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError, UnreachableError
 from overlay.client import Delivery, Subscribe, Subscribed
 
-SUBACK_TIMEOUT: Final = 60.0
-"""Seconds for one SUBACK: the walk, the ring and the trees of all its conjunctions. Wild guess."""
-WAIT: Final = 0.5
-
 
 class Subscribers:
-    """All subscriptions of a plan. A context manager."""
+    """All subscriptions of a plan, with one connection per node. A context manager.
+
+    `delivered` counts deliveries by the subscription's name; `notices` has the gaps that nodes
+    reported.
+    """
 
     def __init__(self, overlay: Overlay, file: Path) -> None:
-        self.delivered: Counter[str] = Counter()  # by the subscription's name
+        self.delivered: Counter[str] = Counter()
         self.notices: list[str] = []
         self._overlay = overlay
         self._nodes = overlay.nodes
         self._out = file.open("w", encoding="utf-8")
         self._lock = threading.Lock()
         self._clients: dict[int, ControlClient] = {}
-        self._names: dict[str, str] = {}  # the node's name of a subscription -> the plan's
+        self._names: dict[str, str] = {}  # id at the node -> name in the plan
         self._threads: list[threading.Thread] = []
         self._closing = False
 
@@ -64,9 +64,14 @@ class Subscribers:
         with self._lock:
             return self.delivered.total()
 
-    def subscribe(self, wanted: Sequence[Wanted], acknowledged: Callable[[int], None]) -> None:
-        """Make all subscriptions and wait for their acknowledgements. Raises DemoError."""
-        by_node: dict[int, list[Wanted]] = {}
+    def subscribe(
+        self, wanted: Sequence[PlannedSubscription], acknowledged: Callable[[int], None]
+    ) -> None:
+        """Make all subscriptions and wait for their acknowledgements, then collect deliveries.
+
+        Calls `acknowledged` with the number of subscriptions so far. Raises DemoError.
+        """
+        by_node: dict[int, list[PlannedSubscription]] = {}
         for each in wanted:
             by_node.setdefault(each.node, []).append(each)
         count = 0
@@ -79,7 +84,7 @@ class Subscribers:
             thread.start()
             self._threads.append(thread)
 
-    def _subscribe_at(self, number: int, wanted: list[Wanted]) -> int:
+    def _subscribe_at(self, number: int, wanted: list[PlannedSubscription]) -> int:
         client = ControlClient.connect(self._nodes[number].data)
         with self._lock:
             self._clients[number] = client
@@ -88,7 +93,7 @@ class Subscribers:
                 command = Subscribe(0, each.where, each.name)
                 reply = client.ask(command, Subscribed, timeout=SUBACK_TIMEOUT)
             except ControlError as error:
-                self._overlay.blame(
+                self._overlay.fail(
                     f"the subscription {each.name!r} at node {number} was not acknowledged: {error}"
                 )
             with self._lock:
@@ -96,12 +101,13 @@ class Subscribers:
         return len(wanted)
 
     def _collect(self, number: int, client: ControlClient) -> None:
-        """The thread of one node: write down what comes until the node or the demo ends."""
+        """Write down the deliveries of one node until the node or the demo ends; runs in a
+        thread."""
         while not self._closing:
             try:
-                deliveries = client.deliveries(timeout=WAIT)
+                deliveries = client.deliveries(timeout=DELIVERY_WAIT)
             except UnreachableError:
-                break  # the node has left; if it should not have, the overlay tells
+                break  # the node has left; `Overlay.check` notices if it died
             if deliveries:
                 self._write(number, deliveries)
         self.notices += [notice.reason for notice in client.notices]

@@ -1,46 +1,48 @@
-"""The verdict of a demo: Spark's numbers, checked against the deliveries that were seen."""
+"""The verdict of a demo: the analysis' numbers, compared with the deliveries received."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from canopy.cli.demo.plan import Plan
-from canopy.cli.demo.publisher import Outcome
+from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
+from canopy.cli.demo.plan import DemoPlan
+from canopy.cli.demo.publisher import PublishResult
 from canopy.cli.output import table
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import Summary
 
-REFUSED_SHOWN: Final = 10
-"""Refused lines that a person wants to see; summary.json has up to REFUSED_KEPT."""
-REFUSED_KEPT: Final = 1_000
-
 
 def summarise(
-    plan: Plan, analysis: Summary, outcome: Outcome, seen: Mapping[str, int], notes: list[str]
+    plan: DemoPlan,
+    analysis: Summary,
+    outcome: PublishResult,
+    seen: Mapping[str, int],
+    notes: list[str],
 ) -> dict[str, Any]:
-    """What summary.json holds: the analysis' numbers with what only the demo knows."""
+    """The content of summary.json: the analysis' numbers, and those of the demo itself.
+
+    `seen` are the received deliveries by subscription; a difference becomes a problem.
+    """
     found = dict(analysis.to_dict())
     made = analysis.delivered + analysis.duplicates + analysis.early + analysis.ending
     made += analysis.spurious + analysis.unknown
     received = sum(seen.values())
     problems = list(notes)
     if received != made:
-        problems.append(
-            f"the nodes say that they delivered {made} times, the subscribers saw {received}"
-        )
+        problems.append(f"the traces have {made} deliveries, the subscribers received {received}")
     if outcome.published and outcome.published != analysis.published:
         problems.append(
-            f"{outcome.published} events were published, the traces know {analysis.published}"
+            f"{outcome.published} events were published, the traces have {analysis.published}"
         )
     if analysis.nodes != plan.nodes:
-        problems.append(f"{plan.nodes} nodes were started, the traces know {analysis.nodes}")
+        problems.append(f"{plan.nodes} nodes were started, the traces have {analysis.nodes}")
     exact = analysis.exact and analysis.delivered == analysis.expected and not problems
     found |= {
         "format": "canopy-demo",
@@ -52,7 +54,7 @@ def summarise(
         "received": received,
         "refused_lines": [
             {"line": refusal.number, "reason": refusal.reason}
-            for refusal in outcome.refused[:REFUSED_KEPT]
+            for refusal in outcome.refused[:SUMMARY_REFUSED_LISTED]
         ],
         "refused": analysis.refused + len(outcome.refused),
         "problems": problems,
@@ -66,13 +68,13 @@ def summarise(
 
 
 def write(out: Path, summary: dict[str, Any]) -> None:
-    """Write summary.json."""
+    """Write `summary` to summary.json in the folder `out`."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     (out / "summary.json").write_text(text + "\n", encoding="utf-8")
 
 
-def show(console: Console, plan: Plan, summary: dict[str, Any]) -> None:
-    """The summary as a person likes it."""
+def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
+    """Print the summary as tables."""
     console.print(_verdict(summary))
     console.print()
     overview = table("", ">", "")
@@ -87,7 +89,7 @@ def show(console: Console, plan: Plan, summary: dict[str, Any]) -> None:
     overview.add_row(
         "latency",
         f"{_ms(latency.get('p50'))}",
-        f"half of them; 99 of 100 in {_ms(latency.get('p99'))}",
+        f"in the median; 99 % within {_ms(latency.get('p99'))}",
     )
     overview.add_row(
         "trees found",
@@ -107,13 +109,13 @@ def show(console: Console, plan: Plan, summary: dict[str, Any]) -> None:
         each.add_row(escape(wanted.name), f"{count:,}", f"[dim]{escape(wanted.where)}[/]")
     console.print(each)
     if summary["refused_lines"]:
-        console.print(f"[yellow]{summary['refused']} lines of the feed were no events:[/]")
-        for line in summary["refused_lines"][:REFUSED_SHOWN]:
+        console.print(f"[yellow]{summary['refused']} lines of the feed were refused:[/]")
+        for line in summary["refused_lines"][:SUMMARY_REFUSED_PRINTED]:
             console.print(f"  line {line['line']}: {escape(line['reason'])}")
         console.print()
     for problem in summary["problems"]:
         console.print(f"[red]![/] {escape(problem)}")
-    console.print(f"What Spark found: [bold]{escape(summary['report'])}[/]", soft_wrap=True)
+    console.print(f"Report of the analysis: [bold]{escape(summary['report'])}[/]", soft_wrap=True)
     console.print(
         f"[dim]Numbers, deliveries and traces: {escape(str(plan.out))}[/]", soft_wrap=True
     )
@@ -124,8 +126,8 @@ def _verdict(summary: dict[str, Any]) -> str:
         return "[bold green]✓ Exact:[/] no delivery was expected, and none was made."
     if summary["exact"]:
         return (
-            f"[bold green]✓ Exact:[/] every one of {summary['expected']:,} expected deliveries was "
-            f"made, nothing twice, nothing that did not match."
+            f"[bold green]✓ Exact:[/] each of {summary['expected']:,} expected deliveries was made "
+            f"once, and nothing else was delivered."
         )
     parts = [
         f"{summary[name]:,} {name}" for name in ("missing", "duplicates", "spurious", "unknown")

@@ -1,11 +1,12 @@
-"""Feeds: what users have, as events of ours. Pure parsing: bytes in, drafts and refusals out.
+"""Feeds: users' files and pipes as events. Parsing only: bytes in, drafts and refusals out.
 
-`read_feed` is the door. Each format has its file: flat JSON objects (`flat`), CloudEvents
-(`cloudevents`), GeoJSON as the USGS serves it (`geojson`), MessagePack maps (`messagepack`);
-`formats` finds out which it is. DESIGN.md, section 6, Events, has the rules that they share.
+`read_feed` in ``formats`` detects the format and reads the feed. Each format is a file: flat JSON
+objects (``flat``) and CloudEvents (``cloudevents``), both one per line (``lines``), GeoJSON as the
+USGS serves it (``geojson``), MessagePack maps (``messagepack``). ``drafts`` has the rules that all
+share (docs/reference/formats.md), ``jsontext`` the JSON parser.
 """
 
-from canopy.cli.feeds.drafts import Entry, Item, Refusal, id_text, weight
+from canopy.cli.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight
 from canopy.cli.feeds.formats import FORMATS, read_feed
 
-__all__ = ["FORMATS", "Entry", "Item", "Refusal", "id_text", "read_feed", "weight"]
+__all__ = ["FORMATS", "FeedEvent", "Item", "Refusal", "id_text", "read_feed", "weight"]

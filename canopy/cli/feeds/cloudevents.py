@@ -1,9 +1,9 @@
 """CloudEvents 1.0 in structured JSON, recognised by `specversion`.
 
 The attributes are the scalar fields of its JSON `data` and the context attributes, which win where
-names meet. What does not fit travels in the payload: of an object its nested and overridden fields
-(as an object of their own), other data as it is (text under a content type of its own as that
-text, everything else as JSON), `data_base64` as the bytes that it stands for.
+both have a name. The payload is: for an object its nested and overridden fields as an object; for
+other data the text itself if it has a content type that is not JSON, else JSON; for `data_base64`
+the decoded bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from overlay.client import Draft
 
 
 def is_cloudevent(fields: Mapping[str, Any]) -> bool:
-    """Whether an object says that it is a CloudEvent."""
+    """Whether an object has a `specversion`, and so is a CloudEvent."""
     return isinstance(fields.get("specversion"), str)
 
 
@@ -62,7 +62,8 @@ def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
 
 
 def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
-    """The context attributes; null is the same as absent (the specification, JSON format, 2.2)."""
+    """The context attributes; null is the same as absent (CloudEvents JSON format 1.0, section
+    2.2)."""
     context = {
         name: value
         for name, value in fields.items()
@@ -71,22 +72,24 @@ def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
     check_fields(context)
     for name, value in context.items():
         if not is_attribute(name, value):
-            raise BadEventError(f"{show(name)} is no context attribute that CloudEvents allows")
+            raise BadEventError(
+                f"{show(name)} is not allowed as a context attribute by CloudEvents"
+            )
     return context
 
 
 def _payload(fields: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
-    """Payload and its type: bytes, other data, or what is left of an object."""
+    """The payload and its media type; `rest` are the fields of an object that are no attributes."""
     content = fields.get("datacontenttype")
     content = content if isinstance(content, str) else ""
     data, encoded = fields.get("data"), fields.get("data_base64")
     if encoded is not None:
         if not isinstance(encoded, str):
-            raise BadEventError("data_base64 is no text")
+            raise BadEventError("data_base64 is not a text")
         try:
             raw = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
-            raise BadEventError("data_base64 is no Base64") from None
+            raise BadEventError("data_base64 is not valid Base64") from None
         return raw, content or "application/octet-stream"
     if data is None or isinstance(data, Mapping):
         return (dump(rest), JSON) if rest else (b"", "")

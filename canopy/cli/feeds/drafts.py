@@ -1,36 +1,31 @@
-"""From a user's fields to a draft of an event (DESIGN.md, section 6, Events).
+"""From a user's fields to the draft of an event: the rules of all formats.
 
-The rules that all formats share:
+docs/reference/formats.md has them in full:
 
-- scalars (booleans, numbers, strings) and null are attributes; what is not (objects, arrays, bytes)
-  travels in the payload as an object of its own, under its name. Nothing of a valid event is lost.
+- scalars (booleans, numbers, strings) and null are attributes; other values (objects, arrays,
+  bytes) are in the payload, as an object of their names and values. Nothing of a valid event is
+  lost.
 - every event has `id` (its own, else its number in the feed, as text) and `type` (its own if that
-  is a string, else "event"); an `id` or `type` of its own that could not be kept as attribute
-  travels in the payload.
-- names that begin with `$` are reserved (C9) and travel in the payload, as does the empty name.
-- a value that is none (NaN, an infinity, an integer beyond 64 bits, a broken string) refuses the
-  whole event, with a reason: half an event would match what the whole does not.
+  is a string, else "event"); an `id` or `type` of its own that cannot be an
+  attribute is in the payload.
+- names that begin with `$` are reserved (C9) and are in the payload, as is the empty name.
+- an inadmissible value (NaN, an infinity, an integer beyond 64 bits, a broken string) refuses the
+  whole event with a reason: without the attribute it might match other selectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from canopy.cli.constants import NESTING_LIMIT
 from matching import Value, check_value
 from overlay.client import Draft
 
-EVENT_LIMIT: Final = 512 * 1024
-"""Bytes of one event as it stands in the feed: half of the largest frame on the wire (1 MiB,
-DESIGN.md, section 6, Wire), because a batch carries more than the event itself."""
 
-NESTING_LIMIT: Final = 200
-"""Levels of a nested value; the interpreter's own stack ends at a thousand. Wild guess."""
-
-
-class Entry(msgspec.Struct, frozen=True):
+class FeedEvent(msgspec.Struct, frozen=True):
     """An event of the feed; `number` is its line (or its place, from 1)."""
 
     number: int
@@ -38,31 +33,32 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Something in the feed that is no event, and why."""
+    """A line (or item) of the feed that is not a valid event, and why."""
 
     number: int
     reason: str
 
 
-Item: TypeAlias = Entry | Refusal
+Item: TypeAlias = FeedEvent | Refusal
 
 
 class BadEventError(ValueError):
-    """What was read is no admissible event; the text says why."""
+    """What was read is not a valid event; the message says why."""
 
 
 class Faulty(dict[Any, Any]):
-    """An object that is none, because of its names; kept so that the reason can be told."""
+    """An object with invalid names; `fault` says why. Kept in place of the object, so that a
+    parser's hook can report the fault without ending the parsing."""
 
     fault: str = ""
 
 
 def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The hook of the parsers: a dict, or a `Faulty` when a name comes twice or is no scalar."""
+    """The parsers' hook: a dict, or a `Faulty` if a name is repeated or is not a scalar."""
     try:
         found = dict(pairs)
     except TypeError:  # MessagePack: a list or a map as a name
-        return faulty("a name is no text")
+        return faulty("a name is not a text")
     if len(found) == len(pairs):
         return found
     seen: dict[Any, None] = {}
@@ -74,25 +70,25 @@ def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def faulty(fault: str) -> Faulty:
-    """An empty object with its fault."""
+    """A `Faulty` with the reason `fault`."""
     found = Faulty()
     found.fault = fault
     return found
 
 
 def show(name: object) -> str:
-    """A name for a message, quoted, printable and short."""
+    """A name for a message: quoted, printable, at most 60 characters."""
     text = ascii(name) if not isinstance(name, str) or not name.isprintable() else f'"{name}"'
     return text if len(text) <= 60 else text[:57] + '…"'
 
 
 def is_scalar(value: object) -> bool:
-    """Whether a value has a place among the attributes; null has."""
+    """Whether a value can be an attribute's value; null can."""
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def is_attribute(name: str, value: object) -> bool:
-    """Whether a field is an attribute, or else travels in the payload."""
+    """Whether a field becomes an attribute; if not, it goes to the payload."""
     return is_scalar(value) and name != "" and not name.startswith("$")
 
 
@@ -102,7 +98,7 @@ def check_fields(fields: Mapping[str, Any]) -> None:
         raise BadEventError(fields.fault)
     for name, value in fields.items():
         if not isinstance(name, str):
-            raise BadEventError(f"the name {show(name)} is no text")
+            raise BadEventError(f"the name {show(name)} is not a text")
         reason = check_value(name)
         if reason is not None:
             raise BadEventError(f"the name {show(name)}: {reason}")
@@ -113,8 +109,8 @@ def check_fields(fields: Mapping[str, Any]) -> None:
 
 
 def check_nested(name: str, value: Any, level: int = 0, *, json: bool = True) -> None:
-    """Raise BadEventError for what a nested value may not hold: repeated names, too many levels,
-    and, if it has to survive as JSON, what JSON cannot say."""
+    """Raise BadEventError if a nested value has repeated names, more than `NESTING_LIMIT` levels,
+    or, with `json`, values that JSON cannot represent."""
     if level > NESTING_LIMIT:
         raise BadEventError(f"{show(name)} is nested deeper than {NESTING_LIMIT} levels")
     if isinstance(value, Mapping):
@@ -131,7 +127,7 @@ def check_nested(name: str, value: Any, level: int = 0, *, json: bool = True) ->
 
 
 def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str, Any]]:
-    """Checked `fields` as (attributes, what has to travel in the payload)."""
+    """Checked `fields` as (attributes, fields for the payload)."""
     attributes: dict[str, Value | None] = {}
     rest: dict[str, Any] = {}
     for name, value in fields.items():
@@ -145,7 +141,7 @@ def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str,
 def name_event(
     attributes: dict[str, Value | None], rest: dict[str, Any], number: int
 ) -> dict[str, Value | None]:
-    """Give the event its `id` and `type`; what had to give way goes to `rest`."""
+    """Give the event its `id` and `type`; a `type` that is no text moves to `rest`."""
     if attributes.get("id") is None:
         attributes["id"] = str(number)
     own = attributes.get("type")
@@ -157,7 +153,7 @@ def name_event(
 
 
 def weight(draft: Draft) -> int:
-    """Roughly how many bytes a draft takes on the way, at least; to bound batches."""
+    """An upper estimate of a draft's bytes on the wire, to bound batches."""
     total = len(draft.payload) + len(draft.payload_type)
     for name, value in draft.attributes.items():
         total += 4 * len(name) + 16
@@ -167,7 +163,7 @@ def weight(draft: Draft) -> int:
 
 
 def id_text(value: Value | None) -> str:
-    """A user's id as the text by which deliveries and commands name it."""
+    """The `id` attribute as text, as deliveries and commands have it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

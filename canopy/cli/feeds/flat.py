@@ -1,4 +1,4 @@
-"""Flat JSON objects, one a line: scalars are attributes, the rest is payload."""
+"""Flat JSON objects, one per line: scalars are attributes, the rest is payload."""
 
 from __future__ import annotations
 

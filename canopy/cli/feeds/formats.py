@@ -1,4 +1,4 @@
-"""Which format a feed has, and the reading of it."""
+"""`read_feed`: detect the format of a feed and read it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from typing import BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
+from canopy.cli.constants import DETECT_BYTES, GEOJSON_LIMIT
 from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, object_of
-from canopy.cli.feeds.geojson import FILE_LIMIT, features
+from canopy.cli.feeds.geojson import features
 from canopy.cli.feeds.jsontext import parse
 from canopy.cli.feeds.lines import json_lines
 from canopy.cli.feeds.messagepack import maps
 
 FORMATS: Final = ("auto", "jsonl", "cloudevents", "geojson", "msgpack")
-HEAD: Final = 64 * 1024
-"""Bytes at most that are looked at to find the format out."""
-
 COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
 
 
 def read_feed(stream: BinaryIO, format: str = "auto") -> Iterator[Item]:
-    """Events and refusals of a feed, in its order and as it comes.
+    """Events and refusals of a feed, in its order and as it is read.
 
-    `format` is one of FORMATS; "auto" looks at what the stream begins with.
+    `format` is one of `FORMATS`; "auto" examines the first `DETECT_BYTES`. Raises ValueError for an
+    unknown format.
     """
     source = stream if isinstance(stream, io.BufferedReader) else _buffered(stream)
     if format == "auto":
-        format = detect(source.peek(HEAD)[:HEAD])
+        format = detect(source.peek(DETECT_BYTES)[:DETECT_BYTES])
     if format == "geojson":
-        whole = source.read(FILE_LIMIT + 1)
-        if len(whole) > FILE_LIMIT:
-            return iter((Refusal(0, f"larger than {FILE_LIMIT} bytes"),))
+        whole = source.read(GEOJSON_LIMIT + 1)
+        if len(whole) > GEOJSON_LIMIT:
+            return iter((Refusal(0, f"larger than {GEOJSON_LIMIT} bytes"),))
         return features(whole)
     if format == "msgpack":
         return maps(source)
@@ -47,9 +46,9 @@ def read_feed(stream: BinaryIO, format: str = "auto") -> Iterator[Item]:
 def detect(head: bytes) -> str:
     """The format of a stream that begins with `head`: jsonl, geojson or msgpack.
 
-    (CloudEvents are told from flat objects line by line.) A first line that is a JSON value of its
-    own decides; else the mark of a FeatureCollection does, for such a file may be written over many
-    lines. No JSON begins with the first byte of a MessagePack map.
+    (CloudEvents and flat objects are distinguished line by line.) If the first line is a complete
+    JSON value, it decides; else the beginning of a FeatureCollection does, since such a file may
+    have many lines. JSON never begins with the first byte of a MessagePack map.
     """
     text = head.removeprefix(b"\xef\xbb\xbf")
     if _begins_with_map(text):
@@ -63,7 +62,7 @@ def detect(head: bytes) -> str:
 
 
 def _begins_with_map(head: bytes) -> bool:
-    """Whether a map with a text as its first key begins here, as far as one can see."""
+    """Whether `head` begins with a MessagePack map whose first key is a text, or may do so."""
     if not head or not (0x81 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF)):
         return False
     unpacker = msgpack.Unpacker(strict_map_key=False, object_pairs_hook=object_of)
@@ -77,6 +76,6 @@ def _begins_with_map(head: bytes) -> bool:
 
 
 def _buffered(stream: BinaryIO) -> io.BufferedReader:
-    """A raw stream or a BytesIO as one that can be peeked into."""
+    """A raw stream or a BytesIO as a stream with `peek`."""
     raw = io.BytesIO(stream.read()) if not isinstance(stream, io.RawIOBase) else stream
     return io.BufferedReader(raw)

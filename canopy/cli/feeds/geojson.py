@@ -1,9 +1,8 @@
 """A GeoJSON FeatureCollection (RFC 7946) as the USGS serves earthquakes.
 
-A feature's attributes are its properties with `longitude`, `latitude` and `depth` of its point;
-the feature's own `id` wins as `id`. What these override, geometries that are no points, and members
-that the attributes have no room for travel in the payload, under `properties`, `geometry` and
-their own names.
+A feature's attributes are its properties with `longitude`, `latitude` and `depth` of its point; the
+feature's own `id` overrides a property `id`. Overridden and nested properties, geometries that are
+not points, and other members are in the payload, under `properties`, `geometry` and their names.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from canopy.cli.constants import EVENT_LIMIT
 from canopy.cli.feeds.drafts import (
-    EVENT_LIMIT,
     BadEventError,
-    Entry,
     Faulty,
+    FeedEvent,
     Item,
     Refusal,
     check_fields,
@@ -28,19 +27,15 @@ from canopy.cli.feeds.jsontext import JSON, dump, parse
 from matching import Value
 from overlay.client import Draft
 
-FILE_LIMIT: Final = 512 * 1024 * 1024
-"""Bytes of a whole file, which is parsed at once; a month of all earthquakes has 10 MB. Wild
-guess."""
-
 PLACES: Final = ("longitude", "latitude", "depth")
 
 
 def features(raw: bytes) -> Iterator[Item]:
-    """The events of a whole file; its own fault is one refusal with number 0."""
+    """The events of a whole file; an invalid file is one refusal with number 0."""
     try:
         whole = parse(raw.removeprefix(b"\xef\xbb\xbf"))
         if not isinstance(whole, Mapping) or not isinstance(whole.get("features"), list):
-            raise BadEventError("no GeoJSON: expected a FeatureCollection with a list of features")
+            raise BadEventError("not GeoJSON: expected a FeatureCollection with a list of features")
     except BadEventError as error:
         yield Refusal(0, str(error))
         return
@@ -49,7 +44,7 @@ def features(raw: bytes) -> Iterator[Item]:
             draft = feature_draft(feature, number)
             if len(draft.payload) > EVENT_LIMIT:
                 raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-            yield Entry(number, draft)
+            yield FeedEvent(number, draft)
         except BadEventError as error:
             yield Refusal(number, str(error))
 
@@ -59,12 +54,12 @@ def feature_draft(feature: Any, number: int) -> Draft:
     if isinstance(feature, Faulty):
         raise BadEventError(feature.fault)
     if not isinstance(feature, Mapping) or feature.get("type") != "Feature":
-        raise BadEventError("no feature: expected an object with type Feature")
+        raise BadEventError("not a feature: expected an object with type Feature")
     properties = feature.get("properties")
     if properties is None:
         properties = {}
     if not isinstance(properties, Mapping):
-        raise BadEventError("the properties are no object")
+        raise BadEventError("the properties are not an object")
     check_fields(properties)
     attributes, rest = split(properties)
     point, odd = _point(feature.get("geometry"))
@@ -92,7 +87,8 @@ def feature_draft(feature: Any, number: int) -> Draft:
 
 
 def _point(geometry: Any) -> tuple[dict[str, Value], Any]:
-    """(longitude, latitude and depth of a point; the geometry if it is anything else)."""
+    """Longitude, latitude and depth of a point, and the geometry itself if it is not a plain
+    point."""
     if geometry is None:
         return {}, None
     place = geometry.get("coordinates") if isinstance(geometry, Mapping) else None

@@ -1,8 +1,8 @@
-"""JSON as strictly as an event needs it, with reasons that a person understands.
+"""A JSON parser whose errors name reason and place.
 
-The parser itself is lenient (NaN, repeated names), because one bad feature must not refuse a whole
-file; the checks in `drafts` then refuse what each single event may not hold. Numbers keep their
-kind and their digits: 1 is an integer, 1.0 a float, integers are exact.
+It accepts NaN and repeated names, because one invalid feature must not refuse a whole file; the
+checks in `drafts` then refuse single events. Numbers keep their type: 1 is an integer, 1.0 a float,
+integers are exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def parse(raw: bytes) -> Any:
-    """The value in `raw`. Raises BadEventError with the reason and, within the line, the place."""
+    """The value in `raw`. Raises BadEventError with the reason and the place."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -29,18 +29,18 @@ def parse(raw: bytes) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else ""
         place = place or f"column {error.colno}"
-        raise BadEventError(f"no JSON: {error.msg[0].lower()}{error.msg[1:]} at {place}") from None
+        raise BadEventError(f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at {place}") from None
     except RecursionError:
-        raise BadEventError("nested too deep") from None
+        raise BadEventError("nested too deeply") from None
     except ValueError:  # only integers longer than the interpreter converts (4,300 digits)
         raise BadEventError("the integer does not fit in 64 bits") from None
     rest = text.strip(" \t\r\n")[end:].strip()
     if rest:
-        raise BadEventError(f"no JSON: more text after the value, at column {end + 1}")
+        raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
     return value
 
 
 def dump(value: Any) -> bytes:
-    """`value` as compact JSON in UTF-8. Raises BadEventError for what JSON cannot hold."""
+    """`value` as compact JSON in UTF-8. Raises BadEventError for values that JSON does not have."""
     check_nested("payload", value)
     return _encoder.encode(value).encode("utf-8")

@@ -1,19 +1,20 @@
-"""Lines of a byte stream, as they come and never longer than an event may be."""
+"""Feeds of one JSON object per line, with bounded lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from canopy.cli.constants import EVENT_LIMIT
 from canopy.cli.feeds.cloudevents import cloudevent_draft, is_cloudevent
-from canopy.cli.feeds.drafts import EVENT_LIMIT, BadEventError, Entry, Item, Refusal
+from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
 from canopy.cli.feeds.flat import flat_draft
 from canopy.cli.feeds.jsontext import parse
 
 
 def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[int, bytes | None]]:
-    """(number from 1, line without its end); None for a line longer than `limit` bytes, whose text
-    is skipped without being kept. A line is handed out as soon as its end has come."""
+    """(number from 1, line without its end) as soon as each line is complete; None instead of a
+    line longer than `limit` bytes, which is skipped without being kept."""
     number = 0
     while line := stream.readline(limit + 1):
         number += 1
@@ -27,10 +28,10 @@ def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[
 
 
 def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[Item]:
-    """The events of JSON lines; empty lines are none and refuse nothing.
+    """The events and refusals of JSON lines; empty lines are skipped.
 
-    `cloudevents`: None lets each line say what it is; True refuses what is no CloudEvent; False
-    takes every object as a flat one.
+    `cloudevents`: None decides for each line by its `specversion`; True refuses lines that are not
+    CloudEvents; False reads every object as a flat one.
     """
     for number, line in bounded_lines(stream):
         if line is None:
@@ -46,12 +47,12 @@ def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[It
             yield Refusal(number, str(error))
 
 
-def _entry(line: bytes, number: int, cloudevents: bool | None) -> Entry:
+def _entry(line: bytes, number: int, cloudevents: bool | None) -> FeedEvent:
     value = parse(line)
     if not isinstance(value, dict):
-        raise BadEventError("no object: an event is a JSON object, {…}")
+        raise BadEventError("not an object: an event is a JSON object, {…}")
     if cloudevents is not False and is_cloudevent(value):
-        return Entry(number, cloudevent_draft(value, number))
+        return FeedEvent(number, cloudevent_draft(value, number))
     if cloudevents:
-        raise BadEventError("no CloudEvent: it has no specversion")
-    return Entry(number, flat_draft(value, number))
+        raise BadEventError("not a CloudEvent: it has no specversion")
+    return FeedEvent(number, flat_draft(value, number))

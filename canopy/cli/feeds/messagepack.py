@@ -1,8 +1,8 @@
-"""Schema-less MessagePack, as users' programs write it to files and pipes: one map after another.
+"""Schema-less MessagePack in files and pipes: one map after another.
 
-What does not fit into attributes (nested values, binary, extensions) travels in the payload as a
-MessagePack map of its own, so that binary stays binary. A broken byte ends the reading, because
-nothing tells where the next map begins; a bad map does not.
+Values that cannot be attributes (nested values, binary, extensions) are in the payload as a
+MessagePack map, so that binary stays binary. Malformed bytes end the reading, because the beginning
+of the next map is unknown then; an inadmissible map refuses one event.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
+from canopy.cli.constants import EVENT_LIMIT, MSGPACK_READ
 from canopy.cli.feeds.drafts import (
-    EVENT_LIMIT,
     BadEventError,
-    Entry,
+    FeedEvent,
     Item,
     Refusal,
     check_fields,
@@ -27,22 +27,21 @@ from canopy.cli.feeds.drafts import (
 from overlay.client import Draft
 
 MSGPACK: Final = "application/msgpack"
-CHUNK: Final = 64 * 1024
 BROKEN: Final = "invalid UTF-8"
 
 
 def maps(stream: BinaryIO) -> Iterator[Item]:
-    """The events of a stream, as they come; numbered from 1."""
+    """The events and refusals of a stream as they are read, numbered from 1."""
     unpacker = msgpack.Unpacker(
         raw=False,
-        strict_map_key=False,  # a bad key is our reason to give
-        unicode_errors="surrogateescape",  # … and so is a bad string: the reading goes on
+        strict_map_key=False,  # checked later, to refuse one event
+        unicode_errors="surrogateescape",  # likewise
         object_pairs_hook=object_of,
-        max_buffer_size=EVENT_LIMIT + 2 * CHUNK,
+        max_buffer_size=EVENT_LIMIT + 2 * MSGPACK_READ,
     )
     number = fed = end = 0  # maps read, bytes given to the unpacker, where the last map ended
     read = getattr(stream, "read1", stream.read)  # what is there, without waiting for a full chunk
-    while data := read(CHUNK):
+    while data := read(MSGPACK_READ):
         fed += len(data)
         try:
             unpacker.feed(data)
@@ -52,9 +51,9 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
                 yield _item(value, number, size)
         except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
             what = str(error) or type(error).__name__
-            yield Refusal(number + 1, f"no MessagePack ({what}); the rest is not read")
+            yield Refusal(number + 1, f"not MessagePack ({what}); the rest is not read")
             return
-        if fed - end > EVENT_LIMIT + CHUNK:
+        if fed - end > EVENT_LIMIT + MSGPACK_READ:
             yield Refusal(number + 1, f"larger than {EVENT_LIMIT} bytes; the rest is not read")
             return
     if _in_the_middle(unpacker):
@@ -62,7 +61,8 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
 
 
 def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
-    """Whether a map was begun and not ended: one more nil is then not read as a nil alone."""
+    """Whether the stream ended within a map: a further nil is then not read as a value by
+    itself."""
     try:
         unpacker.feed(b"\xc0")
         return next(unpacker, False) is not None
@@ -73,10 +73,10 @@ def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
 def _item(value: Any, number: int, size: int) -> Item:
     try:
         if not isinstance(value, dict):
-            raise BadEventError("no map")
+            raise BadEventError("not a map")
         if size > EVENT_LIMIT:
             raise BadEventError(f"larger than {EVENT_LIMIT} bytes")
-        return Entry(number, map_draft(value, number))
+        return FeedEvent(number, map_draft(value, number))
     except BadEventError as error:
         return Refusal(number, str(error).replace("the string has a lone surrogate", BROKEN))
 

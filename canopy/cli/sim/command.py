@@ -1,7 +1,7 @@
-"""`canopy sim`: the overlay in a world of virtual time, by seed.
+"""The group `canopy sim`, and `canopy sim run`.
 
-The commands print; everything else is sim/'s. Progress goes to standard error, so that `--json`
-leaves nothing but one object on standard output.
+Commands print; `canopy.sim` computes. Progress goes to standard error, so that `--json` writes only
+one object to standard output.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.failure import failure
 from canopy.cli.sim.figure import figure
 from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.recovery import recovery
 from canopy.cli.sim.replay import replay
 from canopy.cli.sim.routing import routing
-from canopy.cli.sim.shrink import save_option, shrink_option, tell_bad
+from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 from canopy.cli.sim.soak import soak
 from canopy.cli.sim.timeliness import timeliness
 
@@ -46,40 +47,42 @@ sim.add_command(routing)
 sim.add_command(timeliness)
 
 
-@sim.command()
+@sim.command(short_help="Run one scenario, or a built-in workload.")
 @click.argument(
     "scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option("--nodes", type=click.IntRange(1, 100_000), help="How many nodes (12).")
-@click.option("--seed", type=int, help="The seed that everything follows from (1).")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes (12).")
+@click.option("--seed", type=int, help="Seed of the run (1).")
 @click.option(
     "--subscriptions",
     type=click.IntRange(0, 10_000_000),
-    help="How many of the built-in workload (two a node, at least 60).",
+    help="Subscriptions of the built-in workload (two per node, at least 60).",
 )
 @click.option(
-    "--events", type=click.IntRange(0, 10_000_000), help="How many of the built-in workload (300)."
+    "--events", type=click.IntRange(0, 10_000_000), help="Events of the built-in workload (300)."
 )
-@click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events find nodes.")
+@click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events are routed.")
 @click.option(
     "--load",
     type=click.Choice(["mixed", "paper"]),
     default="mixed",
     help="paper: 100 attributes by a Zipf law, 8 each, about 10 interested nodes per event.",
 )
-@click.option("--publishers", type=click.IntRange(1, 100_000), help="How many nodes publish (all).")
+@click.option(
+    "--publishers", type=click.IntRange(1, 100_000), help="Number of nodes that publish (all)."
+)
 @click.option(
     "--entries", type=click.IntRange(1, 1_000_000), help="Registrations per host, at most (20,000)."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@json_option
 @click.option(
     "--traces",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write all trace records there, for `canopy trace analyze`.",
+    help="Folder for all trace records, for `canopy trace analyze`.",
 )
 @shrink_option
 @save_option
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@quiet_option
 def run(
     scenario: Path | None,
     nodes: int | None,
@@ -98,7 +101,8 @@ def run(
 ) -> None:
     """Run SCENARIO (a YAML file), or a built-in workload in a network without faults.
 
-    Exit code 0 if everything that was expected was delivered, once, and nothing else; 1 if not.
+    The exit code is 0 if each expected delivery was made once and nothing else was delivered, else
+    1.
 
     \b
     canopy sim run --nodes 30 --seed 7
@@ -138,7 +142,7 @@ def run(
     }
     again = replay_command(scenario, plan.nodes, plan.seed, plan.settings.tree.routing, counts)
     if as_json:
-        found = verdict if result is None else result  # a node raised: there is nothing to count
+        found = verdict if result is None else result  # no result if a node raised an exception
         facts = msgspec.to_builtins(found) | msgspec.to_builtins(cost)
         facts |= facts.pop("ways", None) or {}  # beside messages and lower_bound
         if not verdict.green:
@@ -147,7 +151,7 @@ def run(
     elif result is not None:
         print_result(result, cost)
     if not verdict.green:
-        tell_bad(verdict, codec, again, shrink, save)
+        report_failure(verdict, codec, again, shrink, save)
         sys.exit(1)
 
 
@@ -158,7 +162,7 @@ def with_options(
     entries: int | None,
     load: str,
 ) -> Scenario:
-    """The scenario with what the command line says beside it."""
+    """`plan` with the options of the command line."""
     import msgspec
 
     from canopy.sim.scenario.paper_load import paper_load
@@ -186,14 +190,14 @@ def replay_command(
     routing: str,
     counts: Mapping[str, int | str | None],
 ) -> str:
-    """The one command that does the same again. `counts`: further options, None if not given."""
+    """The command that repeats the run. `counts`: further options, None if not given."""
     file = "" if scenario is None else f" {shlex.quote(str(scenario))}"
     given = "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
     return f"canopy sim run{file} --nodes {nodes} --seed {seed} --routing {routing}{given}"
 
 
 def opener(root: Path) -> OpenFile:
-    """Opens trace files below `root`."""
+    """A function that opens trace files below `root`."""
 
     def out(path: str) -> TraceFile:
         target = root / path
@@ -204,7 +208,7 @@ def opener(root: Path) -> OpenFile:
 
 
 def print_result(result: Result, cost: Cost) -> None:
-    """A table for a person."""
+    """Print the result as a table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -242,7 +246,7 @@ def print_result(result: Result, cost: Cost) -> None:
 
 
 def print_traffic(result: Result) -> None:
-    """What the messages were for, and what that costs each node."""
+    """Print messages and bytes by purpose, in total and per node and second."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,6 +1,6 @@
-"""`canopy sim failure`: a share of the simulated nodes fails at one moment.
+"""`canopy sim failure`: a share of the simulated nodes fails at once.
 
-The computation is canopy/sim/experiments/mass.py's; here are its options and its table.
+`canopy.sim.experiments.mass` computes it; here are its options and its table.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from canopy.cli.experiment import json_option, quiet_option, show, show_nothing
+from canopy.cli.sim.experiment import json_option, no_progress, print_progress, quiet_option
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.mass import Report
 
 
-@click.command()
+@click.command(short_help="Kill or pause a share of the nodes at once.")
 @click.option("--nodes", type=click.IntRange(8, 100_000), default=1_000, show_default=True)
 @click.option("--share", type=click.FloatRange(0, 0.95), default=0.2, show_default=True)
 @click.option(
     "--pause",
     type=click.FloatRange(0, 120),
     default=0.0,
-    help="The nodes stand still for 1 to so many seconds, instead of being killed.",
+    help="Pause the nodes for 1 to this many seconds, instead of killing them.",
 )
-@click.option("--subscriptions", type=click.IntRange(1, 1_000_000), help="How many (one a node).")
+@click.option(
+    "--subscriptions",
+    type=click.IntRange(1, 1_000_000),
+    help="Number of subscriptions (one per node).",
+)
 @click.option("--publishers", type=click.IntRange(1, 100_000), default=20, show_default=True)
 @click.option("--rate", type=click.FloatRange(0.1, 10_000), default=20.0, show_default=True)
 @click.option("--seconds", type=click.FloatRange(1, 3_600), default=40.0, show_default=True)
@@ -33,11 +37,11 @@ if TYPE_CHECKING:
 @json_option
 @quiet_option
 def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) -> int:
-    """Kill a share of the nodes at one moment, or let them stand still, while events flow: what do
+    """Kill or pause a share of the nodes at once while events are published: how many deliveries do
     the survivors still get, and how soon?
 
-    docs/lab/routing.md says what came out. The exit code is 1 if something was shown twice or
-    wrongly.
+    docs/lab/routing.md has the results. The exit code is 1 if something was delivered twice, or
+    without a match.
 
     \b
     canopy sim failure
@@ -52,7 +56,7 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
 
     settings = Settings() if replicas is None else Settings(tree=TreeSettings(replicas=replicas))
     plan = Plan(settings=settings, **options)
-    report = measure(plan, WireCodec(), show_nothing if quiet else show)
+    report = measure(plan, WireCodec(), no_progress if quiet else print_progress)
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
@@ -61,11 +65,11 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
 
 
 def print_report(report: Report) -> None:
-    """A table for a person, and what else there is in a few lines."""
+    """Print a table by time of publication, and totals."""
     from rich.console import Console
     from rich.table import Table
 
-    what = "stood still" if report.plan.pause else "were killed"
+    what = "were paused" if report.plan.pause else "were killed"
     table = Table(
         title=f"{report.failed} of {report.plan.nodes} nodes {what} at 0 s", title_justify="left"
     )
@@ -86,13 +90,13 @@ def print_report(report: Report) -> None:
         f"messages per event {report.messages_per_event} before and "
         f"{report.messages_per_event_after} after; {report.hosts} hosts with "
         f"{report.entries_mean} index entries in the mean, {report.entries_max} at most\n"
-        f"{report.members_failed} members of clusters were among them; in the end every cluster "
-        f"{'has a primary' if report.led else 'has a primary, but for some'}\n"
-        f"shown twice: {report.twice}; spurious: {report.spurious}; "
-        f"healthy nodes taken for dead: {report.doubted}"
+        f"{report.members_failed} of the failed nodes were members of clusters; in the end "
+        f"{'every cluster has' if report.led else 'some clusters do not have'} a primary\n"
+        f"delivered twice: {report.twice}; spurious: {report.spurious}; "
+        f"healthy nodes suspected: {report.doubted}"
     )
 
 
 def share(part: int, whole: int) -> str:
-    """In percent; all of it only if it is all."""
+    """The share in percent; "all" only if `part` equals `whole`."""
     return "-" if not whole else "all" if part == whole else f"{100 * part / whole:.3f} %"

@@ -1,7 +1,7 @@
 """`canopy sim figure`: a figure of the CBDLO paper, from the product's own code.
 
-Writes `figure-N.json` (series, parameters, seed) and `figure-N.svg`. The baselines are in bench/,
-which is no part of the product; they are handed to sim/figures here.
+Writes `figure-N.json` (series, parameters, seed) and `figure-N.svg`. The baselines are in
+bench/, which the package does not contain; they are passed to canopy.sim.experiments.figures here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.experiment import (
+from canopy.cli.sim.experiment import (
     changed,
     json_option,
     out_option,
+    print_progress,
     quiet_option,
-    report,
     seed_option,
     set_option,
-    show,
+    write_report,
 )
 
 if TYPE_CHECKING:
@@ -30,22 +30,22 @@ NUMBERS = ("5", "6", "7", "8", "9")
 
 
 class PaperBaselines:
-    """*Simple* and *TERA* (bench/baselines)."""
+    """The paper's baselines *Simple* and *TERA* (bench/baselines)."""
 
     def simple(self, neighbours: Neighbours, rng: Random, walkers: int) -> Wanderer:
-        """Walkers that match wherever they come."""
+        """*Simple*: random walkers that match at every node they visit."""
         from bench.baselines.simple import Simple
 
         return Simple(neighbours, rng, walkers)
 
     def tera(self, neighbours: Neighbours, nodes: int, rng: Random, seed: str) -> Broadcaster:
-        """Topic overlays with broadcast."""
+        """*TERA*: an overlay per topic, with broadcast."""
         from bench.baselines.tera import Tera
 
         return Tera(neighbours, nodes, rng, seed)
 
 
-@click.command()
+@click.command(short_help="Compute and draw a figure of the CBDLO paper.")
 @click.argument("number", type=click.Choice(NUMBERS))
 @out_option("figure-NUMBER", required=True)
 @seed_option
@@ -57,7 +57,7 @@ def figure(
 ) -> None:
     """Compute figure NUMBER (5 to 9) of the CBDLO paper and draw it.
 
-    docs/lab/figures.md says what the figures show, and what was chosen where the paper is silent.
+    docs/lab/figures.md explains the figures, and the choices where the paper says nothing.
 
     \b
     canopy sim figure 5 --out build/figures
@@ -68,17 +68,17 @@ def figure(
     from canopy.sim.experiments.figures.paper import PLANS, make
 
     plan = changed(PLANS[int(number)], changes)
-    made = make(int(number), seed, PaperBaselines(), plan, None if quiet else tell)
-    report(made, f"figure-{number}", out, as_json, draw, print_figure)
+    made = make(int(number), seed, PaperBaselines(), plan, None if quiet else print_share)
+    write_report(made, f"figure-{number}", out, as_json, draw, print_figure)
 
 
-def tell(share: float) -> None:
-    """Progress: a figure has one stage."""
-    show("", share)
+def print_share(share: float) -> None:
+    """Print the progress of a figure, which has one stage."""
+    print_progress("", share)
 
 
 def print_figure(figure: Figure) -> None:
-    """A table for a person."""
+    """Print the figure's series as a table."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,7 +1,6 @@
 """`canopy sim pairs`: each fault alone, and each pair of faults at once.
 
-The catalogue and the scenarios are canopy/sim/soak/pairs'; here are the options and what is said of
-them.
+`canopy.sim.soak.pairs` has the catalogue and the scenarios; here are the options and the output.
 """
 
 from __future__ import annotations
@@ -14,23 +13,27 @@ from typing import Any
 
 import click
 
-from canopy.cli.experiment import json_option, quiet_option
-from canopy.cli.sim.shrink import save_option, shrink_option, tell_bad
-
-TELL_EVERY = 10.0
-"""Wall-clock seconds between two lines of progress."""
+from canopy.cli.constants import REPORT_INTERVAL
+from canopy.cli.sim.experiment import json_option, quiet_option
+from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 
-@click.command()
-@click.option("--seed", type=int, default=1, show_default=True, help="Workload and sides.")
+@click.command(short_help="Inject each fault alone, and each pair of faults.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed of the workload and of the sides of a partition.",
+)
 @click.option(
     "--only",
     multiple=True,
     metavar="NAME",
-    help="A fault of the catalogue: it alone and in all pairs; given twice, these and their pairs.",
+    help="A fault of the catalogue, alone and in all pairs; given twice, these two and their pair.",
 )
-@click.option("--alone", is_flag=True, help="No pairs.")
-@click.option("--list", "as_list", is_flag=True, help="Print the catalogue and do nothing.")
+@click.option("--alone", is_flag=True, help="Run each fault alone, and no pairs.")
+@click.option("--list", "as_list", is_flag=True, help="Print the catalogue and run nothing.")
 @shrink_option
 @save_option
 @json_option
@@ -45,10 +48,10 @@ def pairs(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Let each fault of a catalogue happen alone, and each pair of them at once, to eight simulated
-    nodes with a cluster of five, and hold the overlay to its promises.
+    """Inject each fault of a catalogue alone, and each pair of them at once, into eight simulated
+    nodes with a cluster of five, and check the overlay's guarantees.
 
-    Some 400 runs of a second each. The exit code is 1 if one of them is bad.
+    Some 400 runs of a second each. The exit code is 1 if one of them fails.
 
     \b
     canopy sim pairs
@@ -66,22 +69,22 @@ def pairs(
         return
     for name in only:
         if name not in CATALOGUE:
-            raise click.UsageError(f"--only: there is no {name!r}; `--list` says what there is")
+            raise click.UsageError(f"--only: there is no {name!r}; `--list` prints the catalogue")
     codec, bad = WireCodec(), []
     chosen = [trial for trial in trials(seed, only) if not alone or len(trial.names) == 1]
-    began = told = time.monotonic()
+    began = shown_at = time.monotonic()
     for number, trial in enumerate(chosen, 1):
         verdict = examine_scenario(trial.scenario, codec)
         if not verdict.green:
             bad.append(trial.names)
-            click.echo(f"{' with '.join(trial.names)} is bad:", err=True)
+            click.echo(f"{' with '.join(trial.names)} fails:", err=True)
             names = " ".join(f"--only {shlex.quote(name)}" for name in trial.names)
-            tell_bad(verdict, codec, f"canopy sim pairs --seed {seed} {names}", shrink, save)
+            report_failure(verdict, codec, f"canopy sim pairs --seed {seed} {names}", shrink, save)
             click.echo("", err=True)
         now = time.monotonic()
-        if not quiet and now - told > TELL_EVERY:
-            told = now
-            click.echo(f"{number} of {len(chosen)}, {len(bad)} bad", err=True)
+        if not quiet and now - shown_at > REPORT_INTERVAL:
+            shown_at = now
+            click.echo(f"{number} of {len(chosen)}, {len(bad)} failed", err=True)
     facts: dict[str, Any] = {
         "seed": seed,
         "trials": len(chosen),
@@ -91,6 +94,6 @@ def pairs(
     if as_json:
         click.echo(msgspec.json.encode(facts).decode())
     else:
-        click.echo(f"{len(chosen)} trials in {facts['seconds']:g} s, {len(bad)} bad")
+        click.echo(f"{len(chosen)} trials in {facts['seconds']:g} s, {len(bad)} failed")
     if bad:
         sys.exit(1)

@@ -1,7 +1,7 @@
-"""How far a simulation is, on standard error: a bar per stage on a terminal, plain lines elsewhere.
+"""The progress of a simulation on standard error: a bar per stage, or lines without a terminal.
 
-The bars show the clock of the simulated world beside the one on the wall, and the memory that this
-process occupies: a large world takes minutes and gigabytes, and somebody waits for it.
+A bar shows virtual time beside wall-clock time, and this process's memory: a large world takes
+minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from types import TracebackType
 import click
 
 from canopy.cli.bars import Bars
+from canopy.cli.constants import LINE_INTERVAL, REDRAW_INTERVAL
 from canopy.sim.world.cost import resident
-
-SHOW_EVERY = 1.0
-"""Wall-clock seconds between two plain lines of one stage."""
-
-REDRAW_EVERY = 0.1
-"""Wall-clock seconds between two changes of a bar: a run tells of every node and event."""
 
 
 class SimProgress(Bars):
-    """A `canopy.sim.scenario.run.Progress`; a context manager around the run."""
+    """Implements `canopy.sim.scenario.run.Progress`. A context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(quiet)
@@ -39,9 +34,9 @@ class SimProgress(Bars):
         super().__exit__(kind, error, trace)
 
     def __call__(self, stage: str, at: float, share: float) -> None:
-        """`stage` is `share` done (0 to 1) at virtual second `at`."""
+        """Show that `stage` is `share` done (0 to 1) at virtual second `at`."""
         now = time.monotonic()
-        pause = REDRAW_EVERY if self.fancy else SHOW_EVERY
+        pause = REDRAW_INTERVAL if self.fancy else LINE_INTERVAL
         if self.quiet or (stage == self._stage and now - self._shown_at < pause):
             return
         if stage != self._stage and self.fancy:

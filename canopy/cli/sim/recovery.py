@@ -1,6 +1,6 @@
 """`canopy sim recovery`: how long the simulated overlay takes to recover from a loss.
 
-The computation is sim/recovery's; here are its options, its table and its picture.
+`canopy.sim.experiments.recovery` computes it; here are its options, its table and its picture.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from canopy.cli.experiment import json_option, out_option, quiet_option, report, show, show_nothing
+from canopy.cli.sim.experiment import (
+    json_option,
+    no_progress,
+    out_option,
+    print_progress,
+    quiet_option,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.recovery.report import Report
@@ -19,23 +26,23 @@ KILLS = ("primary", "standby", "broker", "cluster", "link", "last-link")
 
 
 def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> tuple[float, ...]:
-    """Numbers with commas in between. Raises click.BadParameter."""
+    """The numbers of a comma-separated list. Raises click.BadParameter."""
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no list of numbers such as 500,1000") from None
+        raise click.BadParameter(f"{text!r} is not a list of numbers such as 500,1000") from None
     if not all(1 <= rate <= 100_000 for rate in found):
         raise click.BadParameter("rates are 1 to 100000 events per second")
     return found
 
 
-@click.command()
+@click.command(short_help="Measure the recovery from losses.")
 @click.option(
     "--kill",
     "kills",
     multiple=True,
     type=click.Choice(KILLS),
-    help="What is lost (repeatable; without it all of them).",
+    help="What is lost (repeatable; all of them by default).",
 )
 @click.option(
     "--rate",
@@ -48,7 +55,9 @@ def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> t
 @click.option("--nodes", type=click.IntRange(8, 10_000), default=12, show_default=True)
 @click.option("--times", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="The first of `times` seeds.")
-@click.option("--silent", is_flag=True, help="Machines die, too: nobody is told (a power cut).")
+@click.option(
+    "--silent", is_flag=True, help="Whole machines fail: no connection is reset (a power cut)."
+)
 @json_option
 @out_option("recovery")
 @quiet_option
@@ -60,11 +69,12 @@ def recovery(
     quiet: bool,
     **options: Any,
 ) -> int:
-    """Lose a primary, a standby, a match broker, a whole cluster or a link while events flow: how
-    long until what needed it is delivered again, and what is lost?
+    """Lose a primary, a standby, a match broker, a whole cluster or a link while events are
+    published: how long until deliveries that depend on it are made again, and which are lost?
 
-    docs/lab/recovery.md says what is measured; `python -m bench.recovery.measure` does it to real
-    processes. The exit code is 1 if something did not recover, or was delivered twice or wrongly.
+    docs/lab/recovery.md describes the measurement; `python -m bench.recovery.measure` does the same
+    with real processes. The exit code is 1 if something did not recover, or was delivered twice or
+    without a match.
 
     \b
     canopy sim recovery
@@ -77,13 +87,13 @@ def recovery(
     from canopy.wire.transport.codec import WireCodec
 
     plan = Plan(kills or KILLS, rates, **options)
-    found = measure(plan, WireCodec(), show_nothing if quiet else show)
-    report(found, "recovery", out, as_json, draw, print_report)
+    found = measure(plan, WireCodec(), no_progress if quiet else print_progress)
+    write_report(found, "recovery", out, as_json, draw, print_report)
     return 0 if all(map(is_good, found.rows)) else 1
 
 
 def print_report(found: Report) -> None:
-    """A table for a person."""
+    """Print a line per loss and rate."""
     from rich.console import Console
     from rich.table import Table
 

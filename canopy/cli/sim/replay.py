@@ -1,6 +1,6 @@
-"""`canopy sim replay`: what another configuration of the overlay would have cost.
+"""`canopy sim replay`: recorded subscriptions and events in other configurations.
 
-Files are read here; what is in them, and the runs, are sim/'s (recorded, replay).
+Files are read here; `canopy.sim.experiments.recorded` and `replay` interpret and run them.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.constants import MAX_CONFIGURATIONS
+from canopy.cli.sim.experiment import json_option, quiet_option
+
 if TYPE_CHECKING:
     from canopy.sim.experiments.recorded import Expense, Recorded
     from canopy.sim.experiments.replay import Configuration
     from overlay.settings import Settings
 
-MOST_CONFIGURATIONS = 32
-"""Runs of one command; wild guess at what somebody wants to see in one table."""
 
-
-@click.command()
+@click.command(short_help="Run recorded traces in other configurations.")
 @click.argument("traces", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
-    "--nodes", multiple=True, type=click.IntRange(1, 10_000), help="How many (as recorded)."
+    "--nodes", multiple=True, type=click.IntRange(1, 10_000), help="Number of nodes (as recorded)."
 )
 @click.option(
     "--routing",
     multiple=True,
     type=click.Choice(["pivot", "counting"]),
-    help="How events find nodes (as recorded, or as the settings say).",
+    help="How events are routed (as recorded, or as in the settings).",
 )
 @click.option(
     "--settings",
@@ -40,9 +40,9 @@ MOST_CONFIGURATIONS = 32
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file with groups of settings, as in a node's configuration.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="What chance follows from.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the runs.")
+@json_option
+@quiet_option
 def replay(
     traces: Path,
     nodes: tuple[int, ...],
@@ -54,8 +54,8 @@ def replay(
 ) -> None:
     """Run the subscriptions and events of a trace folder once more, in other configurations.
 
-    TRACES is what nodes wrote (build/demo/traces, or a node's data folder with traces). Each option
-    may be given several times; every combination is run. Exit code 1 if one of them was not exact.
+    TRACES is a folder of trace records (build/demo/traces, or a node's data folder). Each option
+    may be given several times; every combination is run. The exit code is 1 if one was not exact.
 
     \b
     canopy sim replay build/demo/traces --routing pivot --routing counting
@@ -69,7 +69,7 @@ def replay(
     from canopy.wire.transport.codec import WireCodec
 
     recorded = Recorded(trace_lines(traces))
-    tell_unread(recorded)
+    print_unread(recorded)
     expenses, violations = [recorded.expense()], []
     for configuration in configurations(recorded, nodes, routing, files, seed):
         with SimProgress(quiet) as progress:
@@ -111,8 +111,8 @@ def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{path.relative_to(folder)}:{number}", line
 
 
-def tell_unread(recorded: Recorded) -> None:
-    """What cannot be taken at its word, on standard error."""
+def print_unread(recorded: Recorded) -> None:
+    """Print unreadable lines, and a warning about sampled traces, on standard error."""
     for text in recorded.unreadable:
         click.echo(f"! not read: {text}", err=True)
     if recorded.unread > len(recorded.unreadable):
@@ -131,7 +131,7 @@ def configurations(
     files: tuple[Path, ...],
     seed: int,
 ) -> list[Configuration]:
-    """Every combination, named by what was asked for."""
+    """Every combination of the options, with a name. Raises UsageError if there are too many."""
     import msgspec
 
     from canopy.sim.experiments.replay import Configuration
@@ -145,15 +145,18 @@ def configurations(
             settings = msgspec.structs.replace(settings, tree=tree)
         name = [settings.tree.routing, f"{count} nodes", *([file.name] if file else [])]
         found.append(Configuration(", ".join(name), count, settings, seed))
-    if len(found) > MOST_CONFIGURATIONS:
+    if len(found) > MAX_CONFIGURATIONS:
         raise click.UsageError(
-            f"{len(found)} combinations; at most {MOST_CONFIGURATIONS} are run by one command"
+            f"{len(found)} combinations; at most {MAX_CONFIGURATIONS} are run by one command"
         )
     return found
 
 
 def read_settings(file: Path | None, routing: str) -> Settings:
-    """Groups of settings; what the file does not say is the default, the routing as recorded."""
+    """The settings in a YAML file over the defaults, with the recorded routing unless it has one.
+
+    Raises UsageError.
+    """
     import msgspec
     import yaml
 
@@ -170,7 +173,7 @@ def read_settings(file: Path | None, routing: str) -> Settings:
 
 
 def print_expenses(expenses: list[Expense]) -> None:
-    """A column for each."""
+    """Print a table with a column for each expense."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,6 +1,6 @@
 """`canopy sim routing`: how close routing comes to the lower bound, and at what state and load.
 
-The computation is sim/lean's; here are its options, its table and its picture.
+`canopy.sim.experiments.lean` computes it; here are its options, its table and its picture.
 """
 
 from __future__ import annotations
@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from canopy.cli.experiment import json_option, out_option, quiet_option, report, show
+from canopy.cli.constants import STAGE_INTERVAL
+from canopy.cli.sim.experiment import (
+    json_option,
+    out_option,
+    print_progress,
+    quiet_option,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.lean.measure import Progress, RoutingPlan
     from canopy.sim.experiments.lean.report import Report, Spread
 
-SHOW_EVERY = 2.0
-"""Wall-clock seconds between two lines of progress."""
 
-
-@click.command()
+@click.command(short_help="Compare styles of routing.")
 @click.option("--nodes", type=click.IntRange(2, 1_000_000), default=3_000, show_default=True)
 @click.option(
-    "--subscriptions", type=click.IntRange(1, 5_000_000), help="How many; one per node without it."
+    "--subscriptions",
+    type=click.IntRange(1, 5_000_000),
+    help="Number of subscriptions (one per node).",
 )
 @click.option("--attributes", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option("--zipf", type=click.FloatRange(0, 5), default=0.8, show_default=True)
@@ -40,14 +46,14 @@ SHOW_EVERY = 2.0
     type=click.IntRange(0, 1_000_000),
     default=150,
     show_default=True,
-    help="Kinds of events; 0: each event and subscription draws its attributes for itself.",
+    help="Kinds of events; 0: each event and subscription draws its own attributes.",
 )
 @click.option(
     "--matching",
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="Interested nodes per event that the width of ranges is fitted for.",
+    help="Interested nodes per event; the width of ranges is fitted to it.",
 )
 @click.option(
     "--width", type=click.FloatRange(0.0001, 1), help="The width of ranges, instead of --matching."
@@ -62,14 +68,18 @@ SHOW_EVERY = 2.0
     help="Index entries per host, at most.",
 )
 @click.option(
-    "--boxes", type=click.IntRange(1), default=128, show_default=True, help="Most per summary."
+    "--boxes",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    help="Boxes per summary, at most.",
 )
 @click.option(
     "--per-box",
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="Registrations that a summary's box stands for, at least.",
+    help="Registrations per box of a summary, at least.",
 )
 @click.option("--slack", type=click.FloatRange(0, 1), default=0.0, show_default=True)
 @click.option(
@@ -77,19 +87,21 @@ SHOW_EVERY = 2.0
 )
 @click.option("--fan-out", type=click.IntRange(1), default=16, show_default=True)
 @click.option(
-    "--fail", type=click.FloatRange(0, 0.99), default=0.0, help="Share of nodes dead at once."
+    "--fail", type=click.FloatRange(0, 0.99), default=0.0, help="Share of nodes that are dead."
 )
 @click.option("--host-load", type=click.FloatRange(0.01), default=5.0, show_default=True)
-@click.option("--publishers", type=click.IntRange(0), default=0, help="How many nodes publish.")
-@click.option("--style", "styles", multiple=True, help="Only these, by name (repeatable).")
+@click.option(
+    "--publishers", type=click.IntRange(0), default=0, help="Number of nodes that publish (0: all)."
+)
+@click.option("--style", "styles", multiple=True, help="Only this style (repeatable).")
 @json_option
 @out_option("routing")
 @quiet_option
 def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: Any) -> None:
-    """Lay styles of routing side by side: messages, state and load of each.
+    """Compare styles of routing: messages, state and load of each.
 
-    The lower bound is one message to enter and one per interested node. docs/lab/routing.md says
-    what the styles are and what came out.
+    The lower bound is one message to enter the overlay and one per interested node.
+    docs/lab/routing.md describes the styles and has the results.
 
     \b
     canopy sim routing
@@ -101,10 +113,10 @@ def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: 
     from canopy.sim.experiments.lean.picture import draw
 
     try:
-        found = measure(plan_of(**options), seed, None if quiet else seldom())
+        found = measure(plan_of(**options), seed, None if quiet else throttled())
     except ValueError as error:
         raise click.UsageError(f"--style: {error}") from None
-    report(found, "routing", out, as_json, draw, print_report)
+    write_report(found, "routing", out, as_json, draw, print_report)
 
 
 def plan_of(
@@ -122,7 +134,7 @@ def plan_of(
     styles: tuple[str, ...],
     **rest: Any,
 ) -> RoutingPlan:
-    """The plan that the options name."""
+    """The plan with the values of the options. Raises UsageError."""
     from canopy.sim.experiments.lean.measure import RoutingPlan
     from canopy.sim.experiments.lean.placing import Coarseness
     from canopy.sim.scenario.lean_load import LoadShape
@@ -144,23 +156,23 @@ def plan_of(
     )
 
 
-def seldom() -> Progress:
-    """Lines on standard error, one per stage and at most one per two seconds within it."""
+def throttled() -> Progress:
+    """A progress function that prints each stage at once, then at most every `STAGE_INTERVAL`."""
     shown_at, shown = time.monotonic(), ""
 
-    def told(stage: str, share: float) -> None:
+    def progress(stage: str, share: float) -> None:
         nonlocal shown_at, shown
         now = time.monotonic()
-        if stage == shown and now - shown_at < SHOW_EVERY:
+        if stage == shown and now - shown_at < STAGE_INTERVAL:
             return
         shown_at, shown = now, stage
-        show(stage, share)
+        print_progress(stage, share)
 
-    return told
+    return progress
 
 
 def print_report(found: Report) -> None:
-    """Tables for a person."""
+    """Print tables with a column per style."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,5 +1,5 @@
-"""What `canopy sim run` and `canopy sim soak` say of a bad seed: what was wrong, how little of it
-suffices, what happened then, and the one command that does it again."""
+"""The report about a failing run: violations, a smaller scenario that fails likewise, what happened
+in it, and the command that repeats the run. Used by `sim run`, `sim soak` and `sim pairs`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.constants import SHRINK_TIME, VIOLATIONS_PRINTED
+
 if TYPE_CHECKING:
     from canopy.sim.scenario.examine import Verdict
     from overlay.links.events import Codec
 
-SHRINK = 30.0
-"""Seconds that a bad seed may be shrunk for, unless told: some fifty runs of a small overlay."""
-
-MOST_TOLD = 20
-"""Violations that are printed."""
-
 shrink_option = click.option(
     "--shrink",
     type=click.FloatRange(0),
-    default=SHRINK,
+    default=SHRINK_TIME,
     show_default=True,
     metavar="SECONDS",
     help="How long to look for a smaller scenario that fails in the same way.",
@@ -31,18 +27,18 @@ shrink_option = click.option(
 save_option = click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write that smaller scenario there, for `canopy sim run`.",
+    help="File for that smaller scenario, for `canopy sim run`.",
 )
 
 
-def tell_bad(
+def report_failure(
     verdict: Verdict, codec: Codec, again: str, seconds: float, save: Path | None
 ) -> Verdict:
-    """Print it to standard error; the smallest verdict that was found."""
-    for violation in verdict.violations[:MOST_TOLD]:
+    """Print the report on standard error. Returns the verdict of the smallest scenario found."""
+    for violation in verdict.violations[:VIOLATIONS_PRINTED]:
         click.echo(f"{violation.kind}: {violation.text}", err=True)
-    if len(verdict.violations) > MOST_TOLD:
-        click.echo(f"… {len(verdict.violations) - MOST_TOLD} more", err=True)
+    if len(verdict.violations) > VIOLATIONS_PRINTED:
+        click.echo(f"… {len(verdict.violations) - VIOLATIONS_PRINTED} more", err=True)
     small = shrunk(verdict, codec, seconds)
     for story in small.stories[:1]:
         click.echo("\nwhat happened:", err=True)
@@ -55,7 +51,7 @@ def tell_bad(
 
 
 def shrunk(verdict: Verdict, codec: Codec, seconds: float) -> Verdict:
-    """The smallest scenario that fails likewise, found within so many seconds; printed as YAML."""
+    """Find and print the smallest scenario that fails likewise, for at most `seconds`."""
     from canopy.sim.soak.shrink import Shrinker
 
     if not seconds:
@@ -65,14 +61,16 @@ def shrunk(verdict: Verdict, codec: Codec, seconds: float) -> Verdict:
     if sys.stderr.isatty():
         click.echo(f"looking for a smaller scenario, {seconds:g} s at most …", err=True)
     small = shrinker.shrink()
-    click.echo(f"\nthe smallest scenario found in {shrinker.runs} runs that fails so:", err=True)
+    click.echo(
+        f"\nthe smallest scenario found in {shrinker.runs} runs that fails likewise:", err=True
+    )
     for line in as_yaml(small).splitlines():
         click.echo(f"  {line}", err=True)
     return small
 
 
 def as_yaml(verdict: Verdict) -> str:
-    """Its scenario as a file for `canopy sim run`; one line per entry."""
+    """The verdict's scenario as YAML for `canopy sim run`, one line per entry."""
     import json
 
     from canopy.sim.soak.shrink import spare

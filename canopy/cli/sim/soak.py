@@ -1,8 +1,8 @@
-"""`canopy sim soak`: random scenarios, seed after seed, until something is wrong.
+"""`canopy sim soak`: random scenarios, seed after seed, until one fails.
 
-Stops at the first seed that is not green, says what was wrong, shrinks it to the smallest scenario
-that it can find, and prints the one command that does exactly that seed again. A line of progress
-now and then goes to standard error: seeds per hour, and how much virtual time they have seen.
+Stops at the first seed that fails, prints the violations, shrinks the scenario, and prints the
+command that repeats that seed. Progress goes to standard error: seeds per hour, and their virtual
+time.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from canopy.cli.sim.shrink import save_option, shrink_option, tell_bad
+from canopy.cli.constants import REPORT_INTERVAL
+from canopy.cli.sim.experiment import json_option, quiet_option
+from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 if TYPE_CHECKING:
     from canopy.sim.scenario.examine import Verdict
 
-TELL_EVERY = 10.0
-"""Wall-clock seconds between two lines of progress."""
 
-
-class Tally:
-    """What a soak has done so far."""
+class SoakTotals:
+    """The totals of a soak: seeds, virtual time, events, deliveries, failing seeds."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        self.told = self.began
+        self.shown_at = self.began
         self.seeds = 0
         self.simulated_s = 0.0
         self.events = 0
@@ -37,7 +36,7 @@ class Tally:
         self.bad: list[int] = []
 
     def add(self, verdict: Verdict) -> None:
-        """One more seed."""
+        """Add the verdict of one seed."""
         self.seeds += 1
         self.simulated_s += verdict.simulated_s
         if verdict.result is not None:
@@ -47,7 +46,7 @@ class Tally:
             self.bad.append(verdict.seed)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The totals as the JSON object of `--json`."""
         spent = time.monotonic() - self.began
         return {
             "seeds": self.seeds,
@@ -68,16 +67,16 @@ class Tally:
         )
 
 
-@click.command()
+@click.command(short_help="Run random scenarios with faults, seed after seed.")
 @click.option("--seed", "first", type=int, default=1, show_default=True, help="The first seed.")
-@click.option("--seeds", type=click.IntRange(1), help="Stop after so many seeds (never).")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
-@click.option("--keep-going", is_flag=True, help="Go on after a bad seed.")
-@click.option("--show", is_flag=True, help="Print the scenario of the first seed and do nothing.")
+@click.option("--seeds", type=click.IntRange(1), help="Stop after this many seeds (never).")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option("--keep-going", is_flag=True, help="Go on after a seed that fails.")
+@click.option("--show", is_flag=True, help="Print the scenario of the first seed and run nothing.")
 @shrink_option
 @save_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+@quiet_option
 def soak(
     first: int,
     seeds: int | None,
@@ -89,9 +88,9 @@ def soak(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run random scenarios with faults, seed after seed, until something is wrong.
+    """Run random scenarios with faults, seed after seed, until one fails.
 
-    Exit code 0 if every seed was green, 1 if not.
+    The exit code is 0 if no seed failed, else 1.
 
     \b
     canopy sim soak --minutes 10
@@ -106,27 +105,27 @@ def soak(
     if show:
         click.echo(msgspec.yaml.encode(draw_scenario(first)).decode().rstrip())
         return
-    tally = Tally()
+    totals = SoakTotals()
     codec = WireCodec()
     for seed in count(first) if seeds is None else range(first, first + seeds):
         verdict = examine(seed, codec)
-        tally.add(verdict)
+        totals.add(verdict)
         if not verdict.green:
             click.echo(f"seed {seed} is bad:", err=True)
             again = f"canopy sim soak --seed {seed} --seeds 1"
-            tell_bad(verdict, codec, again, shrink, save)
+            report_failure(verdict, codec, again, shrink, save)
             click.echo("", err=True)
             if not keep_going:
                 break
         now = time.monotonic()
-        if not quiet and now - tally.told > TELL_EVERY:
-            tally.told = now
-            click.echo(f"seed {seed}: {tally}", err=True)
-        if minutes is not None and now - tally.began > 60 * minutes:
+        if not quiet and now - totals.shown_at > REPORT_INTERVAL:
+            totals.shown_at = now
+            click.echo(f"seed {seed}: {totals}", err=True)
+        if minutes is not None and now - totals.began > 60 * minutes:
             break
     if as_json:
-        click.echo(msgspec.json.encode(tally.facts()).decode())
+        click.echo(msgspec.json.encode(totals.facts()).decode())
     else:
-        click.echo(str(tally))
-    if tally.bad:
+        click.echo(str(totals))
+    if totals.bad:
         sys.exit(1)

@@ -1,6 +1,6 @@
-"""`canopy sim timeliness`: what priority and the choice of hosts do for latency (P6, P7).
+"""`canopy sim timeliness`: how priority and the choice of hosts affect latency (P6, P7).
 
-The computation is sim/timeliness'; here are its options, its table and its picture.
+`canopy.sim.experiments.timeliness` computes it; here are its options, its table and its picture.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.experiment import (
+from canopy.cli.sim.experiment import (
     changed,
     json_option,
+    no_progress,
     out_option,
+    print_progress,
     quiet_option,
-    report,
     seed_option,
     set_option,
-    show,
-    show_nothing,
+    write_report,
 )
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.timeliness.report import Series, Timeliness
 
 
-@click.command()
+@click.command(short_help="Run the timeliness experiment of the Phoenix paper.")
 @out_option("timeliness")
 @seed_option
 @set_option
@@ -38,8 +38,8 @@ def timeliness(
     """Run the timeliness experiment of the Phoenix paper with the product's own nodes.
 
     Four modes (neither, priority only, choice only, both) over rates of events, and over numbers of
-    matching subscriptions. docs/lab/timeliness.md says what came out, and what was chosen where the
-    paper is silent or cannot be read. Takes some minutes.
+    matching subscriptions. docs/lab/timeliness.md has the results, and the choices where the paper
+    says nothing or cannot be read. Takes some minutes.
 
     \b
     canopy sim timeliness --out build/timeliness
@@ -54,20 +54,20 @@ def timeliness(
 
     plan = changed(TimelinessPlan(), changes)
     try:
-        found = experiment(plan, seed, WireCodec(), show_nothing if quiet else show)
+        found = experiment(plan, seed, WireCodec(), no_progress if quiet else print_progress)
     except NotReadyError as error:
         raise click.ClickException(str(error)) from None
-    report(found, "timeliness", out, as_json, draw, print_report)
+    write_report(found, "timeliness", out, as_json, draw, print_report)
 
 
 def print_report(found: Timeliness) -> None:
-    """Tables for a person."""
+    """Print a table per series."""
     for series in found.series:
         print_series(series)
 
 
 def print_series(series: Series) -> None:
-    """A table for a person: a line per load and mode."""
+    """Print a table with a line per load and mode."""
     from rich.console import Console
     from rich.table import Table
 

@@ -129,11 +129,11 @@ class TestLooking:
             "brokers": ["b" * 16],
         }
         assert cluster["attributes"] == ["mag", "[x]"]
-        assert "not closed" in both.err
+        assert "not traversed" in both.err
         assert (cluster["led_for"], cluster["silent"]) == (192.0, ["b" * 16])
         shown = out_of(capsys, "ring")
         assert "[x]" in shown
-        assert f"its primary leads since 3 min; silent: {'b' * 16}" in shown
+        assert f"the primary has led for 3 min; silent: {'b' * 16}" in shown
 
     def test_where(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
         found = json.loads(out_of(capsys, "where", "mag", "--json"))
@@ -325,7 +325,7 @@ class TestExitCodes:
         assert main(["status"]) == 1
         told = capsys.readouterr().err
         assert told.splitlines() == [
-            "Error: RuntimeError: two lines (a fault of ours; CANOPY_DEBUG=1 shows where)"
+            "Error: RuntimeError: two lines (a bug in canopy; CANOPY_DEBUG=1 shows where)"
         ]
         monkeypatch.setenv("CANOPY_DEBUG", "1")
         assert main(["status"]) == 1
@@ -337,7 +337,7 @@ class TestConfig:
         (tmp_path / "c.yaml").write_text("listen: 127.0.0.1:7\ntree: {routing: counting}\n")
         found = json.loads(out_of(capsys, "config", "check", str(tmp_path / "c.yaml"), "--json"))
         assert (found["listen"], found["tree"]["routing"]) == ("127.0.0.1:7", "counting")
-        assert "is fine" in out_of(capsys, "config", "check", str(tmp_path / "c.yaml"))
+        assert "is valid" in out_of(capsys, "config", "check", str(tmp_path / "c.yaml"))
 
     @pytest.mark.parametrize(
         ("text", "says"),

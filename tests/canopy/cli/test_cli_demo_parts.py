@@ -19,20 +19,21 @@ from typing import Any
 
 import pytest
 
+from canopy.cli.constants import DEMO_BATCH
 from canopy.cli.demo import folder, summary
 from canopy.cli.demo.errors import DemoError, OfflineError, PlanError
-from canopy.cli.demo.overlay import NodeProcess
+from canopy.cli.demo.overlay import DemoNode
 from canopy.cli.demo.plan import (
-    Plan,
-    Wanted,
+    DemoPlan,
+    PlannedSubscription,
     is_earthquakes,
     parse_subscriptions,
     read_subscriptions,
 )
-from canopy.cli.demo.publisher import BATCH, Outcome, batches
+from canopy.cli.demo.publisher import PublishResult, batches
+from canopy.cli.demo.usgs import fetch
 from canopy.cli.feeds import Refusal, read_feed
 from canopy.cli.main import main
-from canopy.cli.usgs import fetch
 from canopy.traces.analysis import Summary
 from matching import compile_selector
 
@@ -41,9 +42,9 @@ class TestSubscriptionsFile:
     def test_nodes_are_given_or_spread_and_wrap_around(self) -> None:
         text = "[{name: a, where: x > 1}, {where: 'TRUE', node: 7}, {name: 3, where: TRUE}]"
         assert parse_subscriptions(text, "f", 3) == (
-            Wanted("a", "x > 1", 0),
-            Wanted("subscription 2", "TRUE", 1),
-            Wanted("3", "TRUE", 2),
+            PlannedSubscription("a", "x > 1", 0),
+            PlannedSubscription("subscription 2", "TRUE", 1),
+            PlannedSubscription("3", "TRUE", 2),
         )
 
     @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ class TestCommandLine:
     ) -> None:
         (tmp_path / "precious").write_text("x")
         assert self.run("--out", str(tmp_path)) == 1
-        assert "nothing was touched" in capsys.readouterr().err
+        assert "nothing was changed" in capsys.readouterr().err
         assert (tmp_path / "precious").read_text() == "x"
 
 
@@ -127,13 +128,15 @@ def test_a_former_demo_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_feed_is_cut_into_batches_and_refusals_are_kept() -> None:
-    lines = b"".join(b'{"n": %d}\nno\n' % n for n in range(2 * BATCH + 1))
-    outcome = Outcome()
+    lines = b"".join(b'{"n": %d}\nno\n' % n for n in range(2 * DEMO_BATCH + 1))
+    outcome = PublishResult()
     found = list(batches(read_feed(io.BytesIO(lines)), outcome))
-    assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
-    assert [e.draft.attributes["n"] for batch in found for e in batch] == list(range(2 * BATCH + 1))
-    assert [r.number for r in outcome.refused] == [2 * n + 2 for n in range(2 * BATCH + 1)]
-    slow = list(batches(read_feed(io.BytesIO(lines)), Outcome(), rate=100))
+    assert [len(batch) for batch in found] == [DEMO_BATCH, DEMO_BATCH, 1]
+    assert [e.draft.attributes["n"] for batch in found for e in batch] == list(
+        range(2 * DEMO_BATCH + 1)
+    )
+    assert [r.number for r in outcome.refused] == [2 * n + 2 for n in range(2 * DEMO_BATCH + 1)]
+    slow = list(batches(read_feed(io.BytesIO(lines)), PublishResult(), rate=100))
     assert len(slow[0]) == 10
 
 
@@ -186,7 +189,7 @@ def test_a_node_that_dies_shows_the_end_of_its_log(
     (tmp_path / "logs").mkdir()
     dying = [sys.executable, "-c", "import sys; print('my last words'); sys.exit(7)"]
     monkeypatch.setattr("canopy.cli.demo.overlay.canopy_command", lambda: dying)
-    node = NodeProcess(3, tmp_path)
+    node = DemoNode(3, tmp_path)
     node.start([], 0)
     assert node.process is not None
     node.process.wait()
@@ -206,13 +209,13 @@ ANALYSIS = Summary(
 
 
 class TestVerdict:
-    def plan(self, out: Path) -> Plan:
-        wanted = (Wanted("[all]", "TRUE", 0),)
-        return Plan(3, 20.0, "f.jsonl", "auto", 0.0, "pivot", None, out, wanted)
+    def plan(self, out: Path) -> DemoPlan:
+        wanted = (PlannedSubscription("[all]", "TRUE", 0),)
+        return DemoPlan(3, 20.0, "f.jsonl", "auto", 0.0, "pivot", None, out, wanted)
 
     def of(self, out: Path, received: int = 4, published: int = 10, **changes: Any) -> Any:
         analysis = dataclasses.replace(ANALYSIS, **changes)
-        outcome = Outcome(published, [Refusal(5, "broken")])
+        outcome = PublishResult(published, [Refusal(5, "broken")])
         return summary.summarise(self.plan(out), analysis, outcome, {"[all]": received}, [])
 
     def test_all_that_is_promised_is_there(self, tmp_path: Path) -> None:
@@ -276,7 +279,7 @@ def test_the_usgs_feed_is_fetched(site: tuple[str, list[bytes]], tmp_path: Path)
     body.append(b'{"type":"FeatureCollection","features":[]}')
     assert fetch(tmp_path / "deep" / "f", url).read_bytes() == body[0]
     body[0] = b"<html>"
-    with pytest.raises(OfflineError, match="no feed of earthquakes"):
+    with pytest.raises(OfflineError, match="did not return a GeoJSON feed"):
         fetch(tmp_path / "f", url)
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.cli.feeds import Entry, Item, Refusal, id_text, read_feed
-from canopy.cli.feeds.drafts import EVENT_LIMIT
+from canopy.cli.constants import EVENT_LIMIT
+from canopy.cli.feeds import FeedEvent, Item, Refusal, id_text, read_feed
 from canopy.cli.feeds.formats import detect
 from overlay.client import Draft
 
@@ -30,7 +30,7 @@ def read(data: bytes | str, format: str = "auto") -> list[Item]:
 
 def one(data: bytes | str, format: str = "auto") -> Draft:
     (item,) = read(data, format)
-    assert isinstance(item, Entry), item
+    assert isinstance(item, FeedEvent), item
     return item.draft
 
 
@@ -65,7 +65,9 @@ class TestFlatObjects:
 
     def test_without_an_id_the_line_number_is_one(self) -> None:
         items = read('\n{"a": 1}\n\n{"a": 2}\n{"id": null}')
-        assert [(i.number, i.draft.attributes["id"]) for i in items if isinstance(i, Entry)] == [
+        assert [
+            (i.number, i.draft.attributes["id"]) for i in items if isinstance(i, FeedEvent)
+        ] == [
             (2, "2"),
             (4, "4"),
             (5, "5"),
@@ -117,7 +119,7 @@ class TestBrokenLines:
     @pytest.mark.parametrize(
         ("line", "says"),
         [
-            (b'{"a": 1', "no JSON"),
+            (b'{"a": 1', "not JSON"),
             (b'{"a": NaN}', '"a": NaN is no value'),
             (b'{"a": -Infinity}', "infinity"),
             (b'{"a": 1e999}', "infinity"),
@@ -131,8 +133,8 @@ class TestBrokenLines:
             (b'{"a": ["\\ud800"]}', "surrogate"),
             (b'{"a": 1, "a": 2}', '"a" is given twice'),
             (b'{"b": {"a": 1, "a": 2}}', '"a" is given twice'),
-            (b"[1, 2]", "no object"),
-            (b"17", "no object"),
+            (b"[1, 2]", "not an object"),
+            (b"17", "not an object"),
             (b'{"a": 1} {"a": 2}', "more text"),
             (b'{"a": ' + b"[" * 100_000 + b"}", "nested"),
             (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "nested"),
@@ -149,7 +151,7 @@ class TestBrokenLines:
         refusal = bad.pop(1)
         assert isinstance(refusal, Refusal)
         assert says in refusal.reason
-        assert [i.draft.attributes["n"] for i in bad if isinstance(i, Entry)] == [1, 3, 4]
+        assert [i.draft.attributes["n"] for i in bad if isinstance(i, FeedEvent)] == [1, 3, 4]
 
     def test_the_place_in_the_line_is_named(self) -> None:
         assert "column 9" in reason('{"a": 1 "b": 2}')
@@ -159,7 +161,7 @@ class TestBrokenLines:
     def test_no_bytes_break_the_reader(self, data: bytes) -> None:
         for format in ("auto", "jsonl", "geojson", "cloudevents", "msgpack"):
             for item in read(data, format):
-                assert isinstance(item, Entry) or item.reason
+                assert isinstance(item, FeedEvent) or item.reason
 
 
 class TestCloudEvents:
@@ -202,9 +204,9 @@ class TestCloudEvents:
     def test_broken_ones_are_refused(self) -> None:
         cases: list[tuple[dict[str, Any], str]] = [
             ({"data_base64": "%%"}, "Base64"),
-            ({"data_base64": 5}, "no text"),
+            ({"data_base64": 5}, "not a text"),
             ({"data": 1, "data_base64": ""}, "both"),
-            ({"ext": {"a": 1}}, '"ext" is no context attribute'),
+            ({"ext": {"a": 1}}, '"ext" is not allowed as a context attribute'),
             ({"data": {"a": float("nan")}}, "NaN"),
         ]
         for more, says in cases:
@@ -213,7 +215,10 @@ class TestCloudEvents:
 
     def test_flat_and_cloud_events_mix(self) -> None:
         items = read(json.dumps(self.base) + '\n{"specversion": 5, "mag": 1}')
-        assert [i.draft.attributes.get("mag") for i in items if isinstance(i, Entry)] == [None, 1]
+        assert [i.draft.attributes.get("mag") for i in items if isinstance(i, FeedEvent)] == [
+            None,
+            1,
+        ]
 
 
 class TestGeoJSON:
@@ -254,12 +259,12 @@ class TestGeoJSON:
             self.feature(id="y"),
         ]
         items = read(json.dumps({"type": "FeatureCollection", "features": features}))
-        assert [type(i) for i in items] == [Entry, Refusal, Refusal, Refusal, Entry]
+        assert [type(i) for i in items] == [FeedEvent, Refusal, Refusal, Refusal, FeedEvent]
         assert [i.number for i in items] == [1, 2, 3, 4, 5]
 
     def test_a_file_that_is_none_is_one_refusal(self) -> None:
-        assert "no JSON" in reason('{"type": "FeatureCollection", "features": [', "geojson")
-        assert "no GeoJSON" in reason('{"type": "FeatureCollection"}', "geojson")
+        assert "not JSON" in reason('{"type": "FeatureCollection", "features": [', "geojson")
+        assert "not GeoJSON" in reason('{"type": "FeatureCollection"}', "geojson")
 
     @pytest.mark.skipif(not EARTHQUAKES.exists(), reason="the real week of earthquakes is absent")
     def test_a_real_week(self) -> None:
@@ -267,7 +272,7 @@ class TestGeoJSON:
         whole = json.loads(EARTHQUAKES.read_bytes())["features"]
         assert len(items) == len(whole) == 1707
         for item, feature in zip(items, whole, strict=True):
-            assert isinstance(item, Entry)
+            assert isinstance(item, FeedEvent)
             place = feature["geometry"]["coordinates"]
             expected = feature["properties"] | {"id": feature["id"]}
             expected |= dict(zip(("longitude", "latitude", "depth"), place, strict=True))
@@ -279,7 +284,7 @@ class TestMessagePack:
     def test_maps_follow_each_other(self) -> None:
         events = [{"a": 1}, {"id": "x", "b": 1.0, "c": None, "type": "t"}]
         items = read(b"".join(msgpack.packb(e) for e in events))
-        assert [i.draft.attributes for i in items if isinstance(i, Entry)] == [
+        assert [i.draft.attributes for i in items if isinstance(i, FeedEvent)] == [
             {"a": 1, "id": "1", "type": "event"},
             events[1],
         ]
@@ -296,14 +301,14 @@ class TestMessagePack:
         bad = [
             (msgpack.packb({"a": 2**63}), "64 bits"),
             (msgpack.packb({"a": float("nan")}), "NaN"),
-            (msgpack.packb({5: 1}), "no text"),
+            (msgpack.packb({5: 1}), "not a text"),
             (b"\x81\xa1a\xa1\xff", "invalid UTF-8"),
             (b"\x82\xa1a\x01\xa1a\x02", "given twice"),
-            (msgpack.packb([1]), "no map"),
+            (msgpack.packb([1]), "not a map"),
             (msgpack.packb({"a": b"x" * EVENT_LIMIT}), "larger"),
         ]
         items = read(good + b"".join(raw + good for raw, _ in bad))
-        assert [type(i) for i in items] == [Entry] + [Refusal, Entry] * len(bad)
+        assert [type(i) for i in items] == [FeedEvent] + [Refusal, FeedEvent] * len(bad)
         for item, (_, says) in zip(items[1::2], bad, strict=True):
             assert isinstance(item, Refusal)
             assert says in item.reason
@@ -312,7 +317,7 @@ class TestMessagePack:
     def test_a_cut_off_end_is_told(self, cut: int) -> None:
         whole = msgpack.packb({"a": [1, {"b": "cd"}], "e": 2.5})
         items = read(msgpack.packb({"a": 1}) + whole[:-cut], "msgpack")
-        assert isinstance(items[0], Entry)
+        assert isinstance(items[0], FeedEvent)
         assert items[1:] == [Refusal(2, "cut off in the middle of a map")]
 
     def test_a_broken_byte_ends_the_reading(self) -> None:

@@ -1,7 +1,7 @@
-"""What the commands of experiments have in common: options, progress, a result as JSON and picture.
+"""What the commands of experiments share: options, progress, the result as JSON and picture.
 
-An experiment is computed in `canopy/sim/` and yields a struct. Here it becomes `NAME.json`, with
-all its parameters and its seed, and `NAME.svg` beside it.
+An experiment is computed in `canopy.sim.experiments` and returns a struct. Here it becomes
+`NAME.json`, with all its parameters and its seed, and `NAME.svg` beside it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result", bound="Struct")
 AnyPlan = TypeVar("AnyPlan", bound="Struct")
-"""What an experiment depends on: a struct of values and groups of values."""
+"""The parameters of an experiment: a struct of values and groups of values."""
 
 seed_option = click.option(
-    "--seed", type=int, default=1, show_default=True, help="What everything follows from."
+    "--seed", type=int, default=1, show_default=True, help="Seed of the experiment."
 )
 set_option = click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Another parameter, as it is called in the JSON: nodes=1000, load.zipf=0.9, x=[100,200].",
+    help="Change a parameter, named as in the JSON: nodes=1000, load.zipf=0.9, x=[100,200].",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on standard output."
@@ -36,41 +36,44 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress on standa
 
 
 def out_option(what: str, required: bool = False) -> Callable[[Any], Any]:
-    """`--out`, the folder for `what`."""
+    """The option `--out`, the folder for `what`.json and `what`.svg."""
     return click.option(
         "--out",
         required=required,
         type=click.Path(file_okay=False, path_type=Path),
-        callback=_made,
+        callback=_make_folder,
         help=f"A folder for {what}.json and {what}.svg.",
     )
 
 
-def _made(context: click.Context, parameter: click.Parameter, out: Path | None) -> Path | None:
-    """Make the folder before minutes of work, which else would be lost. Raises OSError."""
+def _make_folder(
+    context: click.Context, parameter: click.Parameter, out: Path | None
+) -> Path | None:
+    """Make the folder before the computation, whose result would be lost otherwise. Raises
+    OSError."""
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     return out
 
 
-def show(stage: str, share: float) -> None:
-    """Progress: a line on standard error."""
+def print_progress(stage: str, share: float) -> None:
+    """Print a line about the progress on standard error."""
     click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
 
 
-def show_nothing(stage: str, share: float) -> None:
-    """No progress."""
+def no_progress(stage: str, share: float) -> None:
+    """Print nothing, in place of `print_progress`."""
 
 
-def report(
+def write_report(
     result: Result,
     name: str,
     out: Path | None,
     as_json: bool,
     draw: Callable[[Result, BinaryIO], None],
-    print_for_people: Callable[[Result], None],
+    print_table: Callable[[Result], None],
 ) -> None:
-    """Write `result` to `out` if there is one, and print it. Raises OSError."""
+    """Write `result` to the folder `out` if given, and print it. Raises OSError."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(result), indent=2)
@@ -81,13 +84,13 @@ def report(
     if as_json:
         click.echo(text.decode())
         return
-    print_for_people(result)
+    print_table(result)
     if out is not None:
         click.echo(f"written to {out / f'{name}.json'} and .svg")
 
 
 def changed(plan: AnyPlan, changes: tuple[str, ...]) -> AnyPlan:
-    """The plan with `name=value` changes. UsageError for what it has not, or of another type."""
+    """The plan with `name=value` changes. Raises UsageError for an unknown name or a wrong type."""
     import msgspec
     import yaml
 
@@ -99,7 +102,7 @@ def changed(plan: AnyPlan, changes: tuple[str, ...]) -> AnyPlan:
         if not isinstance(place, dict) or leaf not in place:
             groups = [(name, inner) for name, inner in facts.items() if isinstance(inner, dict)]
             names = [*facts, *(f"{name}.{leaf}" for name, inner in groups for leaf in inner)]
-            raise click.UsageError(f"--set {change}: there is no {name!r}; there are {names}")
+            raise click.UsageError(f"--set {change}: there is no {name!r}; known are {names}")
         place[leaf] = yaml.safe_load(value)
     try:
         return msgspec.convert(facts, type(plan))

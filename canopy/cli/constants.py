@@ -1,0 +1,167 @@
+"""The numbers of the commands that are no options.
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it, where that could change it. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+# --- feeds ---
+
+EVENT_LIMIT: Final = 512 * 1024
+"""One event as it stands in the feed: half of the largest frame between nodes (1 MiB,
+docs/reference/wire.md), because a batch carries more than the event itself."""
+
+NESTING_LIMIT: Final = 200
+"""Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
+feed that was seen."""
+
+DETECT_BYTES: Final = 64 * 1024
+"""The beginning of a feed that is examined to find its format, or whether it has earthquakes."""
+
+GEOJSON_LIMIT: Final = 512 * 1024 * 1024
+"""A whole GeoJSON file, which is parsed at once; a month of all earthquakes has 10 MB. Guess; to be
+measured by the memory that parsing takes."""
+
+MSGPACK_READ: Final = 64 * 1024
+"""Asked for in one read of a MessagePack stream."""
+
+# --- pub and sub ---
+
+PUB_BATCH: Final = 512
+"""Events of one command at most. Guess; to be measured by publishing throughput against it."""
+
+PUB_BATCH_BYTES: Final = 1 << 20
+"""Bytes of one command at which it is sent, an eighth of what a frame may have."""
+
+READ_AHEAD: Final = 4 * PUB_BATCH
+"""Events that are parsed ahead of the node."""
+
+REFUSED_PRINTED: Final = 20
+"""Refused lines that `pub` prints; the rest is counted. Guess: about a screen."""
+
+REFUSED_LISTED: Final = 10_000
+"""Refused lines that `pub --json` lists. Guess: about a megabyte."""
+
+COUNT_INTERVAL: Final = 0.5
+"""Between two updates of the count on a terminal."""
+
+LONG_WAIT: Final = 3600.0
+"""One wait of `sub` without --for; deliveries, a signal or the node's end interrupt it."""
+
+# --- demo: the overlay ---
+
+DEMO_NODES: Final = 200
+"""Processes on one machine: each takes some 40 MB. Guess; to be measured by a demo of this size."""
+
+STARTING_AT_ONCE: Final = 2 * (os.cpu_count() or 1)
+"""Processes that start at the same time: starting costs a second of processor time each."""
+
+START_TIMEOUT: Final = 60.0
+"""For one process to listen while others start. Guess; to be measured on a machine with one
+core."""
+
+READY_TIMEOUT: Final = 60.0
+"""For all nodes to be ready, and as much again for every thirty. Guess; measured likewise."""
+
+DRAIN_TIMEOUT: Final = "3"
+"""`drain_timeout` of the nodes, which all leave together, so that none can take over. Guess; to be
+measured by the time that stopping a demo takes."""
+
+STOP_TIMEOUT: Final = 30.0
+"""For a process to end after SIGTERM, before SIGKILL. Guess; measured likewise."""
+
+DEATH_TIMEOUT: Final = 3.0
+"""From a node's last answer to the end of its process, where a command fails because it died.
+Guess; to be measured by the time that a crashing node takes to write its log."""
+
+LOG_TAIL: Final = 12
+"""Lines of a dead node's log that are shown."""
+
+POLL: Final = 0.05
+"""Between two checks of the processes."""
+
+# --- demo: subscriptions, publishing, the end ---
+
+DEMO_SUBSCRIPTIONS: Final = 20_000
+"""Subscriptions of a demo: each is acknowledged singly. Guess; to be measured by subscriptions per
+second of a demo."""
+
+SUBACK_TIMEOUT: Final = 60.0
+"""For one SUBACK: the walk, the lookup on the ring and the trees of all its conjunctions. Guess; to
+be measured by the slowest SUBACK while 200 nodes start."""
+
+DELIVERY_WAIT: Final = 0.5
+"""One wait for deliveries, after which the thread checks whether the demo has ended."""
+
+DEMO_BATCH: Final = 64
+"""Events that one node publishes before the next one does: small, so that all nodes publish part of
+a short feed. Guess; to be measured by events per second of a demo."""
+
+DEMO_BATCH_BYTES: Final = 256 * 1024
+"""Bytes at which a batch is sent."""
+
+ADMISSION_TIMEOUT: Final = 120.0
+"""For the admission of one batch. Guess; to be measured in an overlay under overload."""
+
+SAMPLE_EVENTS: Final = 14
+"""Events of one telemetry sample on a common machine (measured: 11 to 16), for --rate."""
+
+SAMPLE_PERIOD: Final = 1.0
+"""Between two samples of a node: as often as system monitors sample."""
+
+SAMPLING_NODES: Final = 16
+"""Nodes of one machine that can sample every `SAMPLE_PERIOD`; with more the period is longer. A
+sample costs 5 to 20 ms of processor time (measured), which the overlay needs too."""
+
+QUIET_ROUNDS: Final = 4
+"""Equal rounds of status requests in a row that count as quiescence. Guess; with `QUIET_PAUSE` this
+is over a second. To be measured by demos that end before the last delivery."""
+
+QUIET_PAUSE: Final = 0.35
+"""Between two rounds."""
+
+STALL_TIMEOUT: Final = 60.0
+"""Without any change after which waiting for quiescence ends: longer than any retry of the
+overlay. Guess; to be measured by the longest retry under load."""
+
+PROGRESS_INTERVAL: Final = 5.0
+"""Between two plain lines of one step, so that a log stays short."""
+
+SUMMARY_REFUSED_PRINTED: Final = 10
+"""Refused lines in the printed summary."""
+
+SUMMARY_REFUSED_LISTED: Final = 1_000
+"""Refused lines in summary.json."""
+
+FETCH_TIMEOUT: Final = 20.0
+"""For the connection to the USGS and for each read. Guess; to be measured on slow connections."""
+
+FETCH_LIMIT: Final = 64 * 1024 * 1024
+"""The size of the USGS feed; a week has 1 to 3 MB."""
+
+# --- sim (wall-clock times) ---
+
+MAX_CONFIGURATIONS: Final = 32
+"""Runs of one `sim replay`. Guess: the columns of a table that can still be compared."""
+
+REPORT_INTERVAL: Final = 10.0
+"""Between two lines of progress of `sim soak` and `sim pairs`."""
+
+STAGE_INTERVAL: Final = 2.0
+"""Between two lines of progress of one stage of `sim routing`."""
+
+LINE_INTERVAL: Final = 1.0
+"""Between two lines of progress of one stage of a run."""
+
+REDRAW_INTERVAL: Final = 0.1
+"""Between two updates of a bar: a run reports progress for every node and event."""
+
+SHRINK_TIME: Final = 30.0
+"""For which a bad seed is shrunk by default: some fifty runs of a small overlay."""
+
+VIOLATIONS_PRINTED: Final = 20
+"""Violations of a bad seed that are printed."""
