@@ -80,7 +80,7 @@ def known_code(error: BaseException) -> int | None:
     """The exit code of an expected error (a class of `CODES`, or a file's OSError), else None."""
     if isinstance(error, CommandError):
         return error.code
-    if type(error).__name__ == "CommandFailed":
+    if any(kind.__name__ == "CommandFailed" for kind in type(error).__mro__):
         return REPLY_CODES.get(getattr(error, "code", ""), FAILURE)
     for kind in type(error).__mro__:
         if kind.__name__ in CODES:
