@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import matching
 from canopy.wire.control import server as control
-from canopy.wire.control.client_connection import Client
+from canopy.wire.control.client_connection import ClientConnection
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX
@@ -85,9 +85,6 @@ class Surroundings:
         self.answers: list[Reply] = []
         self.to_clients: Callable[[int, Reply], None] = lambda _, reply: self.answers.append(reply)
         self.to_gatherers: Callable[..., None] = lambda events, places: None
-        self.replies: Any = None  # the control server sets these three
-        self.shares: Any = None
-        self.after_turn: list[Callable[[], None]] = []
 
     def clock(self) -> float:
         return self.now
@@ -141,18 +138,18 @@ class Bench:
         ready = sum(isinstance(answer, Subscribed) for answer in self.world.answers)
         assert ready == subscriptions, f"{ready} of {subscriptions} are acknowledged"
         self.sent = 0
-        self.server = control.ControlServer(self.world, self, self)  # type: ignore[arg-type]
+        self.server = control.ControlServer(self.world.trace, self, self)  # type: ignore[arg-type]
         self.server._clients = {n: self.client(n) for n in range(1, PUBLISHER + 1)}
         self.world.to_clients, self.world.to_gatherers = self.server.reply, self.server.share
 
-    def client(self, number: int) -> Client:
+    def client(self, number: int) -> ClientConnection:
         """One that consumes at once what it is sent."""
-        client = Client(number, Counters(), QUEUE, pid=0)
-        allowance = client.allowance
+        client = ClientConnection(number, Counters(), QUEUE, pid=0)
+        window = client.window
 
         def put(data: bytes) -> None:
             self.sent += len(data)
-            allowance.grant(allowance.sent, CREDIT)
+            window.grant(window.sent, CREDIT)
 
         client.outlet.put = put  # type: ignore[method-assign]
         return client

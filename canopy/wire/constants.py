@@ -51,6 +51,31 @@ once. Guess; to be measured by publishing throughput against the size of a comma
 WRITE_PIECES: Final = 1_024
 """Buffers of one `writev`: what Linux and macOS accept (IOV_MAX)."""
 
+# --- the control socket ---
+
+CONTROL_READ_SIZE: Final = 256 * 1024
+"""Asked for in one receive from a program; a batch of 256 events has about 64 KiB."""
+
+CLIENTS: Final = 256
+"""Programs that may be connected; more are refused. Guess; to be measured by the memory of so many
+clients that do not consume (each may have `clients.queue` waiting)."""
+
+CLIENT_REQUESTS: Final = 64
+"""Unanswered requests of one client, after which no more is read from it. Guess; to be measured by
+subscriptions per second of a program that makes many."""
+
+CLIENT_PUBLISHES: Final = 16
+"""Unanswered publications among them: enough to hide a reply's way. Guess; to be measured by events
+per second against the publications ahead."""
+
+CLIENT_EVENTS: Final = 1_024
+"""Events of unanswered publications, after which no more is read. Guess; to be measured as above,
+against the memory of a node with many publishers."""
+
+CLIENT_FRAME: Final = 256 * 1024
+"""Bytes of deliveries in one frame. Guess; to be measured by deliveries per second against the time
+that a small reply waits behind such a frame."""
+
 # --- the process ---
 
 SETTLE: Final = 2.0

@@ -87,13 +87,41 @@ class NodeInputs(Protocol):
         """More addresses to join at."""
 
 
-class TrioDriver:
-    """Implements `overlay.links.events.Transport` and `node.Driver`.
+class NodeOutputs(Protocol):
+    """What the driver calls for what a node has to say to others than its peers: the process, which
+    hands it on to the control socket and the directory."""
 
-    `replies` is called with (client, reply); `shares` with events and, by client, the places of its
-    events; `publish` with (name, addresses) for the directory.
-    Functions in `after_turn` are called at the end of each turn, in order.
-    """
+    def reply(self, client: int, reply: Reply) -> None:
+        """Queue a reply, deliveries or a notice for a client."""
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Queue for clients that gather, by number, the events at their places."""
+
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Tell the directory at which addresses `name` is reached."""
+
+    def end_turn(self) -> None:
+        """Send what was queued: what the node stored in this turn is durable now."""
+
+
+class NoOutputs:
+    """Discards everything: the outputs of a node without programs and directory."""
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Discard a reply."""
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Discard shared events."""
+
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Discard an announcement."""
+
+    def end_turn(self) -> None:
+        """Do nothing."""
+
+
+class TrioDriver:
+    """Implements `overlay.links.events.Transport` and `node.Driver` over trio."""
 
     def __init__(
         self,
@@ -104,11 +132,7 @@ class TrioDriver:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.counters = Counters()
-        self.replies: Callable[[int, Reply], None] = lambda client, reply: None
-        self.shares: Callable[[Sequence[Event], Mapping[int, Sequence[int]]], None]
-        self.shares = lambda events, places: None
-        self.publish: Callable[[str, tuple[str, ...]], None] = lambda name, addresses: None
-        self.after_turn: list[Callable[[], None]] = []
+        self._outputs: NodeOutputs = NoOutputs()
         self._log = log
         self._folder = folder
         self._traces = traces
@@ -151,11 +175,11 @@ class TrioDriver:
 
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, or tell it news."""
-        self.replies(client, reply)
+        self._outputs.reply(client, reply)
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         """Tell clients that gather: to each the events at its places."""
-        self.shares(events, places)
+        self._outputs.share(events, places)
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write one trace record. `since` (the publisher's wall clock, seconds) becomes
@@ -177,7 +201,7 @@ class TrioDriver:
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """Tell the directory where something is."""
-        self.publish(name, addresses)
+        self._outputs.announce(name, addresses)
 
     # What reaches the node.
 
@@ -187,10 +211,11 @@ class TrioDriver:
         assert self._node is not None, "attach comes first"
         return self._node
 
-    def attach(self, node: NodeInputs) -> None:
-        """The node and its driver know each other; once, before `run`."""
+    def attach(self, node: NodeInputs, outputs: NodeOutputs | None = None) -> None:
+        """Drive `node`, and hand what it says to `outputs`; once, before `run`."""
         assert self._node is None
         self._node = node
+        self._outputs = outputs or self._outputs
 
     @property
     def connections(self) -> int:
@@ -203,8 +228,7 @@ class TrioDriver:
         handler(*arguments)
         if self._folder is not None:
             self._folder.sync()
-        for action in self.after_turn:
-            action()
+        self._outputs.end_turn()
         if self._written:
             for connection in self._written.values():
                 connection.send_now()

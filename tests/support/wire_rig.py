@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from canopy.wire.control.server import ControlServer
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
-from overlay.client import Command
+from overlay.client import Command, Event, Reply
 from tests.support.echo_node import EchoNode
 
 PATIENCE = 20.0  # seconds after which a test that waits has failed
@@ -27,7 +27,7 @@ class Rig:
         self.driver = driver
         self.node = node
         self.log = log
-        self.control = ControlServer(driver, self, Log("debug", log), lambda: 1_000.0, queue)
+        self.control = ControlServer(driver.trace, self, Log("debug", log), lambda: 1_000.0, queue)
         self.address = ""
         self.path = Path()
         self.streams: list[trio.SocketStream] = []
@@ -38,6 +38,17 @@ class Rig:
 
     def client_gone(self, client: int) -> None:
         self.driver.turn(self.node.client_gone, client)
+
+    def reply(self, client: int, reply: Reply) -> None:
+        self.control.reply(client, reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        self.control.share(events, places)
+
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
+
+    def end_turn(self) -> None:
+        self.control.flush()
 
     async def dial(self) -> trio.SocketStream:
         """A raw connection to the node's port; closed at the end of the test."""
@@ -66,7 +77,7 @@ async def rig(
     driver = TrioDriver(Log("debug", log), folder, connect_timeout=2.0)
     node = EchoNode(driver)
     made = Rig(driver, node, log, queue)
-    driver.attach(node)
+    driver.attach(node, made)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     async with trio.open_nursery() as nursery:

@@ -1,33 +1,33 @@
-"""One connection to the control socket: what it has asked, what is on its way to it."""
+"""One program that is connected to the control socket: its open requests and its deliveries."""
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import Final
 
 import trio
 
+from canopy.wire.constants import (
+    CLIENT_EVENTS,
+    CLIENT_FRAME,
+    CLIENT_PUBLISHES,
+    CLIENT_REQUESTS,
+)
 from canopy.wire.control.credit_window import CreditWindow
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import CREDIT, Command, Publish
 from overlay.info import ClientInfo
 
-PIECE: Final = 256 * 1024  # bytes of deliveries in one frame; wild guess
-REQUESTS: Final = 64  # unanswered requests of one client; wild guess
-PUBLISHES: Final = 16  # unanswered publishes among them: enough to hide the reply's way. Wild guess
-EVENTS: Final = 1_024  # events of unanswered publishes after which no more is read; wild guess
 
-
-class Client:
-    """One connection to the control socket."""
+class ClientConnection:
+    """The state of one connection: unanswered requests, credit, and what is to be written."""
 
     def __init__(self, number: int, counters: Counters, queue: int, pid: int) -> None:
         """`queue`: bytes of deliveries that may wait for its credit; `pid`: its process, or 0."""
         self.number = number
         self.pid = pid
         self.outlet = Outlet(counters)
-        self.allowance = CreditWindow(CREDIT, queue, PIECE)
+        self.window = CreditWindow(CREDIT, queue, CLIENT_FRAME)
         self.packing = 0  # bytes in `fresh`
         self.unanswered: dict[int, int | None] = {}  # request -> events that it publishes
         self.publishes = self.events = 0  # unanswered
@@ -35,14 +35,17 @@ class Client:
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
 
     @property
-    def full(self) -> bool:
-        """Whether no more may be read from it now."""
+    def is_full(self) -> bool:
+        """Whether it has so many unanswered requests that no more is read from it."""
         return (
-            self.publishes >= PUBLISHES or self.events >= EVENTS or len(self.unanswered) >= REQUESTS
+            self.publishes >= CLIENT_PUBLISHES
+            or self.events >= CLIENT_EVENTS
+            or len(self.unanswered) >= CLIENT_REQUESTS
         )
 
     def asked(self, command: Command) -> None:
-        """A command was read. A number that is still in use would mix up two replies."""
+        """Note a command that was read. Its request number must not be in use, or two replies would
+        be mixed up."""
         events = None
         if isinstance(command, Publish):
             events = len(command.events)
@@ -51,30 +54,30 @@ class Client:
         self.unanswered[command.request] = events
 
     def answered(self, request: int) -> None:
-        """Its reply is there: more may be read."""
+        """Note that `request` is answered; the reader goes on unless `is_full`."""
         events = self.unanswered.pop(request, None)
         if events is not None:
             self.publishes -= 1
             self.events -= events
-        if not self.full:
+        if not self.is_full:
             self.room.unpark_all()
 
     @property
     def info(self) -> ClientInfo:
-        """As `canopy status` shows it."""
-        allowance = self.allowance
+        """The client as `canopy status` shows it; sizes in bytes."""
+        window = self.window
         return ClientInfo(
             self.number,
             self.pid,
-            allowance.credit,
-            allowance.under_way + self.packing,
-            allowance.waiting_bytes,
-            allowance.dropped,
+            window.credit,
+            window.under_way + self.packing,
+            window.waiting_bytes,
+            window.dropped,
         )
 
 
 def process_of(stream: trio.SocketStream) -> int:
-    """The process at the other end; 0 where the system does not say."""
+    """The process id of the program at the other end; 0 where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)  # Linux
     if option is None:
         return 0

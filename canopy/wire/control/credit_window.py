@@ -1,21 +1,21 @@
-"""How much may be on its way to one client: credits, what waits for them, what is lost (no IO).
+"""How much may be under way to one client: credit, what waits for it, what is dropped (no IO).
 
 The same rule as between two nodes (M3, overlay/links/send_buffer.py), with the same words: credit
 is in bytes and granted by the receiver, and what is under way never exceeds it. What is under way
 are frames of deliveries that were sent and that the client has not *consumed*: its program has not
-asked for them (canopy/client/arrivals.py). Answers to commands and news of losses need no
+asked for them (canopy/client/arrivals.py). Replies to commands and notices of drops need no
 credit.
 
-- **What waits.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.
-- **What is lost.** What comes when that is full is dropped: the newest, so that what waits is
-  without a gap. It goes on being dropped until half of the queue is free, so that a client that is
-  always too slow gets long stretches with few gaps, not a gap after each event. The gap takes its
-  place in the queue: the client hears of it once, with the exact count, after what was before it
-  and before what comes after it.
-- **Large ones.** A client says what it has consumed when that is half of its credit, so it may have
-  consumed all while almost half seems to be under way. One delivery that is larger than the rest
-  goes alone then, since it would otherwise wait for ever; a queue that is empty takes one delivery
-  of any size. So at most the credit is under way, or half of it and one delivery.
+- **The queue.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.
+- **Dropping.** What comes when the queue is full is dropped: the newest, so that what waits is
+  without a gap. Dropping goes on until half of the queue is free, so that a client that is always
+  too slow gets long runs with few gaps, not a gap after each event. The gap takes its place in the
+  queue: the client is told of it once, with the exact count, after what was before it and before
+  what comes after it.
+- **Large deliveries.** A client grants when it has consumed half of its credit, so it may have
+  consumed all while almost half seems to be under way. One delivery that is larger than the rest of
+  the credit goes alone then, since it would otherwise wait for ever; an empty queue takes one
+  delivery of any size. So at most the credit is under way, or half of it and one delivery.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ QUEUE: Final = 4 << 20
 """Bytes of deliveries that wait for one client's credit: what a link may have under way at once
 (`LinkSettings.window`), so that what one link brings in one go need not be dropped."""
 
-HEADS: Final = 32
-"""More bytes than a frame has beside its deliveries: length, tag, request, array header (21)."""
+FRAME_OVERHEAD: Final = 32
+"""Bytes reserved for what a frame has beside its deliveries: length, tag, request number and array
+header are 21."""
 
 
-class Waiting(NamedTuple):
-    """A delivery that waits, encoded; `kind` says in which frames it goes."""
+class QueuedDelivery(NamedTuple):
+    """An encoded delivery in the queue; `kind` (DELIVERED, GATHERED) says in which frames."""
 
     kind: int
     encoded: bytes
 
 
-class Lost:
-    """A gap: deliveries that were dropped one after the other."""
+class DroppedRun:
+    """A gap in the queue: deliveries that were dropped one after the other."""
 
     __slots__ = ("count", "first", "last", "since", "until")
 
@@ -52,14 +53,14 @@ class Lost:
         self.add(event)
 
     def add(self, event: Event) -> None:
-        """One more."""
+        """Count one more dropped delivery, of `event`."""
         self.count += 1
         self.last = event.identity
         self.until = event.time
 
 
-class Run(NamedTuple):
-    """Deliveries of one kind that may be sent now, in one frame."""
+class SendableRun(NamedTuple):
+    """Encoded deliveries of one kind that may be sent now, in one frame."""
 
     kind: int
     encoded: list[bytes]
@@ -79,19 +80,20 @@ class CreditWindow:
         self.waiting_bytes = 0
         self.dropped = 0  # deliveries since the beginning
         self._is_dropping = False
-        self._waiting: deque[Waiting | Lost] = deque()
+        self._waiting: deque[QueuedDelivery | DroppedRun] = deque()
 
     def __bool__(self) -> bool:
-        """Whether anything waits, be it news of a loss."""
+        """Whether anything is queued, be it only the notice of a drop."""
         return bool(self._waiting)
 
     @property
     def under_way(self) -> int:
-        """Bytes that were sent and are not consumed."""
+        """Bytes of frames that were sent and are not consumed."""
         return self.sent - self.consumed
 
     def grant(self, consumed: int, credit: int) -> None:
-        """The client has consumed so many bytes since the beginning, and takes `credit` beyond.
+        """Take a client's grant: it has consumed so many bytes since the beginning, and `credit`
+        more may be under way.
 
         Raises ValueError for bytes that were never sent or that it has said before, and for a
         negative credit.
@@ -105,52 +107,53 @@ class CreditWindow:
 
     def fits(self, size: int) -> bool:
         """Whether deliveries of `size` bytes in all may be sent at once."""
-        heads = HEADS * (2 + size // self.frame)
+        heads = FRAME_OVERHEAD * (2 + size // self.frame)
         return not self._waiting and self.sent - self.consumed + size + heads <= self.credit
 
-    def spend(self, size: int) -> None:
-        """A frame of deliveries was sent, `size` bytes with its head."""
+    def note_sent(self, size: int) -> None:
+        """Count a frame of deliveries that was sent, `size` bytes in all."""
         self.sent += size
 
     @property
-    def refuses(self) -> bool:
-        """Whether the next delivery will be dropped, however small it is."""
+    def is_dropping(self) -> bool:
+        """Whether the next delivery is dropped, however small: so since the queue was full, until
+        half of it is free."""
         if self._is_dropping and self.waiting_bytes * 2 <= self.queue:
             self._is_dropping = False
         return self._is_dropping
 
-    def takes(self, size: int) -> bool:
-        """Whether a delivery of so many bytes may wait."""
-        return not self.refuses and (
+    def has_room(self, size: int) -> bool:
+        """Whether a delivery of `size` bytes may be queued."""
+        return not self.is_dropping and (
             self.waiting_bytes == 0 or self.waiting_bytes + size <= self.queue
         )
 
-    def wait(self, kind: int, encoded: bytes) -> None:
-        """Queue a delivery, which `takes` has allowed."""
-        self._waiting.append(Waiting(kind, encoded))
+    def enqueue(self, kind: int, encoded: bytes) -> None:
+        """Queue a delivery for which there is room (`has_room`)."""
+        self._waiting.append(QueuedDelivery(kind, encoded))
         self.waiting_bytes += len(encoded)
 
     def drop(self, event: Event) -> bool:
-        """A delivery of `event` that there is no room for. True if a gap begins with it."""
+        """Drop a delivery of `event`. Returns whether a gap begins with it."""
         self._is_dropping = True
         self.dropped += 1
         last = self._waiting[-1] if self._waiting else None
-        if isinstance(last, Lost):
+        if isinstance(last, DroppedRun):
             last.add(event)
             return False
-        self._waiting.append(Lost(event))
+        self._waiting.append(DroppedRun(event))
         return True
 
-    def cut(self) -> Run | Lost | None:
-        """What may be sent next; None if nothing waits or the credit forbids it. `spend` has to
-        follow a run."""
+    def next_run(self) -> SendableRun | DroppedRun | None:
+        """Take what may be sent next from the queue: deliveries, for which `note_sent` has to
+        follow, or a gap; None if nothing is queued or the credit does not suffice."""
         if not self._waiting:
             return None
         first = self._waiting[0]
-        if isinstance(first, Lost):
+        if isinstance(first, DroppedRun):
             self._waiting.popleft()
             return first
-        room = self.credit - self.under_way - HEADS
+        room = self.credit - self.under_way - FRAME_OVERHEAD
         is_half_free = self.credit > 0 and self.under_way * 2 <= self.credit
         size = len(first.encoded)
         if size > room and not is_half_free:
@@ -160,7 +163,7 @@ class CreditWindow:
         limit = min(self.frame, room)
         while self._waiting:
             after = self._waiting[0]
-            if isinstance(after, Lost) or after.kind != first.kind:
+            if isinstance(after, DroppedRun) or after.kind != first.kind:
                 break
             if size + len(after.encoded) > limit:
                 break
@@ -168,4 +171,4 @@ class CreditWindow:
             run.append(after.encoded)
             self._waiting.popleft()
         self.waiting_bytes -= size
-        return Run(first.kind, run)
+        return SendableRun(first.kind, run)

@@ -1,4 +1,4 @@
-"""The control socket: how programs on this machine use the node (DESIGN.md, section 6, Faces).
+"""The control socket: how programs on this machine use the node (docs/reference/wire.md).
 
 A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
 connection is a client with a number; what it subscribed ends with it.
@@ -6,9 +6,9 @@ connection is a client with a number; what it subscribed ends with it.
 - **Turns.** Publications that were read together are one turn of the node, and so one batch;
   whatever else is asked has a turn of its own.
 - **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
-  publications of `EVENTS` events or `PUBLISHES` of them are unanswered (or `REQUESTS` of any kind),
-  no more is read from it, so a program that publishes faster than the overlay takes is slowed down
-  by its own socket.
+  `CLIENT_PUBLISHES` publications, or any with `CLIENT_EVENTS` events in all, or `CLIENT_REQUESTS`
+  requests of any kind are unanswered, no more is read from that client, so a program that publishes
+  faster than the overlay admits is slowed down by its own socket.
 - **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
   once, however many of its subscriptions it matches. Events for such clients come as a batch that
   they share: each is encoded once, a client gets a frame of those that it wants, and all who want
@@ -16,9 +16,9 @@ connection is a client with a number; what it subscribed ends with it.
 - **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
   program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
   traced, and the client is told in its place (`Dropped`; canopy/wire/control/credit_window.py).
-  Answers need no
-  credit: requests are bounded, and a program that consumes nothing can still ask and unsubscribe.
-  (Such an answer overtakes what waits: after that to `Unsubscribe` deliveries may still come.)
+  Replies need no credit: requests are bounded, and a program that consumes nothing can still ask
+  and unsubscribe. (A reply overtakes what waits: after that to `Unsubscribe` deliveries may still
+  come.)
 - Garbage ends that client's connection and nothing else.
 """
 
@@ -30,14 +30,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
 
-from canopy.wire.control.client_connection import PIECE, Client, process_of
-from canopy.wire.control.credit_window import QUEUE, Lost
-from canopy.wire.driver import TrioDriver
+from canopy.wire.constants import CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
+from canopy.wire.control.client_connection import ClientConnection, process_of
+from canopy.wire.control.credit_window import QUEUE, DroppedRun
 from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
@@ -55,58 +55,58 @@ from overlay.client import (
     Grant,
     Publish,
     Reply,
-    Status,
 )
 from overlay.info import ClientInfo
 
-READ_SIZE: Final = 256 * 1024  # bytes of one receive; a batch of 256 events has about 64 KiB
-CLIENTS: Final = 256  # connections to the control socket; wild guess
-NEWS: Final = 0  # the request number of what was not asked for
+NEWS: Final = 0
+"""The request number of what was not asked for: deliveries and notices."""
+
 DELIVERED, GATHERED = range(2)  # kinds of deliveries
 
 
 class Commands(Protocol):
-    """Who carries out the commands: the process, which hands most of them to the node."""
+    """Carries out commands: the process, which hands most of them to the node."""
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         """Carry out one command, or several publications, in one turn."""
 
     def client_gone(self, client: int) -> None:
-        """The client's connection ended."""
+        """End what the client had subscribed: its connection has ended."""
 
 
 class ControlServer:
-    """Serves the control socket and is the driver's way to the clients.
+    """Serves the control socket: commands in, replies and deliveries out.
 
-    `dropped` counts deliveries that slow clients did not get. Times are filled in here, by the
-    wall clock `wall`: `Draft.time` where a program left it 0, `Delivery.latency_ms`.
+    The process calls `reply`, `share` and `flush` for what the node says. `dropped` counts the
+    deliveries that slow clients did not get. Times are filled in here, by the wall clock `wall`:
+    `Draft.time` where a program left it 0, and `Delivery.latency_ms`.
     """
 
     def __init__(
         self,
-        driver: TrioDriver,
+        trace: Callable[[str, dict[str, Any]], None],
         commands: Commands,
         log: Log,
         wall: Callable[[], float] = time.time,
         queue: int = QUEUE,
     ) -> None:
-        """`queue`: bytes of deliveries that may wait for each client's credit."""
+        """`trace` writes a trace record of a kind with its fields; `queue`: bytes of deliveries
+        that may wait for each client's credit."""
         self.dropped = 0
-        self.fill_status: Callable[[Status], Status] = lambda status: status
-        self._driver = driver
+        self._trace = trace
         self._commands = commands
         self._log = log
         self._wall = wall
         self._queue = queue
-        self._clients: dict[int, Client] = {}
+        self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._counters = Counters()
-        self._touched: dict[int, Client] = {}  # clients for whom something was queued in this turn
+        self._touched: dict[
+            int, ClientConnection
+        ] = {}  # clients for whom something was queued in this turn
         # DELIVERED, GATHERED, without the empty array at their ends:
         self._heads = [self._encode(kind(NEWS, ()))[:-1] for kind in (Delivered, Gathered)]
-        driver.replies, driver.shares = self.reply, self.share
-        driver.after_turn.append(self.flush)
 
     async def serve(
         self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -125,27 +125,25 @@ class ControlServer:
             await trio.serve_listeners(self._serve_client, [listener])
 
     async def settle(self) -> None:
-        """Wait until every client has got what waits for it."""
-        while any(client.outlet or client.allowance for client in self._clients.values()):
+        """Wait until everything that is queued for clients was written."""
+        while any(client.outlet or client.window for client in self._clients.values()):
             await trio.sleep(0.01)
 
     @property
     def clients(self) -> tuple[ClientInfo, ...]:
-        """Who is connected, and how much is on its way to each."""
+        """The connected programs, with what is under way and waits for each."""
         return tuple([client.info for client in self._clients.values()])
 
     # From the node (through the driver).
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Queue an answer, or news. A client that is gone gets nothing."""
+        """Queue a reply, deliveries or a notice; nothing for a client that is gone."""
         found = self._clients.get(client)
         if found is None:
             return
         if isinstance(reply, Delivered):
             self._deliver(found, reply.deliveries)
             return
-        if isinstance(reply, Status):
-            reply = self.fill_status(reply)
         try:
             frame = REPLY_FRAMES.encode(reply)
         except (ValueError, OverflowError) as error:
@@ -154,9 +152,9 @@ class ControlServer:
         found.answered(reply.request)
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Queue for each of several clients the events at its places."""
+        """Queue for each client, by number, the events at its places."""
         encoded = list(map(self._encode, events))
-        whole: list[bytes] = []  # the frames of who wants all
+        whole: list[bytes] = []  # the frames for clients that want all
         for number, where in places.items():
             client = self._clients.get(number)
             if client is None:
@@ -168,27 +166,27 @@ class ControlServer:
             else:
                 mine = list(map(encoded.__getitem__, where))
                 frames = self._frames(GATHERED, mine)
-            if client.allowance.fits(client.packing + sum(map(len, frames))):
+            if client.window.fits(client.packing + sum(map(len, frames))):
                 self._send(client, frames)
             else:
-                self._hold(client, GATHERED, mine, [events[place] for place in where])
+                self._enqueue(client, GATHERED, mine, [events[place] for place in where])
 
     def flush(self) -> None:
-        """The end of a turn: what was queued leaves, its deliveries together."""
+        """Write what was queued in this turn, the deliveries of each client together."""
         if not self._touched:
             return
         for client in self._touched.values():
             self._pack(client)
-            if client.allowance:
+            if client.window:
                 self._release(client)
             client.outlet.send_now()
         self._touched.clear()
 
-    def _put(self, client: Client, frame: bytes) -> None:
+    def _put(self, client: ClientConnection, frame: bytes) -> None:
         client.outlet.put(frame)
         self._touched[client.number] = client
 
-    def _deliver(self, client: Client, deliveries: tuple[Delivery, ...]) -> None:
+    def _deliver(self, client: ClientConnection, deliveries: tuple[Delivery, ...]) -> None:
         now = self._wall()
         self._touched[client.number] = client
         encoded = [
@@ -196,69 +194,70 @@ class ControlServer:
             for one in deliveries
         ]
         size = sum(map(len, encoded))
-        if client.allowance.fits(client.packing + size):
+        if client.window.fits(client.packing + size):
             client.fresh += encoded
             client.packing += size
         else:
-            self._hold(client, DELIVERED, encoded, [one.event for one in deliveries])
+            self._enqueue(client, DELIVERED, encoded, [one.event for one in deliveries])
 
-    def _hold(
-        self, client: Client, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
+    def _enqueue(
+        self, client: ClientConnection, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
     ) -> None:
-        """Queue deliveries behind what came before until there is credit, or drop them."""
+        """Queue deliveries behind those that wait for credit; drop what the queue has no room
+        for."""
         self._pack(client)
-        allowance = client.allowance
+        window = client.window
         for piece, event in zip(encoded, events, strict=True):
             size = len(piece)
-            if not allowance.takes(size) and not allowance.refuses:
+            if not window.has_room(size) and not window.is_dropping:
                 self._release(client)  # a turn with more than the queue: as far as the credit goes
-            if allowance.takes(size):
-                allowance.wait(kind, piece)
+            if window.has_room(size):
+                window.enqueue(kind, piece)
             else:
                 self._drop(client, event)
 
-    def _drop(self, client: Client, event: Event) -> None:
-        if client.allowance.drop(event):
-            waiting = client.allowance.waiting_bytes
+    def _drop(self, client: ClientConnection, event: Event) -> None:
+        if client.window.drop(event):
+            waiting = client.window.waiting_bytes
             self._log.warning("slow_client", client=client.number, pid=client.pid, waiting=waiting)
         self.dropped += 1
-        self._driver.trace("drop", {"event": event.identity, "reason": "slow client", "size": 1})
+        self._trace("drop", {"event": event.identity, "reason": "slow client", "size": 1})
 
-    def _release(self, client: Client) -> None:
-        """Send of what waits as much as the credit allows."""
-        while (found := client.allowance.cut()) is not None:
-            if isinstance(found, Lost):
+    def _release(self, client: ClientConnection) -> None:
+        """Send as much of the queue as the credit allows."""
+        while (found := client.window.next_run()) is not None:
+            if isinstance(found, DroppedRun):
                 client.outlet.put(REPLY_FRAMES.encode(dropped(found)))
             else:
                 self._send(client, self._frames(found.kind, found.encoded))
 
-    def _pack(self, client: Client) -> None:
-        """What came in this turn for single subscriptions, and fits the credit, leaves."""
+    def _pack(self, client: ClientConnection) -> None:
+        """Send the deliveries of this turn for single subscriptions, which fit the credit."""
         if client.fresh:
             self._send(client, self._frames(DELIVERED, client.fresh))
             client.fresh.clear()
             client.packing = 0
 
-    def _send(self, client: Client, frames: Sequence[bytes]) -> None:
+    def _send(self, client: ClientConnection, frames: Sequence[bytes]) -> None:
         for frame in frames:
-            client.allowance.spend(len(frame))
+            client.window.note_sent(len(frame))
             client.outlet.put(frame)
 
     def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[bytes]:
         """Encoded events or deliveries in as few frames as their sizes allow."""
         size = sum(map(len, encoded))
-        if size <= PIECE:
+        if size <= CLIENT_FRAME:
             return [self._frame(kind, encoded, size)]
         ends = list(accumulate(map(len, encoded)))
         frames, start, done = [], 0, 0
         while start < len(encoded):
-            end = min(bisect_left(ends, done + PIECE) + 1, len(encoded))
+            end = min(bisect_left(ends, done + CLIENT_FRAME) + 1, len(encoded))
             frames.append(self._frame(kind, encoded[start:end], ends[end - 1] - done))
             start, done = end, ends[end - 1]
         return frames
 
     def _frame(self, kind: int, encoded: Sequence[bytes], size: int) -> bytes:
-        """The frame of some, which have so many bytes."""
+        """One frame of encoded deliveries, which have `size` bytes in all."""
         head = self._heads[kind] + array_header(len(encoded))
         return REPLY_FRAMES.join([head, *encoded], len(head) + size)
 
@@ -271,7 +270,7 @@ class ControlServer:
             return
         self._last_number += 1
         pid = process_of(stream)
-        client = Client(self._last_number, self._counters, self._queue, pid)
+        client = ClientConnection(self._last_number, self._counters, self._queue, pid)
         self._clients[client.number] = client
         client.outlet.open(stream)
         self._log.debug("client", client=client.number)
@@ -287,13 +286,13 @@ class ControlServer:
         self._commands.client_gone(client.number)
 
     async def _read(
-        self, client: Client, stream: trio.SocketStream, scope: trio.CancelScope
+        self, client: ClientConnection, stream: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         reader = FrameReader(COMMAND_FRAMES)
         inlet = Inlet(stream)
         while reader.error is None:
             try:
-                data = await inlet.read(READ_SIZE)
+                data = await inlet.read(CONTROL_READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
             if not data:
@@ -303,10 +302,10 @@ class ControlServer:
                 if isinstance(command, Grant):
                     self._grant(client, command)
                     continue
-                if together and (client.full or not isinstance(command, Publish)):
+                if together and (client.is_full or not isinstance(command, Publish)):
                     self._commands.commands(client.number, together)
                     together = []
-                while client.full:
+                while client.is_full:
                     await client.room.park()
                 taken = self._take(client, command)
                 if isinstance(taken, Publish):
@@ -325,8 +324,9 @@ class ControlServer:
                     await trio.sleep(0.01)
         scope.cancel()
 
-    def _take(self, client: Client, command: Command) -> Command | None:
-        """Note that it was asked; None: that is not possible."""
+    def _take(self, client: ClientConnection, command: Command) -> Command | None:
+        """Note the request and stamp its events; None where its number is in use (the client is
+        told)."""
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
             self._put(client, REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))
@@ -334,16 +334,16 @@ class ControlServer:
         client.asked(command)
         return stamp(command, self._wall()) if isinstance(command, Publish) else command
 
-    def _grant(self, client: Client, grant: Grant) -> None:
-        """More may leave."""
+    def _grant(self, client: ClientConnection, grant: Grant) -> None:
+        """Take the client's grant; more may leave at the end of the turn."""
         try:
-            client.allowance.grant(grant.consumed, grant.credit)
+            client.window.grant(grant.consumed, grant.credit)
         except ValueError as error:
             self._put(client, REPLY_FRAMES.encode(Failed(NEWS, "usage", str(error))))
         else:
             self._touched[client.number] = client
 
-    async def _write(self, client: Client, scope: trio.CancelScope) -> None:
+    async def _write(self, client: ClientConnection, scope: trio.CancelScope) -> None:
         while True:
             if not client.outlet:
                 await client.outlet.idle()
@@ -355,15 +355,15 @@ class ControlServer:
         scope.cancel()
 
 
-def dropped(lost: Lost) -> Dropped:
-    """The news of a gap."""
+def dropped(run: DroppedRun) -> Dropped:
+    """The notice of a gap."""
     reason = (
-        f"{lost.count} deliveries were dropped, since this program consumes them too slowly: "
-        f"events {lost.first} to {lost.last}, "
-        f"published within {max(0.0, lost.until - lost.since):.1f} s"
+        f"{run.count} deliveries were dropped, since this program consumes them too slowly: "
+        f"events {run.first} to {run.last}, "
+        f"published within {max(0.0, run.until - run.since):.1f} s"
     )
-    where = (lost.first, lost.last, lost.since, lost.until)
-    return Dropped(NEWS, "overflow", reason, lost.count, *where)
+    where = (run.first, run.last, run.since, run.until)
+    return Dropped(NEWS, "overflow", reason, run.count, *where)
 
 
 def stamp(publish: Publish, now: float) -> Publish:

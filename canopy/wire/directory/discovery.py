@@ -39,7 +39,6 @@ class Discovery:
         ] = {}  # kept until the directory runs, and to repeat
         self._found: dict[str, None] = {}
         self._own = ""
-        driver.publish = self.publish
 
     async def start(self, nursery: trio.Nursery, me: Peer) -> None:
         """Start the directory on the UDP port with the number of the node's TCP port, and look

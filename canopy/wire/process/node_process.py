@@ -14,7 +14,7 @@ import secrets
 import signal
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, TextIO
 
 import msgspec
@@ -37,6 +37,7 @@ from overlay.client import (
     Command,
     Done,
     Drain,
+    Event,
     Failed,
     Feed,
     GetStatus,
@@ -129,10 +130,7 @@ class NodeProcess:
         self._began = time.monotonic()
         self._traces = self._open_traces()
         self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout)
-        self._control = ControlServer(self.driver, self, log, queue=config.clients.queue)
-        self._control.fill_status = self._fill_status
-        self.driver.replies = self._reply
-        self.driver.after_turn.append(self._watch)
+        self._control = ControlServer(self.driver.trace, self, log, queue=config.clients.queue)
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
         self._last_status: Status | None = None
@@ -145,7 +143,7 @@ class NodeProcess:
         """Listen, serve until drained or interrupted, leave. Returns the exit code."""
         raise_file_limit()
         listeners, self.me = await listen(self.config, self.folder.node)
-        self.driver.attach(self._build(self))
+        self.driver.attach(self._build(self), self)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -205,15 +203,37 @@ class NodeProcess:
         self._nursery.start_soon(self._limit_drain)
         self.driver.turn(self.driver.node.drain)
 
-    # Replies of the node.
+    # What the node says (`canopy.wire.driver.NodeOutputs`).
 
-    def _reply(self, client: int, reply: Reply) -> None:
+    def reply(self, client: int, reply: Reply) -> None:
+        """Queue a reply for a program; take one to a request of the process itself."""
         if client != INTERNAL:
+            if isinstance(reply, Status):
+                reply = self._fill_status(reply)
             self._control.reply(client, reply)
         elif isinstance(reply, Status):
             self._last_status = reply
         elif isinstance(reply, Published | Failed):
             self._feed.answered(reply)
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Queue events for programs that gather."""
+        self._control.share(events, places)
+
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Tell the directory at which addresses `name` is reached."""
+        self._discovery.publish(name, addresses)
+
+    def end_turn(self) -> None:
+        """Send what was queued for programs; log that the node became ready, stop when it is
+        drained."""
+        self._control.flush()
+        if not self._ready and self.driver.node.ready:
+            self._ready = True
+            freeze_heap()
+            self.log.info("ready", node=self.me.id, address=self.me.address)
+        if self._draining and self.driver.node.drained:
+            self._over.set()
 
     def _fill_status(self, status: Status) -> Status:
         """`status` with what the node does not know: process id, uptime, bytes, clients."""
@@ -227,15 +247,6 @@ class NodeProcess:
         return msgspec.structs.replace(
             status, pid=pid, uptime=uptime, replaced=lost, counters=counters, clients=clients
         )
-
-    def _watch(self) -> None:
-        """At the end of each turn: log that the node became ready, stop when it is drained."""
-        if not self._ready and self.driver.node.ready:
-            self._ready = True
-            freeze_heap()
-            self.log.info("ready", node=self.me.id, address=self.me.address)
-        if self._draining and self.driver.node.drained:
-            self._over.set()
 
     # Tasks.
 

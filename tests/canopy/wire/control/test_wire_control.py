@@ -150,7 +150,7 @@ async def test_publications_that_are_read_together_are_one_turn(
             carry_out(client, commands)
 
         monkeypatch.setattr(one.node, "commands", noted)
-        monkeypatch.setattr(control_client, "EVENTS", 6)
+        monkeypatch.setattr(control_client, "CLIENT_EVENTS", 6)
         stream = await raw(one)
         asked = [Publish(1, drafts(2)), Publish(2, drafts(2)), GetStatus(3), Subscribe(4, "a = 1")]
         asked += [Publish(number, drafts(2)) for number in range(5, 10)]
@@ -169,10 +169,10 @@ async def test_a_publisher_waits_while_the_node_is_full(tmp_path: Path) -> None:
         for number in range(1, 21):
             await stream.send_all(COMMAND_FRAMES.encode(Publish(number, drafts(1))))
         with trio.fail_after(PATIENCE):
-            while len(one.node.held) < control_client.PUBLISHES:
+            while len(one.node.held) < control_client.CLIENT_PUBLISHES:
                 await trio.sleep(0.005)
         await trio.sleep(0.05)  # it must not read on
-        assert len(one.node.held) == control_client.PUBLISHES
+        assert len(one.node.held) == control_client.CLIENT_PUBLISHES
         other = await raw(one)  # and another client is not held up
         await other.send_all(COMMAND_FRAMES.encode(GetStatus(1)))
         assert isinstance((await replies(other, 1))[0], Status)
@@ -269,7 +269,7 @@ async def test_many_requests_ahead_are_answered_in_order(tmp_path: Path) -> None
                 assert client._session._replies == {}, "nobody waits for those that were given up"
 
         await outside(work)
-        assert one.control._clients == {} or not next(iter(one.control._clients.values())).full
+        assert one.control._clients == {} or not next(iter(one.control._clients.values())).is_full
 
 
 async def test_threads_share_one_client(tmp_path: Path) -> None:

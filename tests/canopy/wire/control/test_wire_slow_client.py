@@ -17,7 +17,7 @@ import trio
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import UnreachableError
-from canopy.wire.control.client_connection import Client
+from canopy.wire.control.client_connection import ClientConnection
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,
@@ -119,7 +119,7 @@ async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_res
         grants: list[tuple[int, int]] = []
         grant = one.control._grant
 
-        def noted(client: Client, said: Grant) -> None:
+        def noted(client: ClientConnection, said: Grant) -> None:
             grants.append((client.number, said.consumed))
             grant(client, said)
 

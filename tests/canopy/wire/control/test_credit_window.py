@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from canopy.client.arrivals import Arrivals
 from canopy.client.frames import GatheredOpaque, OpaqueEvent
-from canopy.wire.control.credit_window import HEADS, CreditWindow, Lost
+from canopy.wire.control.credit_window import FRAME_OVERHEAD, CreditWindow, DroppedRun
 from canopy.wire.control.server import DELIVERED, GATHERED
 from overlay.client import CREDIT, Delivered, Delivery, Dropped, Event, Gathered
 
@@ -26,38 +26,38 @@ class Way:
     and padding. Keeps book of what was offered and of all that left."""
 
     def __init__(self, credit: int, queue: int) -> None:
-        self.allowance = CreditWindow(credit, queue, FRAME)
+        self.window = CreditWindow(credit, queue, FRAME)
         self.credit = credit
         self.offered = 0
-        self.left: list[int | Lost] = []  # numbers of deliveries, and gaps
+        self.left: list[int | DroppedRun] = []  # numbers of deliveries, and gaps
         self.unseen: list[tuple[int, int]] = []  # per frame: bytes, deliveries
         self.consumed = 0
 
     def offer(self, kind: int, size: int) -> None:
         """One delivery, as the control socket does it."""
         piece = b"%08d" % self.offered + bytes([kind]) * size
-        if self.allowance.fits(len(piece)):
+        if self.window.fits(len(piece)):
             self.send(kind, [piece])
-        elif self.allowance.takes(len(piece)):
-            self.allowance.wait(kind, piece)
+        elif self.window.has_room(len(piece)):
+            self.window.enqueue(kind, piece)
         else:
-            self.allowance.drop(event(self.offered))
+            self.window.drop(event(self.offered))
         self.offered += 1
         self.release()
 
     def release(self) -> None:
-        while (found := self.allowance.cut()) is not None:
-            if isinstance(found, Lost):
+        while (found := self.window.next_run()) is not None:
+            if isinstance(found, DroppedRun):
                 self.left.append(found)
             else:
                 self.send(found.kind, found.encoded)
 
     def send(self, kind: int, pieces: list[bytes]) -> None:
-        before = self.allowance.under_way
+        before = self.window.under_way
         size = sum(map(len, pieces)) + 21
-        self.allowance.spend(size)
-        largest_alone = len(pieces) == 1 and before * 2 <= self.allowance.credit
-        assert before + size <= self.allowance.credit or largest_alone
+        self.window.note_sent(size)
+        largest_alone = len(pieces) == 1 and before * 2 <= self.window.credit
+        assert before + size <= self.window.credit or largest_alone
         assert {*b"".join(piece[8:] for piece in pieces)} <= {kind}
         self.left += [int(piece[:8]) for piece in pieces]
         self.unseen.append((size, len(pieces)))
@@ -67,8 +67,8 @@ class Way:
         for size, _ in self.unseen[:frames]:
             self.consumed += size
         del self.unseen[:frames]
-        if self.consumed - self.allowance.consumed >= self.credit // 2:
-            self.allowance.grant(self.consumed, self.credit)
+        if self.consumed - self.window.consumed >= self.credit // 2:
+            self.window.grant(self.consumed, self.credit)
             self.release()
 
     @property
@@ -76,7 +76,7 @@ class Way:
         """Deliveries that left or whose loss was told, each in its place."""
         number = 0
         for one in self.left:
-            if isinstance(one, Lost):
+            if isinstance(one, DroppedRun):
                 assert one.first == event(number).identity
                 assert one.since == number
                 number += one.count
@@ -107,15 +107,15 @@ def test_never_beyond_the_credit_in_order_and_every_loss_told_once(
             way.offer(kind, size)
         else:
             way.consume(size)
-        assert way.allowance.waiting_bytes <= max(queue, 1_508)
+        assert way.window.waiting_bytes <= max(queue, 1_508)
         assert way.accounted <= way.offered
     while way.unseen:  # a program that asks gets it all, and stalls never
         way.consume(1)
-    assert not way.allowance
+    assert not way.window
     assert way.accounted == way.offered
-    lost = sum(one.count for one in way.left if isinstance(one, Lost))
-    assert lost == way.allowance.dropped
-    gaps = [isinstance(one, Lost) for one in way.left]
+    lost = sum(one.count for one in way.left if isinstance(one, DroppedRun))
+    assert lost == way.window.dropped
+    gaps = [isinstance(one, DroppedRun) for one in way.left]
     assert (True, True) not in list(pairwise(gaps)), "one gap is told once"
 
 
@@ -124,15 +124,15 @@ def test_what_waits_is_kept_and_the_newest_is_dropped_until_half_is_free() -> No
     for _ in range(40):
         way.offer(DELIVERED, 92)  # 100 bytes, 121 as a frame
     assert way.left == list(range(8))
-    assert way.allowance.waiting_bytes == 1_000
-    assert way.allowance.dropped == 40 - 8 - 10
+    assert way.window.waiting_bytes == 1_000
+    assert way.window.dropped == 40 - 8 - 10
     way.consume(8)
     assert way.left == list(range(17)), "as much as the credit allows"
-    assert way.allowance.waiting_bytes == 100, "more than half of the queue is free"
+    assert way.window.waiting_bytes == 100, "more than half of the queue is free"
     way.offer(DELIVERED, 92)
-    assert way.allowance.waiting_bytes == 200, "behind what waits; the gap has its place between"
+    assert way.window.waiting_bytes == 200, "behind what waits; the gap has its place between"
     way.consume(9)
-    (gap,) = [one for one in way.left if isinstance(one, Lost)]
+    (gap,) = [one for one in way.left if isinstance(one, DroppedRun)]
     assert (gap.first, gap.last, gap.count) == ("p.1.18", "p.1.39", 22)
     assert way.left[17:] == [17, gap, 40]
 
@@ -143,7 +143,7 @@ def test_a_frame_has_one_kind_and_the_order_stays() -> None:
         way.offer((DELIVERED, GATHERED)[number // 3 % 2], 30)
     while way.unseen:
         way.consume(1)
-    assert (way.accounted, way.allowance.dropped) == (40, 0)
+    assert (way.accounted, way.window.dropped) == (40, 0)
 
 
 def test_a_client_that_is_always_too_slow_is_told_of_few_gaps() -> None:
@@ -152,7 +152,7 @@ def test_a_client_that_is_always_too_slow_is_told_of_few_gaps() -> None:
         way.offer(DELIVERED, 92)
         if number % 16 == 0:
             way.consume(1)  # up to four, a quarter of what comes
-    ends = [place for place, one in enumerate(way.left) if isinstance(one, Lost)]
+    ends = [place for place, one in enumerate(way.left) if isinstance(one, DroppedRun)]
     between = [after - before - 1 for before, after in pairwise(ends)]
     assert len(between) > 2
     assert min(between) >= 40, "half of the queue, though the client grants for five at a time"
@@ -160,11 +160,11 @@ def test_a_client_that_is_always_too_slow_is_told_of_few_gaps() -> None:
 
 def test_a_client_may_take_less_and_nothing_but_never_more_than_the_most() -> None:
     way = Way(1_000, 1 << 20)
-    way.allowance.grant(0, 0)
+    way.window.grant(0, 0)
     way.offer(DELIVERED, 10)
     assert way.left == [], "no credit, not even for one"
-    way.allowance.grant(0, 1 << 40)
-    assert way.allowance.credit == 1_000
+    way.window.grant(0, 1 << 40)
+    assert way.window.credit == 1_000
     way.release()
     assert way.left == [0]
 
@@ -172,14 +172,14 @@ def test_a_client_may_take_less_and_nothing_but_never_more_than_the_most() -> No
 def test_impossible_grants_are_refused() -> None:
     way = Way(1_000, 1_000)
     way.offer(DELIVERED, 100)
-    allowance = way.allowance
-    assert allowance.sent > 100
-    for consumed, credit in ((allowance.sent + 1, 10), (-1, 10), (0, -1)):
+    window = way.window
+    assert window.sent > 100
+    for consumed, credit in ((window.sent + 1, 10), (-1, 10), (0, -1)):
         with pytest.raises(ValueError, match="a grant"):
-            allowance.grant(consumed, credit)
-    allowance.grant(allowance.sent, 10)
+            window.grant(consumed, credit)
+    window.grant(window.sent, 10)
     with pytest.raises(ValueError, match="a grant"):
-        allowance.grant(allowance.sent - 1, 10)
+        window.grant(window.sent - 1, 10)
 
 
 def delivered(*numbers: int) -> Delivered:
@@ -233,4 +233,4 @@ def test_news_of_a_loss_comes_between_what_was_before_and_what_came_after() -> N
     assert [one.reason for one in arrivals.notices] == [f"{n} deliveries" for n in (5, 6, 7)]
     assert not arrivals
     assert arrivals.take_delivered() == ([], False)
-    assert HEADS >= 21
+    assert FRAME_OVERHEAD >= 21
