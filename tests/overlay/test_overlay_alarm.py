@@ -8,7 +8,7 @@ from typing import Any
 from overlay.client import Draft
 from overlay.machine import Alarm, Peer, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher, RetryDue
@@ -68,7 +68,7 @@ def test_events_are_sent_again_while_events_never_stop_coming() -> None:
     port, finder, locations = FakePort(), NoFinder(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_points: Any = None
     publisher = Publisher(
-        port, Settings(), 1, finder, locations, no_points, History(10), Copies(16)
+        port, Settings(), 1, finder, locations, no_points, History(10), CopyBudget(16)
     )  # type: ignore[arg-type]
     locations.learn_entry("x", Peer("host", "host:1"))
     for _ in range(8):  # an answer is due after 3 s; one event every second

@@ -1,16 +1,16 @@
-"""A delegate's part, and what becomes of deliveries that their link does not carry (C11, P3).
+"""What delegates do, and what becomes of deliveries that their link does not carry (C11, P3).
 
     host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
                                    └────── Undelivered ─────► host ── Deliver ──► interested node
 
-Delegation takes nothing from what a delivery can rely on. A delegate that is lost before it has
-acknowledged (the link's own acknowledgement, which follows the delegate's turn) leaves its share
-with the sender, who spreads it anew. What a delegate cannot bring to its destination it gives back
-to the host, who tries for itself, as it would have done at first. A link can be broken while both
-its ends live (P3): what the host cannot bring goes to a *helper*, any other node, as if that were a
-delegate. If the helper cannot reach the node either, the host tries again itself, for some time
-(detours.py); it gives up at once where nobody listens any more, or another node does.
-The interested node removes what comes twice.
+A delivery through a delegate is as reliable as a direct one. When a delegate is lost before it has
+acknowledged (the link's own acknowledgement, which follows the delegate's turn), the sender spreads
+the delegate's share anew. What a delegate cannot deliver it gives back to the host, which sends it
+itself, as it would have done at first. A link can be broken while both its ends live (P3): what the
+host cannot deliver goes to a *relay*, any other node, as if that were a delegate. If the relay
+cannot reach the node either, the host tries again itself, for some time (relays.py); it gives up at
+once where the node's process has ended, or another node has its address. The interested node
+removes what comes twice.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import msgspec
 
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
 from overlay.machine import Handlers, LocalEvent, Machine, Message, Peer, Port
-from overlay.upper_tree.delivery.copies import Copies
 from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, recipients_of, split
-from overlay.upper_tree.delivery.relays import Relays, of_message, use_up
+from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.relays import Relays, keys_of, take_copied
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 
 
@@ -35,110 +35,112 @@ class Delegated(LocalEvent, frozen=True):
 
 
 class Delegation(Machine):
-    """A delegate's part, and what becomes of deliveries whose link is lost."""
+    """Passes on what this node is a delegate for, and saves deliveries whose link is lost."""
 
     def __init__(
-        self, port: Port, copies: Copies, others: Callable[[], Sequence[Peer]] = tuple
+        self, port: Port, copies: CopyBudget, others: Callable[[], Sequence[Peer]] = tuple
     ) -> None:
-        """`copies`: what this node sends, also as a host; `others`: nodes that may help around a
+        """`copies`: the node's budget, also as a host; `others`: nodes that may relay around a
         broken link."""
         super().__init__(port)
         self.copies = copies
-        self.detours = Relays(port, others)
+        self.relays = Relays(port, others)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
             Delegated: self.on_delegated,
             Undelivered: self.on_undelivered,
-            LinkSuspected: self.on_link_silent,
-            LinkRecovered: self.on_link_heard,
+            LinkSuspected: self.on_link_suspected,
+            LinkRecovered: self.on_link_recovered,
             LinkDown: self.on_link_down,
             LinkUp: self.on_link_up,
         }
 
     def on_delegated(self, event: Delegated) -> None:
-        """Bring the events to the rest of the interested nodes."""
+        """Pass the events on to the rest of the interested nodes."""
         message = event.message
         self._pass_on(message, message.hop, message.host or event.sender)
 
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
-        """A delegate could not reach this node; we try, unless nobody could for long."""
+        """A delegate or relay could not reach a node: send it from here, unless several could not
+        reach it for long."""
         self.port.count("deliveries_given_back", len(message.events))
-        events = self.detours.take_back(message)
+        events = self.relays.take_back(message)
         if not events:
             return
-        if not self.detours.gave_back(message.peer.id, sender.id):
+        if not self.relays.gave_back(message.peer.id, sender.id):
             self.port.count("deliveries_given_up", len(events))
             return
         deliveries = Deliveries(self.port, self.copies, message.hop)
-        self.copies.note(events)
+        self.copies.spend(events)
         for event in events:
             deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
         deliveries.send(traced=False)
 
-    def on_link_silent(self, event: LinkSuspected) -> None:
-        """What waits there goes another way as well."""
+    def on_link_suspected(self, event: LinkSuspected) -> None:
+        """What waits there is sent through a relay as well."""
         node = event.peer.id
         for message in deliveries_of(event.unacknowledged):
             if message.registrations:
                 continue
-            helper = self.detours.helper(node)
-            if message.host is None and helper is None:
+            relay = self.relays.relay(node)
+            if message.host is None and relay is None:
                 continue
-            if self.detours.copy(node, message):
-                self._go_around(event.peer, message, helper)
+            if self.relays.copy(node, message):
+                self._go_around(event.peer, message, relay)
 
-    def on_link_heard(self, event: LinkRecovered) -> None:
-        """It was slow, or the link was."""
-        self.detours.hear(event.peer.id)
+    def on_link_recovered(self, event: LinkRecovered) -> None:
+        """The peer acknowledges again: what waits there needs no relay."""
+        self.relays.link_recovered(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What others were to get through the lost node goes another way. What it was to get itself
-        goes back to the host, if we are a delegate, and is sent again, if we are the host. What
-        goes another way since the link fell silent, it is left to."""
+        """The lost node's share as a delegate is spread anew. What was for the node itself is given
+        back to the host, if this node is a delegate, and is relayed or sent again, if it is the
+        host. What was relayed since the link fell silent is left to the relay."""
         deliveries = deliveries_of(event.lost)
         returns = [message for message in event.lost if isinstance(message, Undelivered)]
-        copied = self.detours.copied(event.peer.id)
+        copied = self.relays.copied(event.peer.id)
         gone = event.left or event.end is SessionEnd.GONE
         if event.end is SessionEnd.UNREACHABLE and not gone:
-            self.detours.lose(event.peer.id)
+            self.relays.link_lost(event.peer.id)
         else:
-            self.detours.find(event.peer.id)
+            self.relays.forget(event.peer.id)
         for returned in returns:
             self._return_again(event.peer, returned, gone)
         for message in deliveries:
-            if message.events and use_up(copied, of_message(message)):
+            if message.events and take_copied(copied, keys_of(message)):
                 continue
-            helper = None
+            relay = None
             if event.end is SessionEnd.UNREACHABLE and not gone and not message.registrations:
-                helper = self.detours.helper(event.peer.id)
-            if helper is not None or message.host is not None:
-                self._go_around(event.peer, message, helper, event.left)
+                relay = self.relays.relay(event.peer.id)
+            if relay is not None or message.host is not None:
+                self._go_around(event.peer, message, relay, event.left)
                 continue
             if message.onward:
                 self._spread_anew(message)
             if event.left:
                 continue
-            if not gone and self.detours.is_fresh(event.peer.id):
+            if not gone and self.relays.is_worth_retrying(event.peer.id):
                 self.port.count("deliveries_sent_again", len(message.events))
-                self.copies.note(message.events)
+                self.copies.spend(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
                 self.port.count("deliveries_given_up", len(message.events))
 
     def _return_again(self, host: Peer, message: Undelivered, gone: bool) -> None:
-        """A host did not hear that we could not deliver. If it is gone we are in its place."""
-        if gone or not self.detours.is_fresh(host.id):
+        """A host did not hear that this node could not deliver. If it is gone this node takes its
+        place."""
+        if gone or not self.relays.is_worth_retrying(host.id):
             self.on_undelivered(self.port.me, message)
         else:
             self.port.send(host, message)
 
     def _go_around(
-        self, to: Peer, message: Deliver, helper: Peer | None, has_left: bool = False
+        self, to: Peer, message: Deliver, relay: Peer | None, has_left: bool = False
     ) -> None:
-        """Past a link: a delegate's share is spread anew, and what was for the node itself goes
-        back to the host, if we are a delegate, else to a helper."""
+        """Avoid the link to a node: its share as a delegate is spread anew, and what was for the
+        node itself goes back to the host, if this node is a delegate, else to a relay."""
         if message.onward:
             self._spread_anew(message)
         if has_left:
@@ -148,20 +150,20 @@ class Delegation(Machine):
                 message.host,
                 Undelivered(message.attribute, message.interval, message.hop, message.events, to),
             )
-        elif helper is not None:
+        elif relay is not None:
             self.port.count("deliveries_relayed", len(message.events))
-            self.copies.note(message.events)
+            self.copies.spend(message.events)
             share = Share(message.attribute, message.interval, (to,))
             onward = ((share,),) * len(message.events)
-            self.port.send(helper, msgspec.structs.replace(message, onward=onward))
+            self.port.send(relay, msgspec.structs.replace(message, onward=onward))
 
     def _spread_anew(self, message: Deliver) -> None:
         self.port.count("deliveries_spread_anew", len(message.events))
         self._pass_on(message, message.hop - 1, message.host, traced=False)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """It lives."""
-        self.detours.find(event.peer.id)
+        """The peer is reached again: deliveries to it need no relay."""
+        self.relays.forget(event.peer.id)
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None, traced: bool = True) -> None:
         deliveries = Deliveries(self.port, self.copies, hop, host)
@@ -171,5 +173,5 @@ class Delegation(Machine):
 
 
 def deliveries_of(messages: Iterable[Message]) -> list[Deliver]:
-    """The deliveries among messages, each of events that came through one tree."""
+    """The `Deliver` messages among these, split so that each is of one tree."""
     return [one for each in messages if isinstance(each, Deliver) for one in split(each)]

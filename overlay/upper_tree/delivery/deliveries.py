@@ -1,9 +1,9 @@
 """What leaves for interested nodes, collected so that it leaves together (C11).
 
 A host has a batch of events and knows for each the nodes that want it. As long as no event has more
-of them than this node may send copies of it (copies.py), each node gets one message with all that
+of them than this node may send copies of it (fan_out.py), each node gets one message with all that
 is for it, and nothing is done for single pairs of event and node. Where some event has more, some
-of its recipients become delegates, by turns (fanout.py), who bring it to the rest (delegation.py).
+of its recipients become delegates, which pass it on to the rest (delegation.py).
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ from matching import Interval
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
-from overlay.upper_tree.delivery.copies import Copies
-from overlay.upper_tree.delivery.fanout import spread, turn
-from overlay.upper_tree.delivery.tally import by_source
+from overlay.upper_tree.delivery.constants import SHARE_MOST
+from overlay.upper_tree.delivery.event_counts import by_source
+from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
 from overlay.upper_tree.messages import Deliver, Share
-
-SHARE_MOST = 2_000
-"""Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
-a larger share gets the event more than once."""
 
 
 class Recipient(NamedTuple):
@@ -45,21 +41,21 @@ class Item(NamedTuple):
     onward: tuple[Share, ...]
 
 
-class Wanted:
-    """What one node wants of a batch of events."""
+class NodeMatches:
+    """The events of a batch that one node wants."""
 
     __slots__ = ("peer", "places", "trees")
 
     def __init__(self, peer: Peer, places: list[int], trees: list[str]) -> None:
         self.peer = peer
         self.places = places
-        """Which events, by their places in the batch."""
+        """The events' indexes in the batch."""
         self.trees = trees
-        """Of each, the tree in which that was found."""
+        """Of each, the tree whose registrations matched it."""
 
-    def without(self, places: Mapping[int, None]) -> Wanted:
-        """The same, but not these events."""
-        rest = Wanted(self.peer, [], [])
+    def without(self, places: Mapping[int, None]) -> NodeMatches:
+        """The same without the events at these indexes."""
+        rest = NodeMatches(self.peer, [], [])
         for place, tree in zip(self.places, self.trees, strict=True):
             if place not in places:
                 rest.places.append(place)
@@ -68,11 +64,11 @@ class Wanted:
 
 
 class Deliveries:
-    """What leaves for interested nodes in one turn."""
+    """The deliveries that leave in one turn."""
 
-    def __init__(self, port: Port, copies: Copies, hop: int, host: Peer | None = None) -> None:
-        """`copies`: what this node has sent already; `hop`: messages from the publisher to here;
-        `host`: whose delegate we are."""
+    def __init__(self, port: Port, copies: CopyBudget, hop: int, host: Peer | None = None) -> None:
+        """`copies`: the node's budget; `hop`: messages from the publisher to here; `host`: whose
+        delegate this node is, None if it is the host."""
         self.port = port
         self.copies = copies
         self.hop = hop
@@ -84,14 +80,14 @@ class Deliveries:
         self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
         onward: tuple[Share, ...] = (),
     ) -> None:  # fmt: skip
-        """One event for one node."""
+        """Add one event for one node."""
         key = (to.peer.id, to.attribute, to.interval)
         group = self._groups.setdefault(key, (to.peer, []))
         group[1].append(Item(event, registrations, onward))
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
-        """One event for all of these, through delegates if they are many. Ourselves we need no
-        message to reach."""
+        """Add one event for all of these, through delegates if they are many. This node itself
+        needs no copy."""
         remote: list[Recipient] = []
         for recipient in recipients:
             if recipient.peer.id == self.port.me.id:
@@ -100,22 +96,23 @@ class Deliveries:
                 remote.append(recipient)
         if not remote:
             return
-        whose, room = 0, self.copies.room(event)
+        first, room = 0, self.copies.room(event)
         if len(remote) > room:
-            whose = turn(event.publisher, event.incarnation, event.sequence, self.port.me.id)
+            first = rotation(event.publisher, event.incarnation, event.sequence, self.port.me.id)
         sent = 0
-        for delegate, share in spread(remote, room, whose):
-            for first in range(0, len(share) or 1, SHARE_MOST):
+        for delegate, share in spread(remote, room, first):
+            for start in range(0, len(share) or 1, SHARE_MOST):
                 sent += 1
-                self.add(delegate, event, onward=shares_of(share[first : first + SHARE_MOST]))
-        self.copies.note((event,), sent)
+                self.add(delegate, event, onward=shares_of(share[start : start + SHARE_MOST]))
+        self.copies.spend((event,), sent)
 
     def spread_all(
-        self, events: Sequence[Event], wanted: Sequence[tuple[Interval, Wanted]]
+        self, events: Sequence[Event], wanted: Sequence[tuple[Interval, NodeMatches]]
     ) -> None:
-        """A batch for all who want something of it, found in these parts of the value space."""
+        """Add a batch for all nodes that want some of it, each with the interval in which that was
+        matched."""
         remote = [mine.places for _, mine in wanted if mine.peer.id != self.port.me.id]
-        if remote and not self._note_all(events, Counter(chain.from_iterable(remote))):
+        if remote and not self._spend_all(events, Counter(chain.from_iterable(remote))):
             recipients: dict[int, list[Recipient]] = {}
             for interval, mine in wanted:
                 for place, tree in zip(mine.places, mine.trees, strict=True):
@@ -131,21 +128,22 @@ class Deliveries:
             message = Deliver(tree, interval, hop, picked, (), (), self.host, apart)
             self._together.append((mine.peer, message))
 
-    def _note_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
-        """So many copies of these (by place) are to be sent. Whether they may; then it is noted."""
+    def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
+        """Take so many copies of these events (by index) out of the budget. False, and nothing is
+        taken, if that is not known to have room for all of them."""
         sources = by_source(events)
         if len(sources) > 1:
             return False
         ((source, numbers),) = sources.items()
         by_number = {numbers[place]: count for place, count in copies.items()}
-        if not self.copies.have_room(source, by_number):
+        if not self.copies.has_room(source, by_number):
             return False
-        self.copies.note_each(source, by_number)
+        self.copies.spend_each(source, by_number)
         return True
 
     def send(self, traced: bool = True) -> None:
-        """All of it, as few messages as will do. Not `traced`: it repeats what was traced before
-        it was lost or late, and counts as no copy more (C11)."""
+        """Send all of it in as few messages as possible. Not `traced`: it repeats what was traced
+        before it was lost or late, and counts as no further copy (C11)."""
         for peer, message in self._together:
             if traced and peer.id != self.port.me.id:
                 self._trace(peer, message)
@@ -169,7 +167,7 @@ class Deliveries:
                 self.port.send(peer, message)
 
     def _trace(self, peer: Peer, message: Deliver) -> None:
-        """One record for each event that is traced."""
+        """Write a `forward` record for each event that is sampled."""
         for part in split(message) if self.port.sampled(message.events) else ():
             for event in self.port.sampled(part.events):
                 self.port.trace(
@@ -179,7 +177,7 @@ class Deliveries:
 
 
 def parts(trees: Sequence[str]) -> dict[str, list[int]]:
-    """Places by tree."""
+    """Indexes by tree; an empty list if all are of one."""
     if trees.count(trees[0]) == len(trees):
         return {trees[0]: []}
     found: dict[str, list[int]] = {}
@@ -189,7 +187,7 @@ def parts(trees: Sequence[str]) -> dict[str, list[int]]:
 
 
 def split(message: Deliver) -> list[Deliver]:
-    """The same, so that all events of a message came through one tree."""
+    """The same as several messages, so that all events of each came through one tree."""
     if not message.apart:
         return [message]
     places = {place for _, some in message.apart for place in some}
@@ -206,7 +204,7 @@ def split(message: Deliver) -> list[Deliver]:
 
 
 def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
-    """Recipients by the virtual node that found them."""
+    """Recipients grouped by the virtual node that found them."""
     found: dict[tuple[str, Interval], list[Peer]] = {}
     for peer, attribute, interval in recipients:
         found.setdefault((attribute, interval), []).append(peer)
@@ -214,14 +212,14 @@ def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
 
 
 def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
-    """The other way round."""
+    """The inverse of `shares_of`."""
     return [
         Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
     ]
 
 
 def weigh_item(item: Item) -> int:
-    """Bytes of an event with what goes along, about."""
+    """Estimated bytes of an event with its registrations and shares."""
     size = weigh_event(item.event.attributes, item.event.payload)
     size += sum(map(weigh_text, item.registrations))
     for share in item.onward:

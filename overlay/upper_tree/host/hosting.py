@@ -18,7 +18,7 @@ from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Alarm, Handler, Handlers, Key, Machine, Message, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled_selectors import compiled
-from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.host.directions import Directions
 from overlay.upper_tree.host.hosted_tree import HostedTree, Joint
 from overlay.upper_tree.host.installer import Installing
@@ -62,7 +62,9 @@ class Hosting(Machine):
     def __init__(self, port: Port, settings: Settings, access_points: AccessPoints) -> None:
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
-        self.copies = Copies(settings.tree.fan_out)  # of this node, also as publisher and delegate
+        self.copies = CopyBudget(
+            settings.tree.fan_out
+        )  # of this node, also as publisher and delegate
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.joint: Joint | None = None if self.counting else GroupedIndex()

@@ -14,8 +14,8 @@ from matching import EVERYTHING, Interval, place
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
-from overlay.upper_tree.delivery.copies import Copies
-from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, Wanted
+from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.host.directions import Known
 from overlay.upper_tree.host.hosted_tree import HostedTree, Joint
 from overlay.upper_tree.host_load import HostLoad
@@ -43,7 +43,7 @@ class VisitInHand:
 
     def __init__(
         self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
-        copies: Copies, known: Known, pace: HostLoad | None = None,
+        copies: CopyBudget, known: Known, pace: HostLoad | None = None,
     ) -> None:  # fmt: skip
         """`known`: what the publisher was told of the trees; `pace`: of this host's work."""
         self.port = port
@@ -85,7 +85,7 @@ class VisitInHand:
             host = ranked(self.port.me.id, entry.hosts)[0]
             _, events = self.onward.setdefault((host.id, attribute), (host, []))
             events.append(event)
-            self.deliveries.copies.note((event,))  # now, since it leaves less for deliveries
+            self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries
 
     def _locate(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
@@ -136,7 +136,7 @@ class VisitInHand:
     def _match_pivot(self, joint: Joint) -> None:
         """Each event once to each node, however many of its registrations match."""
         events, whole, parts = self.visit.events, self.whole, self.parts
-        batch: list[tuple[Interval, Wanted]] = []
+        batch: list[tuple[Interval, NodeMatches]] = []
         closely: dict[int, None] = {}  # the witness's tree is not visited here
         found = joint.find_by_group([event.attributes for event in events])
         for places, keys in found.values():
@@ -144,9 +144,9 @@ class VisitInHand:
             peer = self.trees[first].subscriber(id_)
             trees = [attribute for attribute, _ in keys]
             if whole.keys() >= dict.fromkeys(trees).keys():
-                batch.append((EVERYTHING, Wanted(peer, places, trees)))
+                batch.append((EVERYTHING, NodeMatches(peer, places, trees)))
                 continue
-            by_span: dict[Interval, Wanted] = {}
+            by_span: dict[Interval, NodeMatches] = {}
             for place_, attribute in zip(places, trees, strict=True):
                 span: Interval | None = EVERYTHING
                 if attribute not in whole:
@@ -154,7 +154,7 @@ class VisitInHand:
                 if span is None:
                     closely[place_] = None
                     continue
-                mine = by_span.setdefault(span, Wanted(peer, [], []))
+                mine = by_span.setdefault(span, NodeMatches(peer, [], []))
                 mine.places.append(place_)
                 mine.trees.append(attribute)
             batch += by_span.items()

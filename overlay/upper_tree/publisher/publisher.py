@@ -20,7 +20,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import cut_evenly, in_batches
-from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
 from overlay.upper_tree.events import FoundTogether, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
@@ -50,7 +50,7 @@ class Publisher(Machine):
         locations: LocationCache,
         access_points: AccessPoints,
         history: History,
-        copies: Copies,
+        copies: CopyBudget,
     ) -> None:
         """`history` and `copies` are the node's: of all that it does with an event."""
         super().__init__(port)
@@ -228,7 +228,7 @@ class Publisher(Machine):
             if not remote:
                 self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
                 continue
-            self.copies.note(events)
+            self.copies.spend(events)
             for event in self.port.sampled(events):
                 self.port.trace(
                     "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id

@@ -18,7 +18,7 @@ from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
-from overlay.upper_tree.delivery.tally import Tally, by_source
+from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
 from overlay.upper_tree.event_history import Arrival, History, Shown
 from overlay.upper_tree.local_visit import Visited, value_in
 from overlay.upper_tree.messages import EVENT_TREE, Deliver
@@ -162,7 +162,7 @@ class Receiver(Machine):
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # subscriptions there have been
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
-        self.seen = Tally(settings.tree.dedupe)
+        self.seen = EventCounts(settings.tree.dedupe)
         self.counted: OrderedDict[Identity, Counted] = OrderedDict()
 
     def handlers(self) -> Handlers:

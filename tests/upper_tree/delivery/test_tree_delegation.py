@@ -12,10 +12,10 @@ from overlay.links.messages import MAX_BODY
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery import deliveries as leaving
-from overlay.upper_tree.delivery import relays as detours
-from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery import relays
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver, Share, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
@@ -32,12 +32,12 @@ class Interested:
     def __init__(self, port: TreePort, chosen: Settings = TWO) -> None:
         self.port = port
         self.receiver = Receiver(port, chosen, History(10))
-        self.delegation = Delegation(port, Copies(chosen.tree.fan_out))
+        self.delegation = Delegation(port, CopyBudget(chosen.tree.fan_out))
         port.add(self.receiver, self.delegation)
 
     @property
     def events(self) -> list[int]:
-        return [number for some in self.receiver.seen._tallies.values() for number in some]
+        return [number for some in self.receiver.seen._counts.values() for number in some]
 
 
 class Rig:
@@ -192,9 +192,9 @@ def test_what_a_lost_link_did_not_carry_is_sent_again() -> None:
     assert rig.host.port.counts["deliveries_sent_again"] == 1
 
 
-def test_around_a_broken_link_a_helper_brings_it() -> None:
+def test_around_a_broken_link_a_relay_delivers() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     rig.net.cut("h", "s0")
     assert rig.delegates() == {"s1": ["s0"]}
@@ -205,7 +205,7 @@ def test_around_a_broken_link_a_helper_brings_it() -> None:
 
 def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     lost = tuple(rig.net.links.pop(("h", "s0")))
     rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, SessionEnd.GONE))
@@ -220,7 +220,7 @@ def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
     for again in range(3):
         rig.net.cut("h", "s0")
         assert port.counts["deliveries_sent_again"] == again + 1
-        port.now += detours.AGAIN / 3
+        port.now += relays.RETRY_FOR / 3
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert port.counts["deliveries_given_up"] == 1
@@ -233,7 +233,7 @@ def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
     rig.publish(event(1, x=5))
     rig.net.cut("h", "s0")
     port.hear(LinkUp(peer("s0"), True))
-    port.now += detours.AGAIN
+    port.now += relays.RETRY_FOR
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
@@ -257,7 +257,7 @@ def test_shares_that_do_not_fit_the_events_are_refused() -> None:
 def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaving, "SHARE_MOST", 3)
     port = TreePort("h")
-    deliveries = Deliveries(port, Copies(1), 1)
+    deliveries = Deliveries(port, CopyBudget(1), 1)
     deliveries.spread(event(1), (Recipient(peer(f"s{n}"), "x", EVERYTHING) for n in range(9)))
     deliveries.send()
     sent = port.sent_to(Deliver)
@@ -268,7 +268,7 @@ def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.M
 
 def test_the_largest_message_fits_into_a_frame() -> None:
     port = TreePort("h")
-    deliveries = Deliveries(port, Copies(1), 1)
+    deliveries = Deliveries(port, CopyBudget(1), 1)
     everybody = [Recipient(Peer(f"{n:016x}", "h" * 40), "a" * 40, EVERYTHING) for n in range(9_000)]
     for number in range(40):
         deliveries.spread(event(number, text="t" * 50_000), everybody)

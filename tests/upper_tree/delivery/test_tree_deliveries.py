@@ -11,9 +11,9 @@ from overlay.client import Event
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.delivery.copies import Copies
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.deliveries import Deliveries, Wanted, split
+from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, split
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
@@ -29,13 +29,13 @@ def ways(message: Deliver) -> dict[int, str]:
     return {e.sequence: part.attribute for part in split(message) for e in part.events}
 
 
-def send(found: list[list[str]], copies: Copies) -> list[tuple[str, Deliver]]:
+def send(found: list[list[str]], copies: CopyBudget) -> list[tuple[str, Deliver]]:
     """A host sends events to the nodes n0, n1, … in whose lists they are found in some tree."""
     port = TreePort("h")
     batch = []
     for number, trees in enumerate(found):
         places = [place for place, tree in enumerate(trees) if tree]
-        mine = Wanted(peer(f"n{number}"), places, [tree for tree in trees if tree])
+        mine = NodeMatches(peer(f"n{number}"), places, [tree for tree in trees if tree])
         if mine.places:
             batch.append((EVERYTHING, mine))
     deliveries = Deliveries(port, copies, 1)
@@ -50,13 +50,13 @@ def test_each_node_gets_one_message_that_says_how_each_event_came(found: list[li
         f"n{number}": {place: tree for place, tree in enumerate(trees) if tree}
         for number, trees in enumerate(found)
     }
-    sent = send(found, Copies(16))
+    sent = send(found, CopyBudget(16))
     assert {to: ways(message) for to, message in sent} == {to: w for to, w in due.items() if w}
     assert len(sent) == len(dict(sent))
 
 
 def test_copies_are_counted_and_where_they_are_too_many_delegates_help() -> None:
-    copies = Copies(4)  # three in the first handling
+    copies = CopyBudget(4)  # three in the first handling
     sent = send([["x", "", "", ""], ["x", "y", "", ""], ["", "y", "", ""]], copies)
     assert not any(message.onward for _, message in sent)
     assert [copies.room(event(number)) for number in range(3)] == [1, 1, 3]
@@ -106,7 +106,7 @@ def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
 def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
     """What a host sends whose link to n0 is lost with this on it."""
     port = TreePort("h")
-    port.add(Delegation(port, Copies(16), lambda: others))
+    port.add(Delegation(port, CopyBudget(16), lambda: others))
     port.hear(LinkDown(peer("n0"), "silent", False, (lost,), SessionEnd.UNREACHABLE))
     return port.sent_to(Deliver)
 

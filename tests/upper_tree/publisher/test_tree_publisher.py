@@ -13,7 +13,7 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.settings import Settings
-from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import EventsAccepted, RoomAgain, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import (
@@ -72,7 +72,7 @@ class Rig:
             self.locations,
             self.access_points,
             self.history,
-            Copies(chosen.tree.fan_out),
+            CopyBudget(chosen.tree.fan_out),
         )
         self.port.add(self.publisher)
         if not event_tree:

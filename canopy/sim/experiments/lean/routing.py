@@ -7,7 +7,7 @@ In the steady state: publishers know the maps, and the summaries where the style
 event costs is one message per visit and one per copy; an attempt at a dead node is a message too.
 Nobody sends more than `fan_out` copies: a host hands shares of its recipients to delegates, and a
 publisher with that many visits hands shares of those to hosts
-(`overlay/upper_tree/delivery/fanout.py`).
+(`overlay/upper_tree/delivery/fan_out.py`).
 
 **Failure.** Some nodes are dead at once and nobody has learnt it, also not from the event before.
 Each hop is acknowledged or taken for lost: a publisher tries up to `tries` replicas of a run, a
@@ -33,7 +33,7 @@ from canopy.sim.experiments.lean.fleet import Fleet
 from canopy.sim.experiments.lean.placing import Placing
 from canopy.sim.scenario.lean_load import LeanSubscription, attribute_name
 from matching import place
-from overlay.upper_tree.delivery.fanout import spread, turn
+from overlay.upper_tree.delivery.fan_out import rotation, spread
 
 KEEPERS = 10
 """Nodes that know a registry: five of the cluster, five of its ring successor (ClusterSettings)."""
@@ -213,7 +213,7 @@ class Course:
 
     def _turn(self, sender: int) -> int:
         publisher, sequence = self._event
-        return turn(str(publisher), 0, sequence, str(sender))
+        return rotation(str(publisher), 0, sequence, str(sender))
 
     def _used(self, sender: int) -> bool:
         return self._sent[sender] >= self.fan_out - RESERVED

@@ -21,7 +21,7 @@ from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings, TreeSettings
-from overlay.upper_tree.delivery import relays as detours
+from overlay.upper_tree.delivery import relays
 from overlay.upper_tree.host.hosted_tree import HostedTree
 
 APART = Scenario(
@@ -43,8 +43,8 @@ APART = Scenario(
 def nothing_is_sent_again() -> Iterator[None]:
     """The fault of these tests: a link that is lost for good costs what was under way on it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(detours.Detours, "is_fresh", lambda self, node: False)
-        patch.setattr(detours.Detours, "helper", lambda self, node: None)
+        patch.setattr(relays.Relays, "is_worth_retrying", lambda self, node: False)
+        patch.setattr(relays.Relays, "relay", lambda self, node: None)
         patch.setattr(Population, "_excuse", lambda self, name, since: None)
         yield
 

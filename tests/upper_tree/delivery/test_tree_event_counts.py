@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.client import Event
-from overlay.upper_tree.delivery.tally import Tally, by_source
+from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
 from tests.support.tree_net import event
 
 EVENTS = [
@@ -26,23 +26,23 @@ batches = st.lists(
 def test_it_counts_like_a_dictionary_that_forgets_what_came_first(
     batches: list[tuple[list[Event], int]], kept: int
 ) -> None:
-    tally = Tally(kept)
+    counts = EventCounts(kept)
     plain: dict[str, int] = {}
     for events, amount in batches:
         fresh = [one for one in events if one.identity not in plain]
         for source, numbers in by_source(events).items():
             news = [one for one in fresh if (one.publisher, one.incarnation) == source]
-            assert tally.has_none(source, numbers) == (len(news) == len(numbers))
-        tally.add(events, amount)
+            assert counts.has_none(source, numbers) == (len(news) == len(numbers))
+        counts.add(events, amount)
         for ordered in by_source(events).items():
             for one in events:
                 if (one.publisher, one.incarnation) == ordered[0]:
                     plain[one.identity] = plain.get(one.identity, 0) + amount
             while len(plain) > kept:
                 del plain[next(iter(plain))]
-        assert len(tally) == len(plain)
-        assert {e.identity: tally.of(e) for e in EVENTS if e in tally} == plain
-    assert all(tally.of(one) == 0 for one in EVENTS if one not in tally)
+        assert len(counts) == len(plain)
+        assert {e.identity: counts.of(e) for e in EVENTS if e in counts} == plain
+    assert all(counts.of(one) == 0 for one in EVENTS if one not in counts)
 
 
 def test_events_are_sorted_by_their_source() -> None:
@@ -56,15 +56,15 @@ def test_events_are_sorted_by_their_source() -> None:
 def test_what_is_all_new_is_noted_at_once_and_else_nothing_is(
     batches: list[tuple[list[Event], int]], kept: int
 ) -> None:
-    tally, other = Tally(kept), Tally(kept)
+    counts, other = EventCounts(kept), EventCounts(kept)
     for events, amount in batches:
         is_new = len(by_source(events)) == 1 and len({e.identity for e in events}) == len(events)
-        is_new = is_new and not any(one in tally for one in events)
+        is_new = is_new and not any(one in counts for one in events)
         before = [other.of(one) for one in EVENTS]
         assert other.add_new(events, amount) is is_new
         if not is_new:
             assert [other.of(one) for one in EVENTS] == before
             other.add(events, amount)
-        tally.add(events, amount)
-        assert [other.of(one) for one in EVENTS] == [tally.of(one) for one in EVENTS]
-        assert len(other) == len(tally)
+        counts.add(events, amount)
+        assert [other.of(one) for one in EVENTS] == [counts.of(one) for one in EVENTS]
+        assert len(other) == len(counts)

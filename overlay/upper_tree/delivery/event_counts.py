@@ -1,8 +1,8 @@
-"""A number for each of the last events, many events at a time (V7, V8, C11).
+"""A count for each of the last events, for many events at a time (V7, V8, C11).
 
-A node remembers of very many events that it has seen them, or how often it has sent them. What
-comes in comes in batches of one publisher's events, so they are looked up and noted a batch at a
-time, by their sequence numbers: one event by itself costs more than all the rest of its way.
+A node remembers of very many events that it has seen them, or how many copies of them it has sent.
+Events come in batches of one publisher's, so they are looked up and counted a batch at a time, by
+their sequence numbers: looking one event up by itself costs more than all the rest of its way.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from overlay.client import Event
 from overlay.machine import NodeId
 
 Source = tuple[NodeId, int]
-"""Who published, in which of its incarnations."""
+"""Publisher and incarnation of events: what their sequence numbers are unique within."""
 
 
 def by_source(events: Sequence[Event]) -> dict[Source, list[int]]:
-    """The sequence numbers of events, by their source. Nearly always they have the same one."""
+    """The sequence numbers of events, by their source: nearly always there is one source."""
     if not events:
         return {}
     publisher, incarnation = events[0].publisher, events[0].incarnation
@@ -33,13 +33,13 @@ def by_source(events: Sequence[Event]) -> dict[Source, list[int]]:
     return found
 
 
-class Tally:
-    """Bounded: what was noted first goes first."""
+class EventCounts:
+    """Counts by event. Bounded: the event that was counted first is forgotten first."""
 
     def __init__(self, kept: int) -> None:
         """`kept` in events."""
         self._kept = kept
-        self._tallies: dict[Source, dict[int, int]] = {}
+        self._counts: dict[Source, dict[int, int]] = {}
         self._order: deque[tuple[Source, list[int]]] = deque()  # as they were noted first
         self._size = 0
 
@@ -48,20 +48,20 @@ class Tally:
         return self._size
 
     def __contains__(self, event: Event) -> bool:
-        return event.sequence in self._tallies.get((event.publisher, event.incarnation), ())
+        return event.sequence in self._counts.get((event.publisher, event.incarnation), ())
 
     def of(self, event: Event) -> int:
-        """What is noted of it; 0: nothing."""
-        return self._tallies.get((event.publisher, event.incarnation), {}).get(event.sequence, 0)
+        """The event's count; 0 if it is not remembered."""
+        return self._counts.get((event.publisher, event.incarnation), {}).get(event.sequence, 0)
 
     def has_none(self, source: Source, numbers: Sequence[int]) -> bool:
         """Whether none of these is remembered."""
-        tallies = self._tallies.get(source)
-        return tallies is None or tallies.keys().isdisjoint(numbers)
+        counts = self._counts.get(source)
+        return counts is None or counts.keys().isdisjoint(numbers)
 
     def add_new(self, events: Sequence[Event], amount: int) -> bool:
-        """`add`, if none of these is remembered, or there twice, and all have the same source, as
-        is usual: else nothing. Whether it was done."""
+        """`add`, if none of these is remembered, none is there twice, and all have the same source,
+        as is usual; else nothing. Whether it was done."""
         sources = by_source(events)
         if len(sources) != 1:
             return False
@@ -69,14 +69,14 @@ class Tally:
         amounts = dict.fromkeys(numbers, amount)
         if len(amounts) < len(numbers) or not self.has_none(source, numbers):
             return False
-        self._tallies.setdefault(source, {}).update(amounts)
+        self._counts.setdefault(source, {}).update(amounts)
         self._order.append((source, numbers))
         self._size += len(numbers)
         self._forget()
         return True
 
     def add(self, events: Sequence[Event], amount: int) -> None:
-        """Add the same to what is noted of each of these."""
+        """Add `amount` to the count of each of these."""
         for source, numbers in by_source(events).items():
             added = dict.fromkeys(numbers, amount)
             if len(added) < len(numbers):  # some are there twice
@@ -84,15 +84,15 @@ class Tally:
             self.add_each(source, added)
 
     def add_each(self, source: Source, amounts: Mapping[int, int]) -> None:
-        """Add to what is noted of these: amounts by sequence number."""
-        tallies = self._tallies.setdefault(source, {})
-        if tallies.keys().isdisjoint(amounts):
+        """Add to the counts of these: amounts by sequence number."""
+        counts = self._counts.setdefault(source, {})
+        if counts.keys().isdisjoint(amounts):
             new = list(amounts)
-            tallies.update(amounts)
+            counts.update(amounts)
         else:
-            new = [number for number in amounts if number not in tallies]
+            new = [number for number in amounts if number not in counts]
             for number, amount in amounts.items():
-                tallies[number] = tallies.get(number, 0) + amount
+                counts[number] = counts.get(number, 0) + amount
         if new:
             self._order.append((source, new))
             self._size += len(new)
@@ -102,11 +102,11 @@ class Tally:
         while self._size > self._kept:
             source, numbers = self._order.popleft()
             gone = numbers[: self._size - self._kept]
-            tallies = self._tallies[source]
+            counts = self._counts[source]
             for number in gone:
-                del tallies[number]
-            if not tallies:
-                del self._tallies[source]
+                del counts[number]
+            if not counts:
+                del self._counts[source]
             self._size -= len(gone)
             if len(gone) < len(numbers):
                 self._order.appendleft((source, numbers[len(gone) :]))

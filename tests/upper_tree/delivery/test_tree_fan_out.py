@@ -7,7 +7,7 @@ from math import ceil, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.upper_tree.delivery.fanout import RUN, spread, turn
+from overlay.upper_tree.delivery.fan_out import DELEGATE_RUN, rotation, spread
 
 
 def reached(recipients: tuple[int, ...], most: int, hop: int = 1, whose: int = 0) -> dict[int, int]:
@@ -48,6 +48,9 @@ def test_everybody_is_a_delegate_in_turn() -> None:
 
 
 def test_turns_are_those_of_the_sender_and_stay_for_some_events() -> None:
-    one = [turn("p", 1, sequence, "h") for sequence in range(2 * RUN)]
-    assert one[0] == one[RUN - 1] != one[RUN] == one[-1]
-    assert len({one[0], turn("p", 1, 0, "g"), turn("q", 1, 0, "h"), turn("p", 2, 0, "h")}) == 4
+    one = [rotation("p", 1, sequence, "h") for sequence in range(2 * DELEGATE_RUN)]
+    assert one[0] == one[DELEGATE_RUN - 1] != one[DELEGATE_RUN] == one[-1]
+    assert (
+        len({one[0], rotation("p", 1, 0, "g"), rotation("q", 1, 0, "h"), rotation("p", 2, 0, "h")})
+        == 4
+    )

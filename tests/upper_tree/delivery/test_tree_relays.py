@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matching import EVERYTHING
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, SessionEnd
-from overlay.upper_tree.delivery import relays as detours
+from overlay.upper_tree.delivery import relays
 from overlay.upper_tree.messages import Deliver, Share, Undelivered
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
@@ -17,9 +17,9 @@ def silence(rig: Rig, name: str = "s0", holder: str = "h") -> None:
     rig.net.nodes[holder].hear(LinkSuspected(peer(name), waiting))
 
 
-def test_what_waits_on_a_silent_link_goes_by_a_helper_as_well() -> None:
+def test_what_waits_on_a_silent_link_goes_through_a_relay_as_well() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     rig.net.held["s0"] = None
     silence(rig)
@@ -30,20 +30,20 @@ def test_what_waits_on_a_silent_link_goes_by_a_helper_as_well() -> None:
     rig.net.links["h", "s0"] = helped
     rig.net.cut("h", "s0")
     rig.net.flush()
-    assert rig.host.port.counts["deliveries_relayed"] == 1, "the helper has it"
+    assert rig.host.port.counts["deliveries_relayed"] == 1, "the relay has it"
     assert rig.nodes[0].port.counts.get("duplicates") is None
 
 
 def test_what_comes_back_while_the_link_is_silent_is_still_there() -> None:
     rig = Rig(3)
-    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
+    rig.delegation.relays.others = lambda: (peer("s1"), peer("s2"))
     rig.publish(event(1, x=5))
     rig.net.held["s0"] = None
     rig.net.flush()
     silence(rig)
     rig.net.flush()
-    (helper,) = (name for name, node in rig.net.nodes.items() if name[0] == "s" and node.sent)
-    silence(rig, holder=helper)
+    (relay,) = (name for name, node in rig.net.nodes.items() if name[0] == "s" and node.sent)
+    silence(rig, holder=relay)
     rig.net.flush()
     assert rig.host.port.counts["deliveries_given_back"] == 1
     assert len(rig.net.links["h", "s0"]) == 1, "not sent again"
@@ -56,9 +56,9 @@ def test_what_comes_back_while_the_link_is_silent_is_still_there() -> None:
 
 def test_two_that_help_each_other_for_one_event_do_not_leave_it_to_each_other() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     other = next(node for node in rig.nodes if node.port.me.id == "s1")
-    other.delegation.detours.others = lambda: (peer("h"),)
+    other.delegation.relays.others = lambda: (peer("h"),)
     rig.publish(event(1, x=5))
     rig.net.held["s0"] = None
     rig.net.flush()
@@ -97,19 +97,19 @@ def test_what_came_back_and_came_again_is_not_taken_for_the_first() -> None:
     relayed = Deliver(
         "x", EVERYTHING, 2, (event(1, x=5),), (), ((Share("x", EVERYTHING, (peer("s0"),)),),)
     )
-    helper = rig.net.nodes["s1"]
+    relay = rig.net.nodes["s1"]
     rig.net.held["s0"] = None
-    helper.hear(relayed, peer("h"))
+    relay.hear(relayed, peer("h"))
     silence(rig, holder="s1")
-    helper.hear(relayed, peer("h"))
+    relay.hear(relayed, peer("h"))
     assert len(rig.net.links["s1", "s0"]) == 2
     rig.net.cut("s1", "s0")
-    assert len(helper.take(Undelivered)) == 2
+    assert len(relay.take(Undelivered)) == 2
 
 
 def test_a_link_that_is_heard_again_is_used() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     silence(rig)
     rig.host.port.hear(LinkRecovered(peer("s0")))
@@ -124,7 +124,7 @@ def test_the_share_of_a_silent_delegate_is_spread_anew() -> None:
     rig = Rig(3)
     rig.publish(event(1, x=5))
     ((delegate, (other,)),) = rig.delegates().items()
-    rig.delegation.detours.others = lambda: (peer(other),)
+    rig.delegation.relays.others = lambda: (peer(other),)
     rig.net.held[delegate] = None
     silence(rig, delegate)
     rig.net.flush()
@@ -133,7 +133,7 @@ def test_the_share_of_a_silent_delegate_is_spread_anew() -> None:
 
 def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
     rig = Rig(2)
-    rig.delegation.detours.others = lambda: (peer("s1"),)
+    rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))
     lost = tuple(rig.net.links.pop(("h", "s0")))
     rig.host.port.hear(LinkDown(peer("s0"), "it restarted", False, lost, SessionEnd.RESET))
@@ -144,7 +144,7 @@ def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
 
 def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
     rig = Rig(20, settings(tree={"fan_out": 30}))
-    rig.delegation.detours.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
+    rig.delegation.relays.others = lambda: tuple(peer(f"s{n}") for n in range(1, 20))
     rig.publish(event(1, x=5))
     rig.net.flush()
     del rig.net.nodes["s0"]
@@ -161,13 +161,13 @@ def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
         rig.net.advance(1.0)
     else:
         raise AssertionError("it goes round for ever")
-    assert rig.host.port.now - began > detours.AGAIN / 2, "it was tried for some time"
+    assert rig.host.port.now - began > relays.RETRY_FOR / 2, "it was tried for some time"
     assert rig.host.port.counts["deliveries_given_up"] == 1
 
 
-def test_while_one_helper_reaches_a_node_it_is_not_given_up() -> None:
+def test_while_one_relay_reaches_a_node_it_is_not_given_up() -> None:
     rig = Rig(3)
-    rig.delegation.detours.others = lambda: (peer("s1"), peer("s2"))
+    rig.delegation.relays.others = lambda: (peer("s1"), peer("s2"))
     for number in range(1, 41):
         rig.publish(event(number, x=5))
         while rig.net.busy():
