@@ -20,8 +20,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/canopy demo $(DEMO)
 
+# In two processes; tests with real processes or Spark stay together in one (tests/conftest.py).
 test: setup
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 # Faults from outside on real processes, too long for the suite: some two minutes.
 faults: setup
@@ -47,7 +48,7 @@ soak: setup
 pairs: setup
 	$(BIN)/canopy sim pairs $(PAIRS)
 
-# Faults planted one at a time into a copy: how many seeds does the soak need to find each?
+# Faults planted one at a time: does the soak, or the test that a fault names, find each?
 mutations: setup
 	$(BIN)/python -m bench.mutations.check $(MUTATIONS)
 

@@ -1,76 +1,72 @@
-"""The mutation check: does the soak find faults that are planted on purpose (issue 3, point 3)?
+"""The mutation check: are faults found that are planted on purpose?
 
-    python -m bench.mutations.check                  # all of bench/mutations/planted.py, as a table
-    python -m bench.mutations.check --only trace     # those whose name has this word
+    python -m bench.mutations.check                  # all faults, as a table
+    python -m bench.mutations.check --only walk      # those whose name has this word
+    python -m bench.mutations.check --json           # rows for docs/lab/mutations.md
 
-Theory. A checker that never fires proves nothing. Every fault of the list is written into a copy of
-the tree, alone, and the soak runs there from seed 1 until it is red. A fault counts as caught if
-that happens within MOST seeds, and the same seed is green in the tree as it is; so neither a seed
-that is bad anyway (it is passed over, and told) nor a hang is taken for a catch.
+A check that never fails proves nothing. Each fault of `bench.mutations.planted` is planted alone,
+in a process of its own. If it names a test, that test must pass without the fault and fail with it.
+Otherwise the soak runs from seed 1 until it is red: the fault counts as found if that takes at most
+`MOST` seeds and the same seed is green without the fault (a seed that is red anyway is passed over
+and reported; a hang finds nothing).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
+import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from bench.mutations.planted import PLANTED, Edit, Planted
+from bench.mutations.planted import FAULTS, Fault
+from bench.mutations.planting import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 MOST = 500
-"""Seeds within which each has to be found (issue 3, point 3)."""
+"""Seeds within which the soak has to find a fault."""
 
 TIMEOUT = 3_600.0
 """Seconds for one fault: 500 seeds take some 350 on a free core, and several times that on one that
 is shared. More is a hang."""
 
-COPIED = ("bench", "cli", "matching", "overlay", "sim", "traces", "tui", "wire")
-
 
 class Catch(msgspec.Struct, frozen=True):
     """What came of a planted fault."""
 
-    name: str
-    breaks: str
-    seed: int | None  # the first that was red; they are counted from 1
-    by: str  # the checker that found it, and the first words of what it said
+    fault: Fault
+    seed: int | None  # of the soak: the first that was red; they are counted from 1
+    by: str  # the checker or test that found it, and the first words of its message
     seconds: float
 
+    @property
+    def found(self) -> bool:
+        """Whether the soak or the named test found it."""
+        return self.seed is not None or bool(self.fault.test and self.by)
 
-def copy_tree(root: Path) -> None:
-    """The packages that a simulation needs."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "node.py", root / "node.py")
-
-
-def plant(root: Path, edits: Iterable[Edit]) -> None:
-    """Write the fault into the copy. ValueError if the code is not what the list says."""
-    for edit in edits:
-        path = root / edit.path
-        text = path.read_text(encoding="utf-8")
-        if text.count(edit.old) != 1:
-            raise ValueError(f"{edit.path} has {text.count(edit.old)} times {edit.old!r}")
-        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+    @property
+    def where(self) -> str:
+        """What found it, as the table has it."""
+        if not self.found:
+            return "not found"
+        return self.fault.test.rpartition("::")[2] or f"soak, seed {self.seed}"
 
 
-def soak(root: Path, first: int, seeds: int) -> tuple[int | None, str]:
-    """(first bad seed or None, what was wrong) of a soak in the tree at `root`."""
-    command = ["-m", "canopy", "sim", "soak", "--seed", str(first), "--seeds", str(seeds)]
+def soak(fault: str, first: int, seeds: int) -> tuple[int | None, str]:
+    """(first bad seed or None, what was wrong) of a soak with `fault` planted ("": none)."""
+    door = ["-m", "bench.mutations.run", fault] if fault else ["-m", "canopy"]
+    command = [*door, "sim", "soak", "--seed", str(first), "--seeds", str(seeds)]
     try:
         done = subprocess.run(
             [sys.executable, *command, "--json", "--quiet", "--shrink", "0"],
-            cwd=root,
+            cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
@@ -80,42 +76,71 @@ def soak(root: Path, first: int, seeds: int) -> tuple[int | None, str]:
     if done.returncode not in (0, 1) or not done.stdout:
         raise RuntimeError(done.stderr)
     bad = json.loads(done.stdout)["bad"]
-    told = done.stderr.splitlines()
-    return (bad[0], told[1] if len(told) > 1 else "") if bad else (None, "not found")
+    said = done.stderr.splitlines()
+    return (bad[0], said[1] if len(said) > 1 else "") if bad else (None, "not found")
 
 
-def check(planted: Planted, most: int, red: dict[int, bool]) -> Catch:
+def failure(test: str, fault: str) -> str:
+    """How a test fails with `fault` planted ("": none): its error's line; "" if it passes.
+
+    Raises RuntimeError if the test cannot be run."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", test],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        env={**os.environ, VARIABLE: fault},
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{test}: {done.stdout[-2_000:]}{done.stderr}")
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    return failed[0].partition(" - ")[2] or failed[0] if failed else ""
+
+
+def check(fault: Fault, most: int, red: dict[int, bool]) -> Catch:
     """Plant one fault and look for it. `red`: what is known of seeds without it, learnt here."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="canopy-mutation-") as folder:
-        root = Path(folder)
-        copy_tree(root)
-        plant(root, planted.edits)
-        first = 1
-        while True:
-            seed, by = soak(root, first, most + 1 - first) if first <= most else (None, "not found")
-            if seed is None:
-                break
-            if seed not in red:
-                red[seed] = soak(ROOT, seed, 1)[0] is not None
-            if not red[seed]:
-                break
-            first = seed + 1
-    return Catch(planted.name, planted.breaks, seed, by, time.monotonic() - began)
+    seed, first = None, 1
+    if fault.test:
+        by = "" if failure(fault.test, "") else failure(fault.test, fault.name)
+        return Catch(fault, None, by, time.monotonic() - began)
+    while first <= most:
+        seed, by = soak(fault.name, first, most + 1 - first)
+        if seed is None:
+            break
+        if seed not in red:
+            red[seed] = soak("", seed, 1)[0] is not None
+        if not red[seed]:
+            return Catch(fault, seed, by, time.monotonic() - began)
+        first = seed + 1
+    return Catch(fault, None, "", time.monotonic() - began)
+
+
+def row(catch: Catch) -> dict[str, Any]:
+    """As bench/results/mutations.json has it."""
+    return {
+        "fault": catch.fault.name,
+        "what": catch.fault.what[:1].lower() + catch.fault.what[1:],
+        "breaks": catch.fault.breaks,
+        "found_by": catch.where,
+        "message": shorten(catch.by),
+        "seconds": round(catch.seconds, 1),
+    }
 
 
 def table(catches: Iterable[Catch]) -> list[str]:
     """Lines of Markdown."""
-    lines = ["| planted fault | breaks | found at seed | found by |", "|---|---|---|---|"]
+    lines = ["| planted fault | breaks | found by | message |", "|---|---|---|---|"]
     for catch in catches:
-        found = "**not found**" if catch.seed is None else str(catch.seed)
-        lines.append(f"| {catch.name} | {catch.breaks} | {found} | {shorten(catch.by)} |")
+        found = catch.where if catch.found else f"**{catch.where}**"
+        message = shorten(catch.by).replace("|", "\\|")
+        lines.append(f"| {catch.fault.name} | {catch.fault.breaks} | {found} | {message} |")
     return lines
 
 
 def shorten(text: str) -> str:
-    """The checker and the beginning of its words."""
-    text = text.replace("|", "\\|")
+    """The beginning of a message."""
     return text if len(text) <= 90 else text[:87] + "…"
 
 
@@ -124,19 +149,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", default="", help="faults whose name has this word")
     parser.add_argument("--seeds", type=int, default=MOST, help="seeds to try for each")
+    parser.add_argument("--json", action="store_true", help="rows for bench.lab.record")
     arguments = parser.parse_args()
     catches = []
     red: dict[int, bool] = {}
-    for planted in PLANTED:
-        if arguments.only in planted.name:
-            catch = check(planted, arguments.seeds, red)
+    for fault in FAULTS.values():
+        if arguments.only in fault.name:
+            catch = check(fault, arguments.seeds, red)
             catches.append(catch)
-            print(f"{catch.seconds:6.1f} s  {catch.seed}  {planted.name}", file=sys.stderr)
-    print("\n".join(table(catches)))
-    missed = sum(catch.seed is None for catch in catches)
-    print(f"\n{len(catches) - missed} of {len(catches)} found")
+            print(f"{catch.seconds:6.1f} s  {fault.name}: {catch.where}", file=sys.stderr)
+    missed = sum(not catch.found for catch in catches)
+    if arguments.json:
+        print(json.dumps([row(catch) for catch in catches], ensure_ascii=False))
+    else:
+        print("\n".join(table(catches)))
+        print(f"\n{len(catches) - missed} of {len(catches)} found")
     if any(red.values()):
-        print("red without any: " + ", ".join(str(seed) for seed in sorted(red) if red[seed]))
+        seeds = ", ".join(str(seed) for seed in sorted(red) if red[seed])
+        print(f"red without any fault: {seeds}", file=sys.stderr)
     return 1 if missed else 0
 
 

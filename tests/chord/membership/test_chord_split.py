@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
@@ -224,13 +226,20 @@ def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
 def asked(world: MiniWorld, node: MiniNode) -> MiniNode:
     """Split; the coming primary, which has stored what it was given and has not answered yet."""
     split(node)
-    while not any(isinstance(m, TakeOver) for _, _, m in world.sent):
-        world.run(0.01)
+    until(world, lambda: any(isinstance(m, TakeOver) for _, _, m in world.sent), 0.01)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.node(leaving.primary.id)
-    while coming.clusters.journal.offered.arc is None:
-        world.run(0.001)
+    until(world, lambda: coming.clusters.journal.offered.arc is not None, 0.001)
     return coming
+
+
+def until(world: MiniWorld, holds: Callable[[], bool], step: float) -> None:
+    """Run the world in steps until the condition holds; fail after ten thousand."""
+    for _ in range(10_000):
+        if holds():
+            return
+        world.run(step)
+    pytest.fail("the condition never held")
 
 
 def test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes() -> None:

@@ -1,0 +1,241 @@
+"""Faults in the clusters and their ring: log, election, membership, recovery, merging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from msgspec.structs import replace as changed
+
+from bench.mutations.planting import fault, replace, replaced
+from overlay.chord.consensus.election import Election
+from overlay.chord.consensus.follower_log import FollowerLog
+from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.consensus.journal import Journal, Snapshot
+from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry
+from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
+from overlay.chord.membership.handover import HandOvers
+from overlay.chord.membership.taking_over import TakingOver
+from overlay.chord.merging.merging import ENDED, Merging
+from overlay.chord.messages import ArcGiven, Cluster, TakeOver
+from overlay.chord.recovery.observers import Observers
+from overlay.chord.ring.pointers import Pointers
+from overlay.chord.role import ClusterRole
+from overlay.chord.role_changes import RoleChanges
+from overlay.machine import NodeId, Peer
+
+
+@fault("P2")
+def successors_beyond_first_not_adopted() -> None:
+    """A cluster takes a new first successor but keeps the rest of its list, as the original Chord
+    did."""
+    original = Pointers.adopt
+
+    def adopt(self: Pointers, cluster: Cluster, followers: tuple[Cluster, ...]) -> bool:
+        return original(self, cluster, tuple(self.successors))
+
+    replace(original, adopt)
+
+
+@fault("P2")
+def both_halves_own_the_arc() -> None:
+    """A cluster that splits goes on owning the arc that it has given away."""
+    original = HandOvers._shrunk
+
+    def _shrunk(self: HandOvers, arc: Cluster) -> Cluster:
+        own = self.role.cluster
+        assert own is not None
+        return changed(original(self, arc), start=own.start)
+
+    replace(original, _shrunk)
+
+
+@fault("P4")
+def primary_ignores_its_lease() -> None:
+    """A primary serves though a higher epoch has fenced it or no majority follows it."""
+
+    def has_lease(self: Heartbeat) -> bool:
+        return bool(self.log.voters)
+
+    replace(Heartbeat.has_lease, has_lease)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_turns.py",
+    "test_who_hears_the_primary_again_asks_for_no_epoch",
+)
+def candidate_ignores_returned_primary() -> None:
+    """A candidate goes on with its trial election though it has heard the primary meanwhile."""
+    original = Election._count_vote
+
+    def _count_vote(self: Election, node: NodeId, timeout: float = 0.0) -> None:
+        heard, never = self.heartbeat.heard_at, float("-inf")
+        self.heartbeat.heard_at = never
+        original(self, node, timeout)
+        if self.heartbeat.heard_at == never:
+            self.heartbeat.heard_at = heard
+
+    replace(original, _count_vote)
+
+
+@fault("P4")
+def election_without_majority() -> None:
+    """A candidate leads as soon as one voter has granted it the epoch."""
+    original, majority = Election._count_vote, LeaderLog.majority
+
+    def _count_vote(self: Election, node: NodeId, timeout: float = 0.0) -> None:
+        def first_only(self: LeaderLog) -> int:
+            undo()
+            return 1
+
+        undo = replace(majority, first_only)
+        original(self, node, timeout)
+
+    replace(original, _count_vote)
+
+
+@fault("P1")
+def voter_acknowledges_untaken_entries() -> None:
+    """A voter acknowledges all entries of a message and takes only the first."""
+    original = FollowerLog.on_entries
+
+    def on_entries(self: FollowerLog, sender: Peer, message: LogEntries) -> None:
+        voter_log = self.voter_log
+        before = None if voter_log is None else voter_log.next
+        original(self, sender, changed(message, entries=message.entries[:1]))
+        if voter_log is not None and voter_log is self.voter_log and voter_log.next != before:
+            following = message.after[1] + len(message.entries)
+            self.port.send(sender, LogAck(message.key, message.epoch, following))
+
+    replace(original, on_entries)
+
+
+@fault("P1")
+def voter_acknowledges_before_storing() -> None:
+    """A voter acknowledges entries of the log without writing them to its disk."""
+    original = FollowerLog.on_entries
+
+    def append(self: Journal, items: Sequence[LogEntry]) -> None:
+        pass
+
+    def on_entries(self: FollowerLog, sender: Peer, message: LogEntries) -> None:
+        with replaced(Journal.append, append):
+            original(self, sender, message)
+
+    replace(original, on_entries)
+
+
+@fault("P1")
+def restarted_primary_leads_on() -> None:
+    """A primary leads on after a restart without being elected again."""
+
+    def resume(self: ClusterRole, cluster: Cluster) -> None:
+        self.resting = False
+        self._describe(cluster)
+        self.ring.serve_as_member(cluster)
+        self._changed("started again")
+
+    replace(ClusterRole.resume, resume)
+
+
+@fault(
+    "P1",
+    "tests/chord/membership/test_chord_split.py",
+    "test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes",
+)
+def heir_serves_before_decision() -> None:
+    """The primary of a split-off arc serves before the old cluster's log has decided the split."""
+    original = TakingOver.on_take_over
+
+    def on_take_over(self: TakingOver, sender: Peer, message: TakeOver) -> None:
+        before = self.journal.offered
+        original(self, sender, message)
+        if self.journal.offered is not before:
+            self.on_arc_given(sender, ArcGiven(message.cluster, True))
+
+    replace(original, on_take_over)
+
+
+@fault("P5")
+def lost_cluster_not_replaced() -> None:
+    """No member of a cluster that lost its majority leads on."""
+
+    def _inherit(self: RoleChanges, epoch: int) -> None:
+        pass
+
+    replace(RoleChanges._inherit, _inherit)
+
+
+@fault("P5")
+def fork_takes_next_epoch() -> None:
+    """A cluster that goes on without a majority takes the next epoch, which the lost majority may
+    grant as well."""
+
+    def next_epoch(epoch: int, seen: int, rng: Random) -> int:
+        return epoch + 1
+
+    replace(new_fork, next_epoch)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage",
+)
+def fork_overrides_are_not_unique() -> None:
+    """Two clusters that override the same fork take the same epoch."""
+
+    def same(epoch: int, rng: Random) -> int:
+        return epoch | ((1 << ELECTION_BITS) - 1)
+
+    replace(above_fork, same)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_observing.py",
+    "test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more",
+)
+def suback_ignores_observers() -> None:
+    """A SUBACK waits for no copy of the log outside of the cluster."""
+
+    def is_copied(self: Observers, index: int) -> bool:
+        return True
+
+    replace(Observers.is_copied, is_copied)
+
+
+@fault(
+    "P4",
+    "tests/chord/consensus/test_chord_restart.py",
+    "test_the_file_grows_to_a_few_times_the_state_and_no_further",
+)
+def compaction_drops_votes() -> None:
+    """A journal that is written anew lacks the votes that this node has given."""
+    original = Journal._rewrite
+
+    def _rewrite(self: Journal, *log: Snapshot) -> None:
+        votes, self.votes = self.votes, {}
+        original(self, *log)
+        self.votes = votes
+
+    replace(original, _rewrite)
+
+
+@fault(
+    "P2",
+    "tests/chord/merging/test_chord_merging.py",
+    "test_no_cluster_stops_before_all_are_united_and_none_ends_before_all_have_stopped",
+)
+def merging_cluster_ends_early() -> None:
+    """The cluster that coordinates a merge ends its ring before the other clusters are ready."""
+    original = Merging._lead
+
+    def _lead(self: Merging, into: Cluster) -> None:
+        if all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters):
+            self._leading, self._since = ENDED, self.port.now
+        original(self, into)
+
+    replace(original, _lead)

@@ -1,0 +1,228 @@
+"""Faults on the way of an event: publisher, host, delivery, subscriber."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace as changed
+
+from bench.mutations.planting import fault, replace, replaced
+from matching import Cut, Index, Interval
+from overlay.client import Delivery, Event
+from overlay.lower_random.events import WalkFailed
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.delivery.copies import Copies
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.tally import Source, Tally
+from overlay.upper_tree.events import TreeAbsent
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.visiting import VisitInHand
+from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
+from overlay.upper_tree.publisher.pending_event import Pair
+from overlay.upper_tree.publisher.pending_store import PendingStore
+from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.subscriber.receiver import Counted, Receiver, Way
+from overlay.upper_tree.subscriber.registrar import Registrar
+
+
+@fault("C8")
+def counting_counts_twice() -> None:
+    """Counting routing counts an attribute as often as it comes and not once."""
+    original = Counted.add
+
+    def add(self: Counted, conjunction: str, attribute: str) -> int:
+        times = len(self.matched.get(conjunction, ()))
+        return original(self, conjunction, attribute + "+" * times)
+
+    replace(original, add)
+
+
+@fault("C5")
+def no_lookup_after_failed_walk() -> None:
+    """A publisher whose walk failed takes the tree for absent and does not ask the ring."""
+
+    def on_walk_lost(self: Finder, event: WalkFailed) -> None:
+        for attribute in event.attributes:
+            search = self.searches.get(attribute)
+            if search is not None and search.stage == "walk":
+                del self.searches[attribute]
+                self.port.emit(TreeAbsent(attribute, self.port.now + 1.0))
+
+    replace(Finder.on_walk_lost, on_walk_lost)
+
+
+@fault("C6")
+def host_keeps_first_map() -> None:
+    """A host ignores every partition map after its first."""
+    original = Hosting.on_assign
+
+    def on_assign(self: Hosting, sender: Peer, message: Assign) -> None:
+        tree = self.trees.get(message.attribute)
+        if tree is None or tree.version == (0, 0) or not message.intervals:
+            original(self, sender, message)
+        elif not self._is_fenced(message.attribute, message.version[0]):
+            self.port.send(sender, Assigned(message.attribute, message.version))
+
+    replace(original, on_assign)
+
+
+@fault("promise: a duplicate is never shown")
+def duplicates_shown() -> None:
+    """A subscriber's node does not remove events that it has shown before."""
+
+    def _unseen(self: Receiver, events: Sequence[Event]) -> Sequence[Event]:
+        return events
+
+    replace(Receiver._unseen, _unseen)
+
+
+@fault("V7")
+def incarnations_ignored() -> None:
+    """Events of a publisher that was started again are taken for those of its former process."""
+    contains, add_each, add_new = Tally.__contains__, Tally.add_each, Tally.add_new
+    has_none = Tally.has_none
+
+    def __contains__(self: Tally, event: Event) -> bool:  # noqa: N807
+        return contains(self, changed(event, incarnation=0))
+
+    def first(source: Source) -> Source:
+        return source[0], 0
+
+    def has_none_of(self: Tally, source: Source, numbers: Sequence[int]) -> bool:
+        return has_none(self, first(source), numbers)
+
+    def add_to_first(self: Tally, source: Source, amounts: Mapping[int, int]) -> None:
+        add_each(self, first(source), amounts)
+
+    def add_new_to_first(self: Tally, events: Sequence[Event], amount: int) -> bool:
+        return add_new(self, [changed(event, incarnation=0) for event in events], amount)
+
+    replace(contains, __contains__)
+    replace(has_none, has_none_of)
+    replace(add_each, add_to_first)
+    replace(add_new, add_new_to_first)
+
+
+@fault("C11")
+def delegate_keeps_share() -> None:
+    """A delegate does not pass on the deliveries of its share."""
+    original = Delegation._pass_on
+
+    def _pass_on(
+        self: Delegation, message: Deliver, hop: int, host: Peer | None, traced: bool = True
+    ) -> None:
+        original(self, changed(message, onward=((),) * len(message.onward)), hop, host, traced)
+
+    replace(original, _pass_on)
+
+
+@fault("C11")
+def host_sends_all_copies() -> None:
+    """A host sends all copies of an event itself, however many, and uses no delegates."""
+
+    def room(self: Copies, event: Event) -> int:
+        return 1_000_000
+
+    replace(Copies.room, room)
+
+
+@fault("C11")
+def copies_limited_per_handling() -> None:
+    """A node limits the copies of each handling of an event and not those of all together."""
+
+    def note(self: Copies, events: Sequence[Event], copies: int = 1) -> None:
+        pass
+
+    replace(Copies.note, note)
+
+
+@fault("C8, C9")
+def no_recheck() -> None:
+    """A subscriber's node shows whatever arrives to all of its subscriptions."""
+    original = Receiver._deliver
+
+    def _deliver(
+        self: Receiver, events: Sequence[Event], witnesses: dict[int, str], way: Way
+    ) -> list[Delivery]:
+        everyone = sorted({id_.rsplit("/", 1)[0] for id_ in self.required})
+
+        def match(self: Index[str], attributes: object) -> list[str]:
+            return everyone
+
+        with replaced(Index[str].match, match):
+            return original(self, events, witnesses, way)
+
+    replace(original, _deliver)
+
+
+@fault("C6")
+def suback_after_first_registration() -> None:
+    """A subscription is reported ready when the first of its registrations is acknowledged."""
+
+    def is_ready(self: Registrar, subscription: str) -> bool:
+        keys = self._of.get(subscription, ())
+        return any(self.placed[key].acknowledged for key in keys if key in self.placed)
+
+    replace(Registrar.is_ready, is_ready)
+
+
+@fault("C6")
+def host_keeps_ended_registrations() -> None:
+    """A host keeps registrations that their subscriber has ended."""
+
+    def uninstall(self: HostedTree, id_: str) -> None:
+        pass
+
+    replace(HostedTree.uninstall, uninstall)
+
+
+@fault("C6")
+def host_accepts_foreign_events() -> None:
+    """A host accepts events for a tree that it does not serve and drops them."""
+
+    def _give_back(self: VisitInHand, attribute: str, sequences: list[int]) -> None:
+        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
+        accepted = Accepted(incarnation, (((attribute,), tuple(sequences)),), ())
+        self.port.send(self.visit.origin, accepted)
+        self.port.count("visits_given_back", len(sequences))
+
+    replace(VisitInHand._give_back, _give_back)
+
+
+@fault("C6")
+def interval_without_lower_end() -> None:
+    """A host does not count an interval's lower end as part of it."""
+    original = HostedTree.span
+
+    def span(self: HostedTree, spot: Cut) -> Interval | None:
+        found = original(self, spot)
+        return None if found is not None and found.lo == spot else found
+
+    replace(original, span)
+
+
+@fault("promise: nothing lost in the quiet")
+def broken_link_counts_as_accepted() -> None:
+    """A publisher takes events on a link that broke for accepted and sends them no other way."""
+    original = PendingStore.host_lost
+
+    def host_lost(self: PendingStore, host: NodeId) -> list[Pair]:
+        self.drop(original(self, host))
+        return []
+
+    replace(original, host_lost)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_serving.py",
+    "test_a_host_without_a_lease_gives_events_back",
+)
+def host_serves_without_lease() -> None:
+    """A host serves a tree though its owner's lease has run out."""
+
+    def _has_lease(self: Hosting, tree: HostedTree) -> bool:
+        return True
+
+    replace(Hosting._has_lease, _has_lease)

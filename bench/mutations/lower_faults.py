@@ -1,0 +1,99 @@
+"""Faults in the links and in the random graph: batches, walks, access points."""
+
+from __future__ import annotations
+
+import zlib
+
+from msgspec.structs import replace as changed
+
+from bench.mutations.planting import fault, replace
+from overlay.links.messages import Batch
+from overlay.links.receive_buffer import Arrival, ReceiveBuffer
+from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.crawl import Crawl
+from overlay.lower_random.messages import AccessPoint, Walk
+from overlay.machine import Peer, Port
+from overlay.settings import ViewSettings
+
+
+@fault("M3")
+def link_skips_missing_batches() -> None:
+    """A link takes a batch that came too early for the next one and forgets those between."""
+    original = ReceiveBuffer.receive
+
+    def receive(self: ReceiveBuffer, batch: Batch) -> Arrival:
+        if zlib.crc32(batch.body) == batch.digest:
+            self.expected = max(self.expected, batch.number)
+        return original(self, batch)
+
+    replace(original, receive)
+
+
+@fault("V3")
+def link_ignores_digests() -> None:
+    """A link accepts batches whose body does not match the digest."""
+    original = ReceiveBuffer.receive
+
+    def receive(self: ReceiveBuffer, batch: Batch) -> Arrival:
+        return original(self, changed(batch, digest=zlib.crc32(batch.body)))
+
+    replace(original, receive)
+
+
+@fault("C3")
+def walk_ignores_trace() -> None:
+    """A walk ignores its trace list and returns to nodes that it has visited."""
+    original = Crawl._forward
+
+    def _forward(self: Crawl, walk: Walk) -> None:
+        original(self, changed(walk, trace=()))
+
+    replace(original, _forward)
+
+
+@fault("C3")
+def walk_does_not_count_hops() -> None:
+    """A walk goes on beyond its hop limit, since no hop is subtracted."""
+    original = Crawl._forward
+
+    def _forward(self: Crawl, walk: Walk) -> None:
+        original(self, changed(walk, left=walk.left + 1))
+
+    replace(original, _forward)
+
+
+@fault("C4")
+def walk_recovers_with_whole_limit() -> None:
+    """A blocked walk starts again with its whole hop limit and not with half of it."""
+    original = Crawl._recover
+
+    def _recover(self: Crawl, walk: Walk, trace: tuple[Peer, ...]) -> None:
+        original(self, changed(walk, limit=2 * walk.limit), trace)
+
+    replace(original, _recover)
+
+
+@fault("C2")
+def access_points_unbounded() -> None:
+    """A node keeps access points for ten times the attributes that the setting allows."""
+    original = AccessPoints.__init__
+
+    def __init__(self: AccessPoints, port: Port, settings: ViewSettings) -> None:  # noqa: N807
+        original(self, port, changed(settings, access_points=10 * settings.access_points))
+
+    replace(original, __init__)
+
+
+@fault(
+    "C2",
+    "tests/lower_random/test_lower_points.py",
+    "test_ways_into_the_trees_of_another_ring_are_not_taken",
+)
+def access_points_of_another_ring() -> None:
+    """A node takes access points that lead into another ring's trees."""
+    original = AccessPoints.learn
+
+    def learn(self: AccessPoints, point: AccessPoint, named_by: Peer | None = None) -> bool:
+        return original(self, changed(point, ring=self.ring), named_by)
+
+    replace(original, learn)

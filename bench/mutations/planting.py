@@ -1,0 +1,101 @@
+"""How a fault is planted: methods and functions of the product are replaced in the running process.
+
+A fault is a function that calls `replace` (or `replaced`, for as long as another call runs) with
+the original symbol and with what stands in its place. The symbol is Python, not text: a tool that
+renames it renames it here as well, and mypy refuses a fault whose symbol or signature is gone.
+Faults are planted before any node is built, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+VARIABLE: Final = "CANOPY_FAULT"
+"""Environment variable by which tests/conftest.py plants a fault."""
+
+OURS: Final = ("overlay", "matching", "canopy", "node", "bench", "tests")
+"""Packages whose modules may have imported a function that is replaced."""
+
+
+class Fault(NamedTuple):
+    """One fault that can be planted."""
+
+    name: str  # on the command line
+    breaks: str  # the mechanism or promise that it breaks
+    what: str  # one plain sentence without its full stop
+    plant: Callable[[], None]
+    test: str  # id of the test that fails with it; "": the soak finds it
+
+
+FAULTS: dict[str, Fault] = {}
+"""All faults, by name, in the order of `bench.mutations.planted`."""
+
+
+def fault(
+    breaks: str, file: str = "", test: str = ""
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register the decorated function as a fault; its docstring says what the fault does. `file`
+    and `test` name the test that finds it where the soak does not."""
+
+    def register(plant: Callable[[], None]) -> Callable[[], None]:
+        name = plant.__name__.replace("_", "-")
+        if name in FAULTS:
+            raise ValueError(f"two faults are called {name}")
+        what = " ".join((plant.__doc__ or "").split()).removesuffix(".")
+        FAULTS[name] = Fault(name, breaks, what, plant, f"{file}::{test}" if test else "")
+        return plant
+
+    return register
+
+
+def plant(name: str) -> None:
+    """Plant the fault called `name` in this process. Raises KeyError if there is none."""
+    FAULTS[name].plant()
+
+
+def replace(original: Callable[P, R], by: Callable[P, R]) -> Callable[[], None]:
+    """Put `by` in the place of a method (``Class.method``) or a module's function, wherever our
+    modules have imported the function. Returns what undoes it.
+
+    Raises ValueError if `original` is not what its name refers to: it was replaced already.
+    """
+    function: Any = original
+    *path, name = function.__qualname__.split(".")
+    owner: Any = sys.modules[function.__module__]
+    for part in path:
+        owner = getattr(owner, part)
+    if getattr(owner, name) is not original:
+        raise ValueError(f"{function.__qualname__} is not the original")
+    places = [(owner, name)] if path else list(_imports(function))
+    for place, its_name in places:
+        setattr(place, its_name, by)
+
+    def undo() -> None:
+        for place, its_name in places:
+            setattr(place, its_name, original)
+
+    return undo
+
+
+@contextmanager
+def replaced(original: Callable[P, R], by: Callable[P, R]) -> Iterator[None]:
+    """`replace` for the duration of a with-block."""
+    undo = replace(original, by)
+    try:
+        yield
+    finally:
+        undo()
+
+
+def _imports(function: Any) -> Iterator[tuple[Any, str]]:
+    """Every (module, name) of ours that refers to a module's function."""
+    for module in list(sys.modules.values()):
+        if module.__name__.partition(".")[0] in OURS:
+            names = [name for name, value in vars(module).items() if value is function]
+            yield from ((module, name) for name in names)

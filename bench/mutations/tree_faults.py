@@ -1,0 +1,269 @@
+"""Faults at the owners of attribute trees: registry, summaries, placement, adoption, merging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from bench.mutations.planting import fault, replace, replaced
+from overlay.chord.messages import Cluster
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.batches import in_batches
+from overlay.upper_tree.invalidation_table import CachedCopy, InvalidationTable
+from overlay.upper_tree.messages import Registration, Renew
+from overlay.upper_tree.owner.adopting import Adopting
+from overlay.upper_tree.owner.leases import LeaseTable
+from overlay.upper_tree.owner.owned_tree import OwnedTree, Waiting
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.owner.registry_merge import RegistryUnion
+from overlay.upper_tree.owner.replanting import Replanting
+from overlay.upper_tree.owner.tree_log import Operation, Tree
+from overlay.upper_tree.partition import PartitionMap, tree_children
+from overlay.upper_tree.summaries.cache_holders import CacheHolders
+from overlay.upper_tree.summaries.summary_server import SummaryServer
+
+T = TypeVar("T")
+
+
+@fault("C6")
+def split_installs_no_registrations() -> None:
+    """A virtual node that moves to another host arrives there without its registrations."""
+    original = Balance._prepare
+
+    def none(
+        items: Iterable[T], weigh: Callable[[T], int], most: int = 0
+    ) -> Iterator[tuple[T, ...]]:
+        return iter(())
+
+    def _prepare(self: Balance, owned: OwnedTree, new: PartitionMap) -> None:
+        with replaced(in_batches, none):
+            original(self, owned, new)
+
+    replace(original, _prepare)
+
+
+@fault("P1")
+def split_arc_without_trees() -> None:
+    """An arc that splits off starts with an empty log: its trees are not handed over."""
+    original = Owner._departing_operations
+
+    def _departing_operations(self: Owner, arc: Cluster) -> list[Operation]:
+        return original(self, arc)[-1:]
+
+    replace(original, _departing_operations)
+
+
+@fault("C6")
+def suback_before_installed() -> None:
+    """A SUBACK does not wait until every host has the registration."""
+
+    def installed_everywhere(
+        self: OwnedTree, waiting: Waiting, over: Callable[[NodeId], bool]
+    ) -> bool:
+        return True
+
+    replace(OwnedTree.installed_everywhere, installed_everywhere)
+
+
+@fault("C5")
+def suback_before_invalidation() -> None:
+    """A SUBACK does not wait until no publisher has a cached summary that lacks the
+    registration."""
+
+    def is_over(self: SummaryServer, waiting: Waiting) -> bool:
+        return True
+
+    replace(SummaryServer.is_over, is_over)
+
+
+@fault(
+    "C6",
+    "tests/upper_tree/owner/test_tree_serving.py",
+    "test_a_suback_waits_for_the_end_of_a_lost_hosts_lease",
+)
+def suback_ignores_serving_leases() -> None:
+    """A SUBACK does not wait until a lost host's serving lease has run out."""
+
+    def wild_strays(self: Owner, owned: OwnedTree) -> bool:
+        return self.live_strays(owned)
+
+    replace(Owner.wild_strays, wild_strays)
+
+
+@fault(
+    "P4",
+    "tests/upper_tree/summaries/test_tree_believers.py",
+    "test_what_is_believed_is_taken_back_before_the_suback",
+)
+def new_primary_skips_cache_holders() -> None:
+    """A new primary does not ask the cache holders of the former one what they have cached."""
+
+    def _ask_all(self: CacheHolders, cluster: Cluster) -> None:
+        self._ask(cluster, {})
+        if self.owner.state.others:
+            self._be_blind()
+
+    replace(CacheHolders._ask_all, _ask_all)
+
+
+@fault(
+    "P1",
+    "tests/upper_tree/summaries/test_tree_believers.py",
+    "test_nobody_is_told_before_a_majority_knows_that_it_may_believe",
+)
+def summary_before_log() -> None:
+    """A publisher gets a summary before the log names it as a cache holder."""
+
+    def _is_logged(self: SummaryServer, index: int) -> bool:
+        return True
+
+    replace(SummaryServer._is_logged, _is_logged)
+
+
+@fault("C9")
+def summaries_never_invalidated() -> None:
+    """Cached summaries are not invalidated when a registration makes them wrong."""
+    original, believers = SummaryServer._recall, InvalidationTable.believers
+
+    def without_summaries(self: InvalidationTable, attribute: str, now: float) -> list[CachedCopy]:
+        return [copy for copy in believers(self, attribute, now) if not copy.digest]
+
+    def _recall(self: SummaryServer, owned: OwnedTree, waiting: Waiting, unharmed: int) -> None:
+        with replaced(believers, without_summaries):
+            original(self, owned, waiting, unharmed)
+
+    replace(original, _recall)
+
+
+@fault("C6")
+def renewals_ignored() -> None:
+    """An owner ignores renewals, so that the leases of all registrations lapse."""
+
+    def on_renew(self: Registry, sender: Peer, message: Renew) -> None:
+        pass
+
+    replace(Registry.on_renew, on_renew)
+
+
+@fault("promise: bounded state")
+def leases_never_lapse() -> None:
+    """Registrations of dead subscribers never lapse."""
+
+    def lapsed(self: LeaseTable, tree: Tree, now: float) -> tuple[str, ...]:
+        return ()
+
+    replace(LeaseTable.lapsed, lapsed)
+
+
+@fault("C7")
+def midpoint_tree_wrong_right_child() -> None:
+    """A right child in a midpoint tree is the next node and not the right part's midpoint."""
+    original = tree_children
+
+    def children(size: int, index: int) -> Iterator[int]:
+        for child in original(size, index):
+            yield child if child < index else index + 1
+
+    replace(original, children)
+
+
+@fault("P4")
+def virtual_nodes_stay_with_dead_hosts() -> None:
+    """Virtual nodes stay on hosts that are dead."""
+    original = Balance._moved
+
+    def _moved(self: Balance, owned: OwnedTree) -> PartitionMap | None:
+        moved = original(self, owned)
+        if moved is None:
+            return None
+        before = owned.tree.map.entries
+        found = [
+            old.hosts if any(host.id in self.owner.dead for host in old.hosts) else new.hosts
+            for old, new in zip(before, moved.entries, strict=True)
+        ]
+        if found == [entry.hosts for entry in before]:
+            return None
+        return owned.tree.map.moved(moved.version, found)
+
+    replace(original, _moved)
+
+
+@fault(
+    "P5",
+    "tests/upper_tree/owner/test_tree_adopting.py",
+    "test_what_an_older_copy_may_lack_is_waited_for",
+)
+def replanted_trees_answered_early() -> None:
+    """After a lost cluster publishers get answers about trees that are not registered again yet."""
+    original = Replanting.begin
+
+    def begin(self: Replanting, arc: Cluster, now: float) -> None:
+        original(self, arc, now)
+        self._until = self._end = now
+
+    replace(original, begin)
+
+
+@fault(
+    "P5",
+    "tests/upper_tree/owner/test_tree_adopting.py",
+    "test_a_lost_clusters_trees_are_served_without_a_word_of_their_subscribers",
+)
+def adopted_trees_lose_registrations() -> None:
+    """Each tree of a lost cluster is adopted with one of its registrations."""
+    original = Adopting._operations
+
+    def _operations(self: Adopting, tree: Tree) -> Iterator[Operation]:
+        return islice(original(self, tree), 2)
+
+    replace(original, _operations)
+
+
+@fault(
+    "P5",
+    "tests/upper_tree/owner/test_tree_adopting.py",
+    "test_publishers_are_told_nothing_before_the_hosts_serve",
+)
+def adopted_trees_answered_before_served() -> None:
+    """Publishers get answers about adopted trees before the hosts serve them."""
+    original = Adopting._plant
+
+    def ignore(self: Replanting, attribute: str, is_served: Callable[[], bool]) -> None:
+        pass
+
+    def _plant(self: Adopting, lost: list[Tree]) -> None:
+        with replaced(Replanting.plant, ignore):
+            original(self, lost)
+
+    replace(original, _plant)
+
+
+@fault(
+    "P2",
+    "tests/upper_tree/owner/test_tree_uniting.py",
+    "test_all_is_united_when_the_winner_has_acknowledged_every_registration",
+)
+def merge_before_registrations_adopted() -> None:
+    """A cluster of a ring that ends reports its registrations adopted when they are not."""
+
+    def _missing(self: RegistryUnion) -> Iterator[tuple[str, list[Registration]]]:
+        return iter(())
+
+    replace(RegistryUnion._missing, _missing)
+
+
+@fault(
+    "P2",
+    "tests/upper_tree/owner/test_tree_uniting.py",
+    "test_a_ring_has_stopped_when_its_hosts_have_said_so",
+)
+def merge_while_hosts_serve() -> None:
+    """A cluster of a ring that ends reports its trees stopped while hosts still serve them."""
+
+    def _is_stopped(self: RegistryUnion) -> bool:
+        return self._stopping
+
+    replace(RegistryUnion._is_stopped, _is_stopped)
