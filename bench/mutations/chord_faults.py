@@ -12,12 +12,12 @@ from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
-from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.taking_over import TakingOver
-from overlay.chord.merging.merging import ENDED, Merging
+from overlay.chord.merging.merging import Merging
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.pointers import Pointers
@@ -83,10 +83,10 @@ def candidate_ignores_returned_primary() -> None:
 @fault("P4")
 def election_without_majority() -> None:
     """A candidate leads as soon as one voter has granted it the epoch."""
-    original, majority = Election._count_vote, LeaderLog.majority
+    original, majority = Election._count_vote, FollowerLog.majority
 
     def _count_vote(self: Election, node: NodeId, timeout: float = 0.0) -> None:
-        def first_only(self: LeaderLog) -> int:
+        def first_only(self: FollowerLog) -> int:
             undo()
             return 1
 
@@ -132,9 +132,9 @@ def restarted_primary_leads_on() -> None:
     """A primary leads on after a restart without being elected again."""
 
     def resume(self: ClusterRole, cluster: Cluster) -> None:
-        self.resting = False
+        self._must_be_elected = False
         self._describe(cluster)
-        self.ring.serve_as_member(cluster)
+        self._ring.serve_as_member(cluster)
         self._changed("started again")
 
     replace(ClusterRole.resume, resume)
@@ -162,10 +162,10 @@ def heir_serves_before_decision() -> None:
 def lost_cluster_not_replaced() -> None:
     """No member of a cluster that lost its majority leads on."""
 
-    def _inherit(self: RoleChanges, epoch: int) -> None:
+    def lead_own_log(self: RoleChanges, epoch: int) -> None:
         pass
 
-    replace(RoleChanges._inherit, _inherit)
+    replace(RoleChanges.lead_own_log, lead_own_log)
 
 
 @fault("P5")
@@ -235,7 +235,7 @@ def merging_cluster_ends_early() -> None:
 
     def _lead(self: Merging, into: Cluster) -> None:
         if all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters):
-            self._leading, self._since = ENDED, self.port.now
+            self._leading, self._since = MergePhase.ENDED, self.port.now
         original(self, into)
 
     replace(original, _lead)

@@ -7,19 +7,20 @@ from itertools import islice
 from typing import TypeVar
 
 from bench.mutations.planting import fault, replace, replaced
+from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.batches import in_batches
 from overlay.upper_tree.invalidation_table import CachedCopy, InvalidationTable
 from overlay.upper_tree.messages import Registration, Renew
-from overlay.upper_tree.owner.adopting import Adopting
-from overlay.upper_tree.owner.leases import LeaseTable
-from overlay.upper_tree.owner.owned_tree import OwnedTree, Waiting
+from overlay.upper_tree.owner.host_supervisor import HostSupervisor
+from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.owner.rebalance import Balance
+from overlay.upper_tree.owner.rebalance import Rebalance
+from overlay.upper_tree.owner.registration_leases import RegistrationLeases
 from overlay.upper_tree.owner.registry import Registry
-from overlay.upper_tree.owner.registry_merge import RegistryUnion
-from overlay.upper_tree.owner.replanting import Replanting
+from overlay.upper_tree.owner.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
@@ -31,14 +32,14 @@ T = TypeVar("T")
 @fault("C6")
 def split_installs_no_registrations() -> None:
     """A virtual node that moves to another host arrives there without its registrations."""
-    original = Balance._prepare
+    original = Rebalance._prepare
 
     def none(
         items: Iterable[T], weigh: Callable[[T], int], most: int = 0
     ) -> Iterator[tuple[T, ...]]:
         return iter(())
 
-    def _prepare(self: Balance, owned: OwnedTree, new: PartitionMap) -> None:
+    def _prepare(self: Rebalance, owned: OwnedTree, new: PartitionMap) -> None:
         with replaced(in_batches, none):
             original(self, owned, new)
 
@@ -60,12 +61,12 @@ def split_arc_without_trees() -> None:
 def suback_before_installed() -> None:
     """A SUBACK does not wait until every host has the registration."""
 
-    def installed_everywhere(
-        self: OwnedTree, waiting: Waiting, over: Callable[[NodeId], bool]
+    def is_installed(
+        self: OwnedTree, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]
     ) -> bool:
         return True
 
-    replace(OwnedTree.installed_everywhere, installed_everywhere)
+    replace(OwnedTree.is_installed, is_installed)
 
 
 @fault("C5")
@@ -73,10 +74,10 @@ def suback_before_invalidation() -> None:
     """A SUBACK does not wait until no publisher has a cached summary that lacks the
     registration."""
 
-    def is_over(self: SummaryServer, waiting: Waiting) -> bool:
+    def is_admitted(self: SummaryServer, pending: PendingRegistration) -> bool:
         return True
 
-    replace(SummaryServer.is_over, is_over)
+    replace(SummaryServer.is_admitted, is_admitted)
 
 
 @fault(
@@ -87,10 +88,10 @@ def suback_before_invalidation() -> None:
 def suback_ignores_serving_leases() -> None:
     """A SUBACK does not wait until a lost host's serving lease has run out."""
 
-    def wild_strays(self: Owner, owned: OwnedTree) -> bool:
-        return self.live_strays(owned)
+    def has_serving_stale(self: HostSupervisor, owned: OwnedTree) -> bool:
+        return self.has_reachable_stale(owned)
 
-    replace(Owner.wild_strays, wild_strays)
+    replace(HostSupervisor.has_serving_stale, has_serving_stale)
 
 
 @fault(
@@ -103,7 +104,7 @@ def new_primary_skips_cache_holders() -> None:
 
     def _ask_all(self: CacheHolders, cluster: Cluster) -> None:
         self._ask(cluster, {})
-        if self.owner.state.others:
+        if self.owner.state.has_unknown_holders:
             self._be_blind()
 
     replace(CacheHolders._ask_all, _ask_all)
@@ -131,9 +132,11 @@ def summaries_never_invalidated() -> None:
     def without_summaries(self: InvalidationTable, attribute: str, now: float) -> list[CachedCopy]:
         return [copy for copy in believers(self, attribute, now) if not copy.digest]
 
-    def _recall(self: SummaryServer, owned: OwnedTree, waiting: Waiting, unharmed: int) -> None:
+    def _recall(
+        self: SummaryServer, owned: OwnedTree, pending: PendingRegistration, unharmed: int
+    ) -> None:
         with replaced(believers, without_summaries):
-            original(self, owned, waiting, unharmed)
+            original(self, owned, pending, unharmed)
 
     replace(original, _recall)
 
@@ -152,10 +155,10 @@ def renewals_ignored() -> None:
 def leases_never_lapse() -> None:
     """Registrations of dead subscribers never lapse."""
 
-    def lapsed(self: LeaseTable, tree: Tree, now: float) -> tuple[str, ...]:
+    def lapsed(self: RegistrationLeases, tree: Tree, now: float) -> tuple[str, ...]:
         return ()
 
-    replace(LeaseTable.lapsed, lapsed)
+    replace(RegistrationLeases.lapsed, lapsed)
 
 
 @fault("C7")
@@ -173,15 +176,15 @@ def midpoint_tree_wrong_right_child() -> None:
 @fault("P4")
 def virtual_nodes_stay_with_dead_hosts() -> None:
     """Virtual nodes stay on hosts that are dead."""
-    original = Balance._moved
+    original = Rebalance._moved
 
-    def _moved(self: Balance, owned: OwnedTree) -> PartitionMap | None:
+    def _moved(self: Rebalance, owned: OwnedTree) -> PartitionMap | None:
         moved = original(self, owned)
         if moved is None:
             return None
         before = owned.tree.map.entries
         found = [
-            old.hosts if any(host.id in self.owner.dead for host in old.hosts) else new.hosts
+            new.hosts if all(self._hosts.is_reachable(host.id) for host in old.hosts) else old.hosts
             for old, new in zip(before, moved.entries, strict=True)
         ]
         if found == [entry.hosts for entry in before]:
@@ -198,13 +201,13 @@ def virtual_nodes_stay_with_dead_hosts() -> None:
 )
 def replanted_trees_answered_early() -> None:
     """After a lost cluster publishers get answers about trees that are not registered again yet."""
-    original = Replanting.begin
+    original = TreeRestoration.on_replanted
 
-    def begin(self: Replanting, arc: Cluster, now: float) -> None:
-        original(self, arc, now)
-        self._until = self._end = now
+    def on_replanted(self: TreeRestoration, event: Replanted) -> None:
+        original(self, event)
+        self._until = self._latest = self.port.now
 
-    replace(original, begin)
+    replace(original, on_replanted)
 
 
 @fault(
@@ -214,9 +217,9 @@ def replanted_trees_answered_early() -> None:
 )
 def adopted_trees_lose_registrations() -> None:
     """Each tree of a lost cluster is adopted with one of its registrations."""
-    original = Adopting._operations
+    original = TreeRestoration._operations
 
-    def _operations(self: Adopting, tree: Tree) -> Iterator[Operation]:
+    def _operations(self: TreeRestoration, tree: Tree) -> Iterator[Operation]:
         return islice(original(self, tree), 2)
 
     replace(original, _operations)
@@ -229,16 +232,11 @@ def adopted_trees_lose_registrations() -> None:
 )
 def adopted_trees_answered_before_served() -> None:
     """Publishers get answers about adopted trees before the hosts serve them."""
-    original = Adopting._plant
 
-    def ignore(self: Replanting, attribute: str, is_served: Callable[[], bool]) -> None:
-        pass
+    def _is_served(self: TreeRestoration, owned: OwnedTree) -> bool:
+        return True
 
-    def _plant(self: Adopting, lost: list[Tree]) -> None:
-        with replaced(Replanting.plant, ignore):
-            original(self, lost)
-
-    replace(original, _plant)
+    replace(TreeRestoration._is_served, _is_served)
 
 
 @fault(
@@ -249,10 +247,10 @@ def adopted_trees_answered_before_served() -> None:
 def merge_before_registrations_adopted() -> None:
     """A cluster of a ring that ends reports its registrations adopted when they are not."""
 
-    def _missing(self: RegistryUnion) -> Iterator[tuple[str, list[Registration]]]:
+    def _missing(self: RegistryMerge) -> Iterator[tuple[str, list[Registration]]]:
         return iter(())
 
-    replace(RegistryUnion._missing, _missing)
+    replace(RegistryMerge._missing, _missing)
 
 
 @fault(
@@ -263,7 +261,7 @@ def merge_before_registrations_adopted() -> None:
 def merge_while_hosts_serve() -> None:
     """A cluster of a ring that ends reports its trees stopped while hosts still serve them."""
 
-    def _is_stopped(self: RegistryUnion) -> bool:
+    def _is_stopped(self: RegistryMerge) -> bool:
         return self._stopping
 
-    replace(RegistryUnion._is_stopped, _is_stopped)
+    replace(RegistryMerge._is_stopped, _is_stopped)
