@@ -11,9 +11,9 @@ from matching import Cut, Index, Interval
 from overlay.client import Delivery, Event
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.delivery.copies import Copies
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.tally import Source, Tally
+from overlay.upper_tree.delivery.event_counts import EventCounts, Source
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.events import TreeAbsent
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
@@ -80,22 +80,26 @@ def duplicates_shown() -> None:
 @fault("V7")
 def incarnations_ignored() -> None:
     """Events of a publisher that was started again are taken for those of its former process."""
-    contains, add_each, add_new = Tally.__contains__, Tally.add_each, Tally.add_new
-    has_none = Tally.has_none
+    contains, add_each, add_new = (
+        EventCounts.__contains__,
+        EventCounts.add_each,
+        EventCounts.add_new,
+    )
+    has_none = EventCounts.has_none
 
-    def __contains__(self: Tally, event: Event) -> bool:  # noqa: N807
+    def __contains__(self: EventCounts, event: Event) -> bool:  # noqa: N807
         return contains(self, changed(event, incarnation=0))
 
     def first(source: Source) -> Source:
         return source[0], 0
 
-    def has_none_of(self: Tally, source: Source, numbers: Sequence[int]) -> bool:
+    def has_none_of(self: EventCounts, source: Source, numbers: Sequence[int]) -> bool:
         return has_none(self, first(source), numbers)
 
-    def add_to_first(self: Tally, source: Source, amounts: Mapping[int, int]) -> None:
+    def add_to_first(self: EventCounts, source: Source, amounts: Mapping[int, int]) -> None:
         add_each(self, first(source), amounts)
 
-    def add_new_to_first(self: Tally, events: Sequence[Event], amount: int) -> bool:
+    def add_new_to_first(self: EventCounts, events: Sequence[Event], amount: int) -> bool:
         return add_new(self, [changed(event, incarnation=0) for event in events], amount)
 
     replace(contains, __contains__)
@@ -121,20 +125,20 @@ def delegate_keeps_share() -> None:
 def host_sends_all_copies() -> None:
     """A host sends all copies of an event itself, however many, and uses no delegates."""
 
-    def room(self: Copies, event: Event) -> int:
+    def room(self: CopyBudget, event: Event) -> int:
         return 1_000_000
 
-    replace(Copies.room, room)
+    replace(CopyBudget.room, room)
 
 
 @fault("C11")
 def copies_limited_per_handling() -> None:
     """A node limits the copies of each handling of an event and not those of all together."""
 
-    def note(self: Copies, events: Sequence[Event], copies: int = 1) -> None:
+    def spend(self: CopyBudget, events: Sequence[Event], copies: int = 1) -> None:
         pass
 
-    replace(Copies.note, note)
+    replace(CopyBudget.spend, spend)
 
 
 @fault("C8, C9")
