@@ -12,7 +12,7 @@ import click
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
-    from canopy.client.blocking import ControlClient
+    from canopy.client.synchronous import Client
     from matching import Predicate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,12 +41,13 @@ def connect_option(command: F) -> F:
     )(command)
 
 
-def open_client(where: str | None) -> ControlClient:
-    """Connect to the node of the data folder `where`, or of the default one.
+def open_client(where: str | None, reconnect: float = 0.0) -> Client:
+    """Connect to the node of the data folder `where`, or of the default one. `reconnect`: seconds
+    for which a node that goes away is looked for.
 
     Raises CommandError for an address, UnreachableError if no node runs there.
     """
-    from canopy.client.blocking import ControlClient
+    from canopy.client.synchronous import connect
 
     if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
         raise CommandError(
@@ -54,7 +55,7 @@ def open_client(where: str | None) -> ControlClient:
             f"version does not have; give the node's data folder",
             USAGE,
         )
-    return ControlClient.connect(where)
+    return connect(where, reconnect=reconnect)
 
 
 def compiled(selector: str) -> Predicate:

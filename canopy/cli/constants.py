@@ -49,8 +49,6 @@ REFUSED_LISTED: Final = 10_000
 COUNT_INTERVAL: Final = 0.5
 """Between two updates of the count on a terminal."""
 
-LONG_WAIT: Final = 3600.0
-"""One wait of `sub` without --for; deliveries, a signal or the node's end interrupt it."""
 
 # --- demo: the overlay ---
 

@@ -30,7 +30,7 @@ from canopy.cli.output import print_json
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal
-    from canopy.client.blocking import ControlClient
+    from canopy.client.synchronous import Client
 
 
 @dataclass
@@ -111,15 +111,14 @@ def pub(
 
 
 def _send(
-    client: ControlClient, batch: list[FeedEvent], receipt: bool, timeout: float, totals: FeedTotals
+    client: Client, batch: list[FeedEvent], receipt: bool, timeout: float, totals: FeedTotals
 ) -> None:
     from canopy.cli.feeds import Refusal
-    from overlay.client import Publish, Published
 
-    command = Publish(0, tuple(entry.draft for entry in batch), receipt)
-    reply = client.ask(command, Published, timeout)
-    totals.published += len(batch) - len(reply.refused)
-    for place, reason in reply.refused:
+    drafts = [entry.draft for entry in batch]
+    done = client.publish_many(drafts, receipt=receipt, timeout=timeout)
+    totals.published += done.count
+    for place, reason in done.refused:
         totals.refuse(Refusal(batch[place].number, reason))
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.connect import compiled, connect_option, json_option, open_client, timeout_option
-from canopy.cli.constants import LONG_WAIT
 from canopy.cli.errors import TIME_OUT
 from canopy.cli.output import delivery_object, print_json, printable
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
-    from canopy.client.blocking import ControlClient
+    from canopy.client.notices import Notice
     from overlay.client import Delivery
 
 
@@ -51,31 +50,45 @@ def sub(
 
     A selector is the condition of an SQL WHERE clause over an event's attributes: = <> < <= > >=,
     BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events that are published after
-    "subscribed" was printed (on standard error) are delivered.
+    "subscribed" was printed (on standard error) are delivered. When the node goes away it is looked
+    for during --timeout seconds and subscribed to again; what may be missing is said on standard
+    error.
 
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
     canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
     canopy sub "TRUE" --count 10 --for 60
     """
-    from overlay.client import Subscribe, Subscribed
-
     attributes = compiled(selector).attributes
     until = None if seconds is None else time.monotonic() + seconds
-    with open_client(connect) as client:
-        reply = client.ask(Subscribe(0, selector, name, latency_level or 0), Subscribed, timeout)
-        print(f"subscribed ({reply.subscription})", file=sys.stderr, flush=True)
+    urgency = latency_level or 0
+    with (
+        open_client(connect, reconnect=timeout) as client,
+        client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout) as source,
+    ):
+        print(f"subscribed ({source.id})", file=sys.stderr, flush=True)
         left = count
         while left is None or left > 0:
-            wait = LONG_WAIT if until is None else until - time.monotonic()
-            if wait <= 0:
+            wait = None if until is None else until - time.monotonic()
+            if wait is not None and wait <= 0:
                 break
-            deliveries = client.deliveries(wait)
-            for delivery in deliveries[:left]:
-                _print(delivery, attributes, as_json)
-            left = None if left is None else left - len(deliveries)
-            _warn(client)
+            left = _show(source.receive(wait), left, attributes, as_json)
     return TIME_OUT if left is not None and left > 0 else 0
+
+
+def _show(
+    received: list[Delivery | Notice], left: int | None, first: tuple[str, ...], as_json: bool
+) -> int | None:
+    """Print at most `left` deliveries, and notices on standard error; how many are left."""
+    from overlay.client import Delivery
+
+    for one in received:
+        if not isinstance(one, Delivery):
+            print(f"! {one.reason}", file=sys.stderr, flush=True)
+        elif left is None or left > 0:
+            _print(one, first, as_json)
+            left = None if left is None else left - 1
+    return left
 
 
 def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
@@ -98,9 +111,3 @@ def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
         f"{' '.join(fields)}"
     )
     sys.stdout.flush()
-
-
-def _warn(client: ControlClient) -> None:
-    """Print the notices of the node: events dropped because this end was too slow, and gaps."""
-    while client.notices:
-        print(f"! {client.notices.popleft().reason}", file=sys.stderr, flush=True)

@@ -390,7 +390,7 @@ class _AsyncFeed(Generic[T]):
             delay = self._state.delay(time.monotonic())
             left = until - time.monotonic()
             await self._runtime.sleep(max(0.0, min(delay, left)))
-            if delay > left:
+            if delay > 0 and delay > left:
                 return None
             try:
                 gap = await self.open()

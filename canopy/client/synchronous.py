@@ -393,7 +393,7 @@ class _Feed(Generic[T]):
         """Look for the node until it is back, something has to be told, or `until`."""
         while not self._closed.is_set():
             delay = self._state.delay(time.monotonic())
-            if time.monotonic() + delay > until:
+            if delay > 0 and time.monotonic() + delay > until:
                 self._closed.wait(max(0.0, until - time.monotonic()))
                 return None
             if self._closed.wait(delay):

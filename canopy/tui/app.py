@@ -14,14 +14,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.model.attachment import Attachment, Changes
-from canopy.tui.model.client import (
-    CommandTimeoutError,
-    Connector,
-    ControlError,
-    DeniedError,
-    connector,
-)
+from canopy.tui.model.client import Connector, connector
 from canopy.tui.palette import actions_of
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.help import HelpScreen

@@ -13,16 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from canopy.tui.model.backoff import Backoff
-from canopy.tui.model.client import (
-    LOST,
-    Client,
-    CommandFailed,
-    CommandTimeoutError,
-    Connector,
-    failure,
-    reason_of,
-)
+from canopy.client.errors import CommandFailed, CommandTimeoutError
+from canopy.client.resubscription import Backoff
+from canopy.client.synchronous import Link
+from canopy.tui.model.client import LOST, Connector, failure, reason_of
 from canopy.tui.model.inbox import Inbox
 from overlay.client import Command, Failed, Reply
 
@@ -118,7 +112,7 @@ class Asker:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping, wait)
 
-    def _serve(self, client: Client) -> None:
+    def _serve(self, client: Link) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._queue, IDLE)

@@ -1,31 +1,27 @@
-"""The thread behind one subscription: connect, subscribe, pass deliveries on, again after a loss.
+"""The thread behind one subscription, which passes deliveries on and tells of its state.
 
-A feed is started once and stopped once; pausing a subscription stops its feed and resuming makes a
-new one, so there is no state to bring back.
+The client library's `Subscription` connects, subscribes, and does so again after a loss. A feed is
+started once and stopped once; pausing a subscription stops its feed and resuming makes a new one,
+so there is no state to bring back.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 from typing import TypeAlias
 
-from canopy.tui.model.backoff import Backoff
-from canopy.tui.model.client import (
-    LOST,
-    Client,
-    CommandFailed,
-    CommandTimeoutError,
-    Connector,
-    reason_of,
-)
+from canopy.client.errors import CommandFailed
+from canopy.client.notices import Disconnected, Gap
+from canopy.client.resubscription import Wanted
+from canopy.client.synchronous import Subscription
+from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
-from overlay.client import Subscribe, Subscribed, Unsubscribe
+from overlay.client import Delivery
 
-SUBACK_TIMEOUT = 60.0  # seconds; a SUBACK may wait for a *nobody there* to run out (C5: 10 s)
-LISTEN = 0.25  # seconds between looks at the stop flag; nobody notices a quarter of a second
+LISTEN = 0.25
+"""Seconds between two looks at the stop flag: a person does not notice a quarter of a second."""
 
 
 class State(Enum):
@@ -55,8 +51,7 @@ class Feed:
         level: int = 0,
     ) -> None:
         self.key = key
-        self._command = Subscribe(1, selector, name, level)
-        self._connect = connect
+        self._subscription = Subscription(connect, [Wanted(selector, name, level)])
         self._inbox = inbox
         self._on_state = on_state
         self._stop = threading.Event()
@@ -71,46 +66,35 @@ class Feed:
         self._stop.set()
 
     def _run(self) -> None:
-        backoff = Backoff()
-        while not self._stop.is_set():
-            try:
-                client = self._connect()
-            except LOST as error:
-                self._tell(State.WAITING, "", reason_of(error))
-                self._stop.wait(backoff.next())
-                continue
-            try:
-                self._serve(client, backoff)
-                return
-            except LOST as error:
-                self._tell(State.WAITING, "", reason_of(error))
-                self._stop.wait(backoff.next())
-            finally:
-                client.close()
-
-    def _serve(self, client: Client, backoff: Backoff) -> None:
-        """Until stopped or refused by the node; raises one of LOST when it must begin again."""
-        self._tell(State.WAITING, "", "waiting for the node's acknowledgement")
+        self._tell(State.WAITING, "waiting for the node's acknowledgement")
         try:
-            reply = client.request(self._command, SUBACK_TIMEOUT)
+            self._pass_on(self._subscription.receive(0.0))
+            if self._subscription.is_live:
+                self._tell(State.LIVE, "")
+            while not self._stop.is_set():
+                was_live = self._subscription.is_live
+                self._pass_on(self._subscription.receive(LISTEN))
+                if self._subscription.is_live and not was_live:
+                    self._tell(State.LIVE, "")
         except CommandFailed as error:
-            if error.code == "time-out":
-                raise CommandTimeoutError(error.reason) from error
-            self._tell(State.FAILED, "", error.reason)
-            return
-        subscription = reply.subscription if isinstance(reply, Subscribed) else ""
-        backoff.reset()
-        self._tell(State.LIVE, subscription, "")
-        while not self._stop.is_set():
-            deliveries = client.deliveries(LISTEN)
-            if deliveries and not self._stop.is_set():
-                self._inbox.deliver(self.key, deliveries)
-            if client.notices:  # the node had to drop some of ours, or has other bad news
-                self._tell(State.LIVE, subscription, client.notices.popleft().reason)
-        with suppress(*LOST):  # closing the connection ends it at the node all the same
-            client.request(Unsubscribe(2, subscription), 1.0)
+            self._tell(State.FAILED, error.reason)
+        finally:
+            self._subscription.unsubscribe()
 
-    def _tell(self, state: State, subscription: str, reason: str) -> None:
+    def _pass_on(self, received: list[Delivery | Gap | Disconnected]) -> None:
+        """Put deliveries into the inbox; say what may be missing, or that the node has gone."""
+        deliveries = [one for one in received if isinstance(one, Delivery)]
+        if deliveries and not self._stop.is_set():
+            self._inbox.deliver(self.key, deliveries)
+        for one in received:
+            if isinstance(one, Disconnected):
+                self._tell(State.WAITING, one.reason)
+            elif isinstance(one, Gap):
+                self._tell(State.LIVE, one.reason)
+
+    def _tell(self, state: State, reason: str) -> None:
+        subscription = self._subscription.id if state is State.LIVE else ""
+
         def news() -> None:
             if not self._stop.is_set():
                 self._on_state(self.key, state, subscription, reason)

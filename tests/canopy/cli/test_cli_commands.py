@@ -183,16 +183,39 @@ class TestSub:
         assert told.splitlines()[1:3] == ["mag >", "     ^"]
         assert not node.commands
 
-    def test_a_node_that_goes_is_unreachable(
+    def test_a_node_that_goes_and_stays_away_is_unreachable(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def leave(command: Command) -> Iterator[Reply]:
             yield Subscribed(command.request, "s1")
+            (tmp_path / "n" / "control.sock").unlink()
             fake.hang_up()
 
         with FakeControl(tmp_path / "n", leave) as fake:
-            assert main(["sub", "TRUE", "--connect", str(tmp_path / "n")]) == 3
-        assert "has gone" in capsys.readouterr().err
+            where = ["--connect", str(tmp_path / "n")]
+            assert main(["sub", "TRUE", "--timeout", "0.5", *where]) == 3
+        err = capsys.readouterr().err
+        assert "! the node at" in err
+        assert "has gone" in err
+        assert "gave up after 0.5 s" in err
+
+    def test_a_node_that_comes_back_is_subscribed_to_again(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def leave_once(command: Command) -> Iterator[Reply]:
+            yield Subscribed(command.request, f"s{len(fake.commands)}")
+            if len(fake.commands) == 1:
+                fake.hang_up()
+            else:
+                yield Delivered(0, (Delivery("s2", event(1), "id", "", "", 1),))
+
+        with FakeControl(tmp_path / "n", leave_once) as fake:
+            where = ["--connect", str(tmp_path / "n")]
+            assert main(["sub", "TRUE", "--count", "1", *where]) == 0
+        out, err = capsys.readouterr()
+        assert "e1" in out
+        assert "subscribed to again; events in between may be missing" in err
+        assert [type(command) for command in fake.commands[:2]] == [Subscribe, Subscribe]
 
     def test_ctrl_c_is_130_and_a_closed_pipe_is_quiet(self, node: FakeControl) -> None:
         command = [sys.executable, "-m", "canopy", "sub", "TRUE", "--json"]

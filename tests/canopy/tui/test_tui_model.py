@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.tui.model.backoff import Backoff
+from canopy.client.resubscription import Backoff
 from canopy.tui.model.draft import DraftError, parse_draft
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from canopy.client.errors import CommandTimeoutError
 from canopy.tui.model.asker import QUEUE, Asker
 from canopy.tui.model.attachment import SUBSCRIPTIONS, Attachment
-from canopy.tui.model.client import CommandTimeoutError
 from canopy.tui.model.feed import Feed, State
 from canopy.tui.model.inbox import Inbox
 from overlay.client import Done, Failed, GetPeers, GetRing, GetStatus, Status, Unsubscribe, Why

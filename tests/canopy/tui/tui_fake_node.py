@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 
 from canopy.client.errors import CommandFailed, UnreachableError
+from canopy.client.frames import OpaqueEvent
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,
@@ -237,6 +239,14 @@ class FakeClient:
             self._check()
             self.node.commands.append(command)
             return self.node.answer(self, command)
+
+    def ask_many(
+        self, commands: Iterable[Command], kind: type, timeout: float = 30.0, ahead: int = 1
+    ) -> list[Reply]:
+        return [self.request(command, timeout) for command in commands]
+
+    def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
+        raise AssertionError("the TUI does not gather")
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
         with self.node.lock:
