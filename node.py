@@ -38,7 +38,6 @@ from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import Registry
@@ -139,7 +138,7 @@ class Node:
         self.registry_merge = RegistryMerge(
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
-        self.hosting = Hosting(self, settings, self.access_points)
+        self.hosting = Hosting(self, settings, self.access_points, self.ring)
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
@@ -167,7 +166,6 @@ class Node:
             self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
             self.clients, self.inspection, self.explaining, self.incident_log,
             self.registry_merge,
-            OrphanedTrees(self, self.ring, self.hosting),
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)

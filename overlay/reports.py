@@ -63,7 +63,7 @@ class Reports:
     @property
     def settled(self) -> bool:
         """Whether a draining node may end: it has left its cluster and nothing is pending."""
-        return self.clusters.left and not self.pending and not len(self.hosting.intake.queue)
+        return self.clusters.left and not self.pending and not len(self.hosting.scheduler.queue)
 
     def status(
         self,

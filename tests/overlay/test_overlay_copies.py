@@ -81,7 +81,7 @@ def test_who_goes_on_knows_all_registrations(seed: int) -> None:
     wait(world, lambda: led(world), 6, "another cluster")
     world.run(2)
     (leader,) = with_role(world, "primary")
-    assert world.node(leader).counters["trees_adopted"] == 2
+    assert world.node(leader).counters["trees_restored"] == 2
     world.clients.crashes.clear()
     publish(world)
     world.run(20)
@@ -103,7 +103,7 @@ def test_the_ring_successor_knows_all_registrations(seed: int) -> None:
         world.crash(name)
     asked = registers(world)
     world.run(8)
-    adopted = [world.node(n).counters.get("trees_adopted", 0) for n in world.names()]
+    adopted = [world.node(n).counters.get("trees_restored", 0) for n in world.names()]
     assert sum(adopted) == trees[lost]
     world.clients.crashes.clear()
     publish(world, 20)

@@ -41,7 +41,7 @@ def publish(world: World, names: list[str]) -> None:
 def test_every_virtual_node_is_served_by_three() -> None:
     world = served(1)
     assert {tree: len(found) for tree, found in hosts(world).items()} == {"x": 3, "y": 3}
-    entries = [len(world.node(n).hosting.joint) for n in with_role(world, "broker")]
+    entries = [len(world.node(n).hosting.index) for n in with_role(world, "broker")]
     assert entries == [20, 20, 20]
     assert_exact(world)
 

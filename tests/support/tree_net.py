@@ -334,7 +334,8 @@ class HostNode:
     def __init__(self, port: TreePort, settings: Settings) -> None:
         self.port = port
         self.access_points = AccessPoints(port, settings.view)
-        self.hosting = Hosting(port, settings, self.access_points)
+        self.ring = FakeRing(port)
+        self.hosting = Hosting(port, settings, self.access_points, self.ring)
         port.add(self.hosting)
 
     def lease(self) -> HostNode:

@@ -29,8 +29,7 @@ from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.event_history import NOTES
-from overlay.upper_tree.host.installer import WAITING_MOST
-from overlay.upper_tree.host.visit_queue import EVENTS_MOST
+from overlay.upper_tree.host.constants import EVENTS_MOST, WAITING_MOST
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, UNREACHABLE_MOST
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
 
@@ -272,8 +271,8 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ),
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
-        ("events to be matched", node.hosting.intake.queue.events, EVENTS_MOST),
-        ("registrations to be installed", len(node.hosting.installing), WAITING_MOST),
+        ("events to be matched", node.hosting.scheduler.queue.events, EVENTS_MOST),
+        ("registrations to be installed", len(node.hosting.installer), WAITING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

@@ -1,12 +1,12 @@
 """What a host has of the trees: its intervals, and one index of all registrations (C6, C9).
 
-One index serves all trees of a host in pivot routing. An event that visits ten trees here is so
+One index serves all trees of a host in pivot routing. So an event that visits ten trees here is
 matched once, not ten times: with an index per virtual node the lookups cost more than all the rest
-of an event's way. What it finds is held against the trees that the event visits: a registration of
-another tree is found there. In counting routing each tree has its own, for there each attribute's
+of an event's way. What is found is compared with the trees that the event visits: registrations of
+other trees are left out. In counting routing each tree has its own, for there each attribute's
 visit comes by itself and asks for single constraints.
 
-Adjacent virtual nodes of one host are one *span*: to who sends or gets an event, one place.
+Adjacent virtual nodes of one host are one *span*: publishers and subscribers see one location.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from overlay.upper_tree.host.urgency import LatencyMap, types_of
 from overlay.upper_tree.messages import Assign, Registration
 from overlay.upper_tree.partition import Slice
 
-Joint = GroupedIndex[tuple[str, str], NodeId]
+SharedIndex = GroupedIndex[tuple[str, str], NodeId]
 """All registrations of a host, by (attribute, id), in groups by interested node."""
 
 
 class HostedTree:
-    """What this host has of one tree. `joint` is None in counting routing."""
+    """What this host has of one tree. `shared` is the index of all trees; None in counting
+    routing, where the tree has its own."""
 
-    def __init__(self, attribute: str, joint: Joint | None) -> None:
+    def __init__(self, attribute: str, shared: SharedIndex | None) -> None:
         self.attribute = attribute
         self.key = attribute_key(attribute)
         self.version: Version = (0, 0)
@@ -41,7 +42,7 @@ class HostedTree:
         self.registrations: dict[str, tuple[Registration, Predicate]] = {}
         self.index: Index[str] = Index()  # empty in pivot routing
         self.latency = LatencyMap()
-        self._joint = joint
+        self._shared = shared
         self._starts: list[Cut] = []
 
     @property
@@ -77,46 +78,46 @@ class HostedTree:
         return found if found is not None and spot < found.hi else None
 
     def install(self, registration: Registration, predicate: Predicate) -> None:
-        """Match this from now on."""
+        """Match this registration from now on."""
         self._forget_level(registration.id)
         self.registrations[registration.id] = (registration, predicate)
         self.latency.add(registration.latency_level, types_of(predicate))
-        if self._joint is None:
+        if self._shared is None:
             self.index.add(registration.id, predicate)
         else:
             key = (self.attribute, registration.id)
-            self._joint.add(key, predicate, registration.subscriber.id)
+            self._shared.add(key, predicate, registration.subscriber.id)
 
     def uninstall(self, id_: str) -> None:
-        """Match it no more."""
+        """Match this registration no more. Nothing happens if it is not there."""
         self._forget_level(id_)
         if self.registrations.pop(id_, None) is not None:
-            if self._joint is None:
+            if self._shared is None:
                 self.index.remove(id_)
             else:
-                self._joint.remove((self.attribute, id_))
+                self._shared.remove((self.attribute, id_))
 
     def _forget_level(self, id_: str) -> None:
         if (known := self.registrations.get(id_)) is not None:
             self.latency.remove(known[0].latency_level, types_of(known[1]))
 
     def forget_foreign(self) -> None:
-        """Drop registrations that overlap none of the own intervals any more."""
+        """Uninstall registrations that overlap none of the served intervals any more."""
         for id_, (registration, _) in list(self.registrations.items()):
             if not any(registration.interval.overlaps(span) for span in self.spans):
                 self.uninstall(id_)
 
     def match(self, event: Event) -> list[str]:
         """The registrations that the event matches; for tests and checks."""
-        if self._joint is None:
+        if self._shared is None:
             return self.index.match(event.attributes)
-        found = self._joint.match(event.attributes)
+        found = self._shared.match(event.attributes)
         return [id_ for attribute, id_ in found if attribute == self.attribute]
 
     def finds(self, id_: str) -> bool:
         """Whether a registration is in the index; for checks."""
-        return id_ in self.index if self._joint is None else (self.attribute, id_) in self._joint
+        return id_ in self.index if self._shared is None else (self.attribute, id_) in self._shared
 
     def subscriber(self, id_: str) -> Peer:
-        """Whose registration it is."""
+        """The node whose registration it is. KeyError if it is not here."""
         return self.registrations[id_][0].subscriber

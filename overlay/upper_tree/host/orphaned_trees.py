@@ -1,63 +1,141 @@
-"""Trees at a host that nobody lets it serve: does their owner know of them? (C6, P5)
+"""Trees at a host whose owner was lost: does the owner that came in its place know of them? (C6,
+P5)
 
-A host that a lost owner or a fork has left behind drops its trees when it hears who took the place
-(`ClusterForked` in hosting.py). It may hear of that too early, or only by gossip. Such a tree
-serves nothing, since it has no lease, but it would be kept, and named to publishers, for ever. So a
-tree that had no lease at two looks is asked about (`StillHosting`); the owner answers with what it
-knows to be here (`TreesHosted`). A fork that is gone may have been higher than whoever has its arc
-now, and this host listens to nobody lower: so it says which epoch that one has to have.
+When another cluster leads in the place of a lost one (`ClusterForked`), the host asks it about the
+trees that it serves of the former one (`StillHosting`); the owner answers with what it knows to be
+here (`TreesHosted`), and the host drops the rest. A cluster that was led all the time may go on
+beside a fork for a while, and give the host trees after it asked: when its leases end, it asks
+again.
+
+The host may hear of a fork too early, or only by gossip. A tree that was left behind serves
+nothing, since it has no lease, but it would be kept, and named to publishers, for ever. So a tree
+that had no lease at two looks is asked about as well. A fork that is gone may have been higher than
+the cluster that has its arc now, and this host obeys no lower one: so it says which epoch that one
+has to have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
+from overlay.bounded import BoundedDict
+from overlay.chord.events import ClusterForked
 from overlay.chord.keys import attribute_key
+from overlay.chord.messages import Cluster
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.cluster_view import RingView
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.constants import FORKS_MOST, ORPHAN_PERIOD
+from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import StillHosting
 
-LOOK = 5.0
-"""Seconds between two looks: an election ends, and its leases are granted, within that. Wild
-guess."""
+
+class OrphanCheckDue(Timer, frozen=True):
+    """Look which trees have no lease."""
 
 
-class LeftoversDue(Timer, frozen=True):
-    """Time to look."""
+class ForkCheckDue(Timer, frozen=True):
+    """Look whether the owner that we serve for still grants leases, now that a fork leads, too."""
+
+
+class HostedTrees(Protocol):
+    """What is needed of the host (hosting.py)."""
+
+    @property
+    def trees(self) -> Mapping[str, HostedTree]:
+        """By attribute, the trees that are here."""
+
+    def has_lease(self, tree: HostedTree) -> bool:
+        """Whether the tree's owner lets this host serve it now."""
+
+    def known_epoch(self, tree: HostedTree) -> int:
+        """The epoch of the tree's owner, the latest that this host heard of."""
 
 
 class OrphanedTrees(Machine):
     """At every host."""
 
-    def __init__(self, port: Port, ring: RingView, hosting: Hosting) -> None:
+    def __init__(self, port: Port, hosting: HostedTrees, ring: RingView, lease_most: float) -> None:
+        """`lease_most`: seconds after which a lease that is not renewed is over."""
         super().__init__(port)
-        self.ring = ring
-        self.hosting = hosting
-        self._due = Alarm(port, LeftoversDue())
-        self._idle: dict[str, int] = {}  # attributes without a lease at the last look
+        self._hosting = hosting
+        self._ring = ring
+        self._lease_most = lease_most
+        self._forks: BoundedDict[Key, Cluster] = BoundedDict(FORKS_MOST)  # the latest that led
+        self._fork_check = Alarm(port, ForkCheckDue())
+        self._orphan_check = Alarm(port, OrphanCheckDue())
+        self._unleased: dict[str, int] = {}  # attributes without a lease at the last look
 
     def handlers(self) -> Handlers:
-        """A timer."""
-        return {LeftoversDue: self.on_due}
+        """An event and timers."""
+        return {
+            ClusterForked: self.on_cluster_forked,
+            ForkCheckDue: self.on_fork_check,
+            OrphanCheckDue: self.on_orphan_check,
+        }
 
     def start(self) -> None:
         """Look from now on."""
-        self._due.within(LOOK)
+        self._orphan_check.within(ORPHAN_PERIOD)
 
-    def on_due(self, timer: LeftoversDue) -> None:
-        """Ask the owners of what had no lease at the last look either."""
-        self._due.rang()
-        self._due.within(LOOK)
-        idle = self.hosting.idle()
+    def tree_assigned(self) -> None:
+        """The host was given a tree: if its owner has a fork beside it, look when its leases
+        end."""
+        if self._forks:
+            self._fork_check.within(self._lease_most)
+
+    def ring_left(self) -> None:
+        """Forks of the former ring do not matter any more."""
+        self._forks.clear()
+        self._fork_check.cancel()
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """A cluster that leads in the place of a lost one may not know what this host serves."""
+        cluster = event.cluster
+        self._forks.renew(cluster.key, cluster)
+        if self._of_former(cluster):
+            self.port.send(cluster.primary, StillHosting(cluster.key))
+            self._fork_check.within(self._lease_most)
+
+    def on_fork_check(self, timer: ForkCheckDue) -> None:
+        """Ask forks about trees whose former owner grants no leases any more."""
+        self._fork_check.rang()
+        for cluster in self._forks.values():
+            trees = self._of_former(cluster)
+            if not all(map(self._hosting.has_lease, trees)):
+                self.port.send(cluster.primary, StillHosting(cluster.key))
+            if trees:
+                self._fork_check.within(self._lease_most)
+
+    def _of_former(self, cluster: Cluster) -> list[HostedTree]:
+        """Trees of an arc that this host was given under an older epoch than `cluster` has."""
+        epoch = cluster.version[0]
+        return [
+            tree
+            for tree in self._hosting.trees.values()
+            if cluster.owns(tree.key) and tree.version[0] < epoch
+        ]
+
+    def on_orphan_check(self, timer: OrphanCheckDue) -> None:
+        """Ask the owners of trees that had no lease at the last look either."""
+        self._orphan_check.rang()
+        self._orphan_check.within(ORPHAN_PERIOD)
+        hosting = self._hosting
+        unleased = {
+            attribute: hosting.known_epoch(tree)
+            for attribute, tree in hosting.trees.items()
+            if not hosting.has_lease(tree)
+        }
         asked: dict[tuple[NodeId, Key], tuple[Peer, int]] = {}
-        for attribute, epoch in idle.items():
-            if attribute in self._idle:
+        for attribute, epoch in unleased.items():
+            if attribute in self._unleased:
                 key = attribute_key(attribute)
-                owner = self.ring.owner(key)
+                owner = self._ring.owner(key)
                 if owner is None:
-                    self.ring.find(key)  # for the next look
+                    self._ring.find(key)  # for the next look
                 else:
                     _, highest = asked.get((owner.primary.id, owner.key), (None, 0))
                     asked[owner.primary.id, owner.key] = owner.primary, max(epoch, highest)
         for (_, cluster), (peer, epoch) in asked.items():
             self.port.send(peer, StillHosting(cluster, epoch))
-        self._idle = idle
+        self._unleased = unleased

@@ -8,23 +8,21 @@ It so needs no message of its own, is as new as the registrations are, and every
 virtual node has the same one.
 
 The type that a registration is about is read out of its selector (`type = 'cpu'`, `type IN (…)`).
-One that does not name its types counts for all of them. Who names no level counts for nothing: a
-type whose subscribers are all like that has the middle level.
+One that does not name its types counts for all of them. A registration without a level
+does not count: a type whose subscribers name none has the middle level.
 """
 
 from __future__ import annotations
 
 from matching import Predicate
 from overlay.client import LEVELS
+from overlay.upper_tree.host.constants import TYPES_MOST
 
 TYPE = "type"
-"""The attribute that has an event's type (DESIGN.md, section 6, Events)."""
+"""The attribute that has an event's type (docs/reference/formats.md)."""
 
-MIDDLE = (1 + LEVELS) / 2
-"""The level of a type for whose events nobody names one."""
-
-TYPES_MOST = 16
-"""Types that one registration counts for; who lists more counts for all. Wild guess."""
+DEFAULT_LEVEL = (1 + LEVELS) / 2
+"""The level of a type for which no subscriber names one: the middle."""
 
 
 class LatencyMap:
@@ -35,12 +33,12 @@ class LatencyMap:
         self._any = (0, 0)  # of registrations that do not name their types
 
     def __len__(self) -> int:
-        """How many types are named."""
+        """Number of types that some registration names."""
         return len(self._named)
 
     @property
     def grades(self) -> bool:
-        """Whether anybody names a level."""
+        """Whether any registration has a level."""
         return bool(self._named) or self._any[1] > 0
 
     def add(self, level: int, types: tuple[str, ...]) -> None:
@@ -48,7 +46,7 @@ class LatencyMap:
         self._change(level, types, 1)
 
     def remove(self, level: int, types: tuple[str, ...]) -> None:
-        """It ended; the same that was added."""
+        """The registration ended; the arguments are those with which it was added."""
         self._change(level, types, -1)
 
     def _change(self, level: int, types: tuple[str, ...], one: int) -> None:
@@ -64,7 +62,8 @@ class LatencyMap:
                 del self._named[name]
 
     def priority(self, event_type: object) -> float | None:
-        """The mean level of those who may want events of this type; None: nobody names any."""
+        """The mean level of the registrations that may want events of this type; None: none has a
+        level."""
         total, count = self._any
         if isinstance(event_type, str) and event_type in self._named:
             named = self._named[event_type]

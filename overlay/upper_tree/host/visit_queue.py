@@ -1,4 +1,4 @@
-"""What a host has still to match, the most urgent first, and nothing for ever (P6).
+"""What a host has still to match: the most urgent first, without starvation (P6).
 
 A priority queue whose order is fixed when something comes in: at time t with level l it is due at
 t + l * `ageing`, and what is due first is served first. So the more urgent of two that came
@@ -7,8 +7,8 @@ lower level that comes now. Nothing that comes more than (LEVELS - 1) * `ageing`
 overtake it: that is what keeps the less urgent from starving, however much of the urgent there is.
 With `ageing` 0 it is first in, first out.
 
-What has the same level stays in order. The queue is bounded in events and in bytes; who fills it
-sees to `is_full` (intake.py).
+What has the same level stays in order. The queue is bounded in events and in bytes; its user
+sees to `is_full` (visit_scheduler.py).
 """
 
 from __future__ import annotations
@@ -17,15 +17,8 @@ import heapq
 
 from overlay.client import Event
 from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.messages import Visit
-
-EVENTS_MOST = 8_192
-"""Events that may wait at one host. At the 30,000 events per second that a host matches
-(docs/lab/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
-
-BYTES_MOST = 32 * 1024 * 1024
-"""Bytes of the events that may wait at one host; wild guess. Events of the host's own clients do
-not count: its publisher keeps them until they are accepted, and has its own bound."""
 
 
 class VisitQueue:
@@ -35,13 +28,13 @@ class VisitQueue:
         """`ageing`: seconds by which a level may be overtaken by the next more urgent one."""
         self.ageing = ageing
         self.events = 0
-        """Events that wait."""
+        """Number of events that wait."""
         self.bytes = 0
         self._heap: list[tuple[float, int, int, Visit]] = []  # due, order, bytes, what
         self._order = 0
 
     def __len__(self) -> int:
-        """Visits that wait."""
+        """Number of visits that wait (each of one event or more)."""
         return len(self._heap)
 
     @property

@@ -1,9 +1,15 @@
 """One `Visit` while a host handles it: match, pass on, give back, and answer together (C7 to C9).
 
 All events of a visit are handled as one batch: a tree that is wholly here takes them all at once,
-and each event is matched once for all trees (hosted.py). If nobody but this very node is interested
-in anything that is registered here, nothing is matched here at all: the events go to this node's
-own receiver, whose recheck finds whom they are for (receiver.py).
+and each event is matched once for all trees (hosted_tree.py). If no other node than this very one
+has registered anything here, nothing is matched at all: the events go to this node's own receiver,
+whose recheck finds the subscriptions that they are for (subscriber/receiver.py).
+
+The answer tells the publisher where the trees are: its next events then go there directly, and it
+knows the other replicas. It remembers that, and an answer that says it again for each of ten trees
+costs more than all the rest of it. So a host tells what is new (`AnnouncedLocations`), and repeats
+it after a while: publishers may forget (a link was lost, or they know too many trees), and an
+answer may be lost.
 """
 
 from __future__ import annotations
@@ -11,22 +17,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from matching import EVERYTHING, Interval, place
+from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.machine import NodeId, Peer, Port, ProtocolError
+from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, Recipient
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.host.directions import Known
-from overlay.upper_tree.host.hosted_tree import HostedTree, Joint
+from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
+from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.local_visit import Visited, value_in
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
 from overlay.upper_tree.partition import describe, serves
 from overlay.upper_tree.replica_order import ranked
-
-IDS_MOST = 4_096
-"""Registrations that one event names to one node at once in counting routing (a node with more gets
-the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
 
 
 def check_visit(visit: Visit) -> None:
@@ -38,33 +41,54 @@ def check_visit(visit: Visit) -> None:
                     raise ProtocolError("an event visits the tree of an attribute that it has not")
 
 
-class VisitInHand:
-    """Collects what leaves, so that it leaves together. `joint` is None in counting routing."""
+KnownVersions = dict[tuple[str, Interval], Version]
+"""By tree and part of it: the version of the map that a publisher was told."""
+
+
+class AnnouncedLocations:
+    """Which locations each publisher was told lately. Bounded: the publisher that was told
+    everything longest ago is forgotten first. Times are seconds."""
+
+    def __init__(self) -> None:
+        self._told: BoundedDict[NodeId, tuple[float, KnownVersions]] = BoundedDict(ANNOUNCED_MOST)
+
+    def known_to(self, publisher: NodeId, now: float) -> KnownVersions:
+        """What the publisher was told lately. Whoever tells it more notes that there."""
+        told = self._told.get(publisher)
+        if told is None or now - told[0] > ANNOUNCE_AGAIN:
+            told = (now, {})
+            self._told.renew(publisher, told)
+        return told[1]
+
+
+class VisitHandler:
+    """Handles one visit. Collects what leaves, so that it leaves together."""
 
     def __init__(
-        self, port: Port, visit: Visit, joint: Joint | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, known: Known, pace: HostLoad | None = None,
+        self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
+        copies: CopyBudget, known: KnownVersions, load: HostLoad | None = None,
     ) -> None:  # fmt: skip
-        """`known`: what the publisher was told of the trees; `pace`: of this host's work."""
+        """`index`: None in counting routing; `known`: what the publisher was told of the trees;
+        `load`: what to tell it of this host's work."""
         self.port = port
         self.visit = visit
         self.known = known
-        self.pace = pace
-        self.joint = joint
+        self.load = load
+        self.index = index
         self.trees = trees
-        self.whole: dict[str, HostedTree] = {}  # take all events of the visit
+        self.whole: dict[str, HostedTree] = {}  # accept all events of the visit
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
         self.locations: list[Location] = []  # that the publisher does not know
-        self.onward: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
+        self.forwarded: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
         self.deliveries = Deliveries(port, copies, visit.hop)
 
-    # --- where the events are ---
+    # --- routing ---
 
-    def take(self, attribute: str, tree: HostedTree) -> None:
-        """All events of the visit, in one tree."""
+    def accept(self, attribute: str, tree: HostedTree) -> None:
+        """Accept all events of the visit in one tree, or route them on in it."""
         if tree.is_whole:
             self.whole[attribute] = tree
-            self._locate(tree, EVERYTHING)
+            self._announce(tree, EVERYTHING)
         else:
             for event in self.visit.events:
                 self._route(attribute, tree, event)
@@ -76,18 +100,18 @@ class VisitInHand:
         span = tree.span(spot)
         if span is not None:
             self.parts.setdefault(attribute, {})[event.sequence] = span
-            self._locate(tree, span)
+            self._announce(tree, span)
             return
         entry = tree.slice.route(spot)
         if entry is None or serves(entry, self.port.me.id):
             self._give_back(attribute, [event.sequence])
         else:
             host = ranked(self.port.me.id, entry.hosts)[0]
-            _, events = self.onward.setdefault((host.id, attribute), (host, []))
+            _, events = self.forwarded.setdefault((host.id, attribute), (host, []))
             events.append(event)
             self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries
 
-    def _locate(self, tree: HostedTree, span: Interval) -> None:
+    def _announce(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
         if self.known.get(key) != tree.version:
             self.known[key] = tree.version
@@ -95,13 +119,13 @@ class VisitInHand:
             self.locations.append(Location(tree.attribute, tree.version, span, hosts))
 
     def _span(self, attribute: str, event: Event) -> Interval | None:
-        """Where this host has taken the event in a tree; None: it has not."""
+        """Where this host has accepted the event in a tree; None: it has not."""
         if attribute in self.whole:
             return EVERYTHING
         return self.parts.get(attribute, {}).get(event.sequence)
 
     def give_back(self, attribute: str) -> None:
-        """This host cannot help any of the visit's events in this tree."""
+        """This host does not serve the tree: the publisher has to look for it again."""
         self._give_back(attribute, [event.sequence for event in self.visit.events])
 
     def _give_back(self, attribute: str, sequences: list[int]) -> None:
@@ -110,35 +134,35 @@ class VisitInHand:
         self.port.send(self.visit.origin, moved)
         self.port.count("visits_given_back", len(sequences))
 
-    # --- who wants them ---
+    # --- matching ---
 
     def match(self) -> None:
-        """Find the interested nodes of what was taken."""
+        """Find the interested nodes of what was accepted."""
         if not self.whole and not self.parts:
             return
-        if self.joint is None:
+        if self.index is None:
             self._match_counting()
             return
         me = self.port.me.id
-        if all(group == me for group in self.joint.groups()):
+        if all(group == me for group in self.index.groups()):
             events: Sequence[Event] = self.visit.events
             if not self.whole:
-                taken = {sequence for part in self.parts.values() for sequence in part}
-                events = [event for event in events if event.sequence in taken]
-            if len(self.joint):
+                accepted = {sequence for part in self.parts.values() for sequence in part}
+                events = [event for event in events if event.sequence in accepted]
+            if len(self.index):
                 hop, origin = self.visit.hop, self.visit.origin
                 self.port.emit(Visited(origin, hop, events, self.trees))
         else:
-            self._match_pivot(self.joint)
+            self._match_pivot(self.index)
         for event in self.port.sampled(self.visit.events):
-            self._trace(event, self.joint.match(event.attributes))
+            self._trace(event, self.index.match(event.attributes))
 
-    def _match_pivot(self, joint: Joint) -> None:
+    def _match_pivot(self, index: SharedIndex) -> None:
         """Each event once to each node, however many of its registrations match."""
         events, whole, parts = self.visit.events, self.whole, self.parts
         batch: list[tuple[Interval, NodeMatches]] = []
-        closely: dict[int, None] = {}  # the witness's tree is not visited here
-        found = joint.find_by_group([event.attributes for event in events])
+        closely: dict[int, None] = {}  # the registration found is of a tree not visited here
+        found = index.find_by_group([event.attributes for event in events])
         for places, keys in found.values():
             first, id_ = keys[0]
             peer = self.trees[first].subscriber(id_)
@@ -160,7 +184,7 @@ class VisitInHand:
             batch += by_span.items()
         for place_ in closely:
             event = events[place_]
-            recipients = self._recipients(joint.match(event.attributes), event)
+            recipients = self._recipients(index.match(event.attributes), event)
             self.deliveries.spread(event, recipients.values())
         if closely:
             batch = [(span, rest) for span, mine in batch if (rest := mine.without(closely)).places]
@@ -196,7 +220,7 @@ class VisitInHand:
                     self._trace(event, [(attribute, id_) for id_ in ids], (attribute,))
 
     def _trace(self, event: Event, keys: list[tuple[str, str]], trees: Sequence[str] = ()) -> None:
-        """One record for each tree that has taken the event."""
+        """One record for each tree that has accepted the event."""
         recipients: dict[str, dict[NodeId, None]] = {}
         for attribute, id_ in keys:
             subscriber = self.trees[attribute].subscriber(id_)
@@ -217,9 +241,9 @@ class VisitInHand:
     # --- what leaves ---
 
     def finish(self) -> None:
-        """Send everything on its way."""
+        """Send what was collected: forwarded events, deliveries, and the answer."""
         hop = self.visit.hop + 1
-        for (node, attribute), (host, events) in self.onward.items():
+        for (node, attribute), (host, events) in self.forwarded.items():
             for event in self.port.sampled(events):
                 self.port.trace(
                     "visit", event=event.identity, attribute=attribute, hop=hop, peer=node
@@ -233,5 +257,5 @@ class VisitInHand:
             taken.insert(0, (tuple(self.whole), sequences))
         if taken:
             incarnation = self.visit.events[0].incarnation
-            accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.pace)
+            accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.load)
             self.port.send(self.visit.origin, accepted)

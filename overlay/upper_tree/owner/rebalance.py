@@ -194,7 +194,7 @@ class Rebalance(Machine):
         self._owner.append(TreeRemoved(attribute))
         self._trees.drop(attribute)
         self._hosts.watch()
-        self.port.count("trees_uprooted")
+        self.port.count("trees_removed")
         return True
 
     def _moved(self, owned: OwnedTree) -> PartitionMap | None:

@@ -200,7 +200,7 @@ class Registry(Machine):
         names = dict.fromkeys(name for _, *pivots in better for name in pivots)
         known = self._trees.popularity
         counts = tuple((name, known.get(name, 0)) for name in names)
-        self.port.count("registrations_directed", len(better))
+        self.port.count("registrations_redirected", len(better))
         self.port.send(subscriber, BetterPivots(tuple(better), counts))
 
     def _add(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
@@ -229,7 +229,7 @@ class Registry(Machine):
         for host in map_.hosts().values():
             hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
             self.port.send(host, Assign(attribute, map_.version, hosted, 1, known))
-        self.port.count("trees_planted")
+        self.port.count("trees_created")
         self.port.trace("map", attribute=attribute, version=map_.version[1], size=1,
                         epoch=map_.version[0])  # fmt: skip
         return owned
@@ -364,7 +364,7 @@ class Registry(Machine):
             if not right:
                 refused.append(attribute)
             elif owned is not None and over:
-                self.port.count("registrations_disowned", len(over))
+                self.port.count("registrations_reconciled", len(over))
                 self._end(owned, over)
         self._owner.refuse(sender, foreign)
         if refused:

@@ -94,7 +94,7 @@ class TreeRestoration(Machine):
                 continue
             lost = [tree for tree in state.trees.values() if self._is_wanted(tree)]
             complete = self._clusters.is_whole(key)
-            self.port.count("trees_adopted", len(lost))
+            self.port.count("trees_restored", len(lost))
             extent = "a whole" if complete else "an older"
             reason = f"{len(lost)} trees from {extent} copy"
             self.port.trace("cluster", name=key, epoch=self._owner.epoch, reason=reason)

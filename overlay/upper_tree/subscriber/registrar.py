@@ -384,7 +384,7 @@ class Registrar(Machine):
             for placed in mine:
                 placed.acknowledged = False
             if mine:
-                self.port.count("registrations_renewed_anew", len(mine))
+                self.port.count("registrations_repeated", len(mine))
                 self.port.emit(SubscriptionLapsed(attribute))
                 self.ring.find(attribute_key(attribute))
             again += mine

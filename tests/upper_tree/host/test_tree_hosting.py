@@ -16,8 +16,8 @@ from overlay.chord.events import ClusterForked
 from overlay.client import Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.host.hosting import HOP_BOUND
-from overlay.upper_tree.host.serving_leases import LeasesHeld
+from overlay.upper_tree.host.constants import HOP_BOUND
+from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Accepted,
@@ -131,7 +131,7 @@ def test_a_host_asks_a_fork_again_when_the_leases_of_who_led_beside_it_end() -> 
     assert asked() == [], "it serves nothing of that arc"
     assign(node, EVERYTHING)  # by the owner from before, who still leads
     owner, key = peer("owner"), "0" * 40
-    node.hosting.leases = LeasesHeld()
+    node.hosting.leases = ServingLeases()
     for number in (1, 2):
         node.port.hear(ServingBeat(key, key, 1, number, number - 1, 30.0), owner)
     node.port.advance(21)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from matching import compile_selector
 from overlay.client import LEVELS
+from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
-from overlay.upper_tree.host.visit_queue import BYTES_MOST, EVENTS_MOST, VisitQueue
+from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.messages import Visit
 from tests.support.tree_net import event, peer
 

@@ -146,7 +146,7 @@ class Model:
             tree = machine.trees.get("x")
             if tree is None or tree.span(place(value)) is None:
                 continue
-            if machine._has_lease(tree) or not leased:
+            if machine.has_lease(tree) or not leased:
                 found.append((name, tree.match(spot)))
         return found
 

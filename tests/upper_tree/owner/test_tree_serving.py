@@ -10,7 +10,7 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import Message
 from overlay.settings import Settings
-from overlay.upper_tree.host.serving_leases import LeasesHeld
+from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import (
     Install,
     Register,
@@ -42,7 +42,7 @@ class Pair:
         self.port.now = 0.0
         self.owner = LeaseGrants(self.port, TERM, MOST)
         self.owner.attend([peer("h")])
-        self.host = LeasesHeld()
+        self.host = ServingLeases()
         self.there: deque[ServingBeat] = deque()
         self.back: deque[ServingReply] = deque()
 
@@ -151,7 +151,7 @@ def test_who_was_never_heard_is_not_over_but_who_may_have_one_from_another_is() 
 
 
 def test_a_lease_is_of_its_arc_and_epoch() -> None:
-    held = LeasesHeld()
+    held = ServingLeases()
     for number in (1, 2):
         held.take("o", ServingBeat("2" * 40, "8" * 40, 5, number, number - 1, TERM), 0.0)
     assert held.covers("3" * 40, 5, 1.0)
@@ -206,12 +206,12 @@ def test_a_replica_that_wakes_up_has_what_it_missed_before_it_serves_again() -> 
     del rig.net.held["h2"]
     seen: list[type[Message]] = []
     while rig.net.links["p", "h2"]:
-        assert not host.hosting._has_lease(tree)
+        assert not host.hosting.has_lease(tree)
         seen.append(type(rig.net.links["p", "h2"][0]))
         rig.net.deliver(("p", "h2"))
     assert Install in seen
     rig.settle(2.0)
-    assert host.hosting._has_lease(tree)
+    assert host.hosting.has_lease(tree)
     assert sorted(tree.registrations) == ["s/0", "s/1"]
 
 
@@ -230,11 +230,11 @@ def test_a_host_gets_no_lease_before_it_has_forgotten_what_it_may_have_missed() 
         rig.owner.owner.hosts.watch()
         rig.owner.port.turn()
         rig.net.flush()
-        assert not host.hosting._has_lease(host.hosting.trees["x"]), "it lacks the second"
+        assert not host.hosting.has_lease(host.hosting.trees["x"]), "it lacks the second"
         rig.net.advance(0.05)
     rig.settle(3.0)
     assert sorted(host.hosting.trees["x"].registrations) == ["s/0", "s/1"]
-    assert host.hosting._has_lease(host.hosting.trees["x"])
+    assert host.hosting.has_lease(host.hosting.trees["x"])
 
 
 def test_a_suback_waits_for_the_end_of_a_lost_hosts_lease() -> None:
@@ -250,7 +250,7 @@ def test_a_suback_waits_for_the_end_of_a_lost_hosts_lease() -> None:
         host = rig.hosts["h2"].hosting
         rig.settle(0.2)
         given += 0.2
-    assert not host._has_lease(host.trees["x"])
+    assert not host.has_lease(host.trees["x"])
     assert TERM * 0.5 < given < TERM
 
 
@@ -273,7 +273,7 @@ def test_an_owner_without_followers_lets_nobody_serve() -> None:
     rig.settle(2.0)
     assert rig.net.busy() == []
     rig.settle(TERM)
-    assert not rig.hosts["h1"].hosting._has_lease(rig.hosts["h1"].hosting.trees["x"])
+    assert not rig.hosts["h1"].hosting.has_lease(rig.hosts["h1"].hosting.trees["x"])
 
 
 def test_the_first_lease_is_there_when_the_first_registration_is() -> None:
@@ -282,4 +282,4 @@ def test_the_first_lease_is_there_when_the_first_registration_is() -> None:
     rig.owner.clusters.commit()
     rig.net.flush()
     for host in rig.hosts.values():
-        assert host.hosting._has_lease(host.hosting.trees["x"])
+        assert host.hosting.has_lease(host.hosting.trees["x"])

@@ -11,8 +11,8 @@ from matching import EVERYTHING
 from overlay.machine import ProtocolError
 from overlay.reports import Reports
 from overlay.settings import Settings
-from overlay.upper_tree.host.intake import AT_ONCE, MatchDue
-from overlay.upper_tree.host.visit_queue import EVENTS_MOST
+from overlay.upper_tree.host.constants import EVENTS_MOST, MATCH_AT_ONCE
+from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host_load import PERIOD, LoadMeter
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
 from tests.support.overlays import settings
@@ -118,7 +118,7 @@ def test_what_waits_ages() -> None:
     visit(node, 1, "cold")
     node.port.now += 0.5  # four levels and more
     visit(node, 2, "hot")
-    while len(node.hosting.intake.queue):
+    while len(node.hosting.scheduler.queue):
         tick(node)
     assert served(node) == [1, 2]
 
@@ -147,9 +147,9 @@ def test_where_nobody_names_a_level_all_that_waits_is_served_in_one_turn() -> No
 
 def test_a_turn_serves_a_full_visit_at_once_and_lets_the_rest_wait() -> None:
     node = host()
-    visit(node, 0, *["cold"] * AT_ONCE)
+    visit(node, 0, *["cold"] * MATCH_AT_ONCE)
     visit(node, 1_000, "hot")
-    assert len(served(node)) == AT_ONCE
+    assert len(served(node)) == MATCH_AT_ONCE
     tick(node)
     assert served(node) == [1_000]
 
@@ -165,8 +165,8 @@ def test_a_full_queue_serves_its_most_urgent_and_loses_nothing() -> None:
     assert node.port.counts["queue_full"] == 1
     got = served(node)
     assert got == [256]  # the first that is urgent
-    assert node.hosting.intake.queue.events <= EVENTS_MOST
-    while len(node.hosting.intake.queue):
+    assert node.hosting.scheduler.queue.events <= EVENTS_MOST
+    while len(node.hosting.scheduler.queue):
         tick(node)
         node.port.now += 0.01
         got += served(node)
@@ -187,7 +187,7 @@ def test_a_visit_that_lies_is_refused_when_it_comes() -> None:
     busy(node)
     with pytest.raises(ProtocolError):
         node.port.hear(Visit(PUB, 1, ("type",), (event(1, x=1),)), PUB)
-    assert not len(node.hosting.intake.queue)
+    assert not len(node.hosting.scheduler.queue)
 
 
 def test_a_host_that_leaves_matches_first_what_waits() -> None:
@@ -245,10 +245,10 @@ def test_the_arrival_rate_follows_what_arrives() -> None:
 
 def test_a_host_says_how_much_waits_only_while_something_does() -> None:
     node = host()
-    assert node.hosting.intake.pace is None
+    assert node.hosting.scheduler.load is None
     busy(node)
     visit(node, 1, "cold", "cold")
-    found = node.hosting.intake.pace
+    found = node.hosting.scheduler.load
     assert found is not None
     assert found.queue == 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matching import EVERYTHING
-from overlay.upper_tree.host.orphaned_trees import LOOK, OrphanedTrees
+from overlay.upper_tree.host.constants import ORPHAN_PERIOD
 from overlay.upper_tree.messages import Assign, StillHosting, TreesHosted
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, HostNode, TreePort, cluster_of, peer
@@ -15,20 +15,18 @@ OWNER = cluster_of("p")
 def host() -> tuple[TreePort, HostNode, FakeRing]:
     """It has a tree, and no lease."""
     port = TreePort("h")
-    node, ring = HostNode(port, settings()), FakeRing(port)
-    left = OrphanedTrees(port, ring, node.hosting)
-    port.add(left)
-    left.start()
+    node = HostNode(port, settings())
+    node.hosting.start()
     port.hear(Assign("x", (1, 1), (EVERYTHING,), 1, ()), peer("q"))
-    return port, node, ring
+    return port, node, node.ring
 
 
 def test_a_tree_without_a_lease_at_two_looks_is_asked_about_and_dropped() -> None:
     port, node, ring = host()
     ring.learn(OWNER)
-    port.advance(LOOK + 0.1)
+    port.advance(ORPHAN_PERIOD + 0.1)
     assert port.sent_to(StillHosting) == []
-    port.advance(LOOK)
+    port.advance(ORPHAN_PERIOD)
     assert port.sent_to(StillHosting) == [("p", StillHosting(OWNER.key, 1))]
     port.hear(TreesHosted(OWNER.start, OWNER.key, 1, ()), peer("p"))
     assert not node.hosting.trees
@@ -38,7 +36,7 @@ def test_a_tree_with_a_lease_is_left_alone() -> None:
     port, node, ring = host()
     ring.learn(OWNER)
     for _ in range(8):
-        port.advance(LOOK - 1.0)
+        port.advance(ORPHAN_PERIOD - 1.0)
         node.lease()  # for some three seconds
         port.advance(1.0)
     assert port.sent_to(StillHosting) == []
@@ -58,6 +56,6 @@ def test_an_owner_to_whom_a_host_would_not_listen_has_a_higher_epoch_granted() -
 
 def test_an_unknown_owner_is_looked_up() -> None:
     port, _, ring = host()
-    port.advance(2 * LOOK + 0.1)
+    port.advance(2 * ORPHAN_PERIOD + 0.1)
     assert port.sent_to(StillHosting) == []
     assert ring.asked

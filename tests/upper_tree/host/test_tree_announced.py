@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from matching import BOTTOM, TOP, Interval, place
-from overlay.upper_tree.host import directions
-from overlay.upper_tree.host.directions import AGAIN, Directions
-from overlay.upper_tree.host.intake import MatchDue
+from overlay.upper_tree.host import visiting
+from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN
+from overlay.upper_tree.host.visit_scheduler import MatchDue
+from overlay.upper_tree.host.visiting import AnnouncedLocations
 from overlay.upper_tree.messages import Accepted, Visit
 from tests.support.tree_net import HostNode, event, peer
 from tests.upper_tree.host.test_tree_visiting import HIGH, LOW, MIDDLE, assign, host
@@ -41,13 +42,13 @@ def test_it_is_told_again_when_the_map_changes_and_after_a_while() -> None:
     assign(node, "x", LOW, version=2)
     assert told(node, "p", x=1) == [("x", LOW)]
     assert told(node, "p", x=1) == []
-    node.port.now += AGAIN + 0.1
+    node.port.now += ANNOUNCE_AGAIN + 0.1
     assert told(node, "p", x=1) == [("x", LOW)]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directions, "PUBLISHERS_MOST", 2)
-    made = Directions()
+    monkeypatch.setattr(visiting, "ANNOUNCED_MOST", 2)
+    made = AnnouncedLocations()
     key = ("x", Interval(BOTTOM, place(1)))
     for name in "abc":
         made.known_to(name, 1.0)[key] = (1, 1)

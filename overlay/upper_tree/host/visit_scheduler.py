@@ -1,11 +1,11 @@
-"""How events come to a host that may be behind: matched at once, or in the order of urgency (P6).
+"""When a host matches a visit: at once, or where it is behind in the order of urgency (P6).
 
 A host that keeps up matches each visit in the turn in which it comes. A turn takes time, and while
 it lasts, more comes in: it waits in the system's buffers of each connection, first in, first out,
-where nobody can tell what is urgent. So whoever has matched something asks for a timer that is due
+where nobody can tell what is urgent. So a host that has matched something sets a timer that is due
 at once. What comes in until it fires came while the host was busy: it is put into the queue
 (visit_queue.py), which is cheap, so that all connections are read before the next event is matched.
-Then the timer's turn serves a *slice* of it, the most urgent first, and asks for the timer again.
+Then the timer's turn serves a *slice* of it, the most urgent first, and sets the timer again.
 So the most that an urgent event waits is a slice, and what is read before it.
 
 Nothing is refused, and nothing lost: where the queue is full its most urgent is served in the turn
@@ -22,36 +22,25 @@ from collections.abc import Callable, Mapping
 from overlay.client import Event
 from overlay.machine import Alarm, Port, Timer
 from overlay.settings import TreeSettings
+from overlay.upper_tree.host.constants import (
+    GRADED_FOR,
+    MATCH_AT_ONCE,
+    SLICE_LEAST,
+    SLICE_MOST,
+    SLICE_SHARE,
+)
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.urgency import MIDDLE, TYPE
+from overlay.upper_tree.host.urgency import DEFAULT_LEVEL, TYPE
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.host_load import HostLoad, LoadMeter
 from overlay.upper_tree.messages import Visit
-
-SLICE_SHARE = 4
-"""A slice is this part of what waits: something urgent that comes overtakes the rest."""
-
-SLICE_LEAST, SLICE_MOST = 4, 1_024
-"""Events in a slice. A turn costs about what matching four events does: a frame for each interested
-node, which it takes in a turn of its own. So small slices cost much; but the further behind a host
-is, the larger they are, and the less they cost. (Slices of so many milliseconds would feed back:
-a host that gets too little of its machine seems slow, so its slices become small, and it slower.)
-Where nobody names a level nothing is urgent, and slices are the largest."""
-
-GRADED_FOR = 1.0
-"""Seconds for which slices are small after the last event came whose subscribers name a level: a
-few times as long as what is urgent may be apart. Wild guess."""
-
-AT_ONCE = 256
-"""Events that a host which has nothing to do yet matches in the turn in which they come: one full
-visit (batches.py)."""
 
 
 class MatchDue(Timer, frozen=True):
     """Go on with what waits to be matched."""
 
 
-class Intake:
+class VisitScheduler:
     """Decides which visit is served when. `serve` matches one visit; `trees` are the host's."""
 
     def __init__(
@@ -66,18 +55,18 @@ class Intake:
         self.serve = serve
         self.by_level = settings.priority
         self.queue = VisitQueue(settings.ageing if settings.priority else 0.0)
-        self.pacing = LoadMeter(port.now)
+        self._meter = LoadMeter(port.now)
         self._alarm = Alarm(port, MatchDue())
         self._began: float | None = None  # when the work began that the alarm follows
         self._served = 0  # events since then
         self._graded_at = -GRADED_FOR  # when an event last came that somebody names a level for
 
     def take(self, visit: Visit) -> None:
-        """A visit comes in: serve it now or later."""
+        """A visit has come: serve it now or later."""
         now = self.port.now
-        self.pacing.arrived(len(visit.events), now)
+        self._meter.arrived(len(visit.events), now)
         if self._began is None or (
-            self._began == now and not len(self.queue) and self._served < AT_ONCE
+            self._began == now and not len(self.queue) and self._served < MATCH_AT_ONCE
         ):
             self._serve(visit)
             return
@@ -89,11 +78,11 @@ class Intake:
             self._serve(self.queue.pop(self._slice))
 
     def on_match_due(self, timer: MatchDue) -> None:
-        """All that has come in since the last work is in the queue now: serve a slice of it."""
+        """All that came in since the last work is in the queue now: serve a slice of it."""
         self._alarm.rang()
         now = self.port.now
         if self._began is not None:
-            self.pacing.worked(self._served, now - self._began)
+            self._meter.worked(self._served, now - self._began)
         self._began, self._served = None, 0
         left = self._slice
         while left > 0 and len(self.queue):
@@ -102,10 +91,10 @@ class Intake:
             self._serve(visit)
 
     @property
-    def pace(self) -> HostLoad | None:
-        """What to tell publishers; None: nothing waits here."""
+    def load(self) -> HostLoad | None:
+        """What to tell publishers of this host's work; None: nothing waits."""
         waiting = self.queue.events
-        return self.pacing.report(waiting) if waiting else None
+        return self._meter.report(waiting) if waiting else None
 
     @property
     def _slice(self) -> int:
@@ -126,7 +115,7 @@ class Intake:
         trees = [tree for a in visit.attributes if (tree := self.trees.get(a)) is not None]
         maps = [tree.latency for tree in trees if tree.latency.grades]
         if not maps:
-            return {MIDDLE: visit.events}
+            return {DEFAULT_LEVEL: visit.events}
         levels: dict[object, float] = {}
         found: dict[float, list[Event]] = {}
         for event in visit.events:
@@ -134,10 +123,10 @@ class Intake:
             level = levels.get(kind)
             if level is None:
                 named = [each for m in maps if (each := m.priority(kind)) is not None]
-                level = levels[kind] = min(named, default=MIDDLE)
+                level = levels[kind] = min(named, default=DEFAULT_LEVEL)
                 if named:
                     self._graded_at = self.port.now
             found.setdefault(level, []).append(event)
         if not self.by_level or len(found) == 1:
-            return {next(iter(found), MIDDLE): visit.events}
+            return {next(iter(found), DEFAULT_LEVEL): visit.events}
         return {level: tuple(events) for level, events in found.items()}

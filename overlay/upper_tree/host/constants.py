@@ -1,0 +1,99 @@
+"""What of a host's work is bounded and timed, and what each number would be measured by.
+
+Unless a line says that a number was measured, it was not. Times are seconds. Numbers that a user
+may set are in overlay/settings.py.
+"""
+
+from __future__ import annotations
+
+# --- hosting.py, visiting.py ---
+
+HOP_BOUND = 64
+"""Messages on a tree path after which an event is given back to its publisher as `TreeMoved`: far
+over any tree's height (2^64 virtual nodes), so only a loop between stale slices meets it."""
+
+EPOCHS_MOST = 4_096
+"""Attributes whose owner's epoch a host remembers, also of trees that it serves no more, and arcs;
+as many as a publisher's cached locations. By the trees that one host serves within a day."""
+
+IDS_MOST = 4_096
+"""Registrations that one event names to one node at once in counting routing (a node with more gets
+the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
+
+ANNOUNCE_AGAIN = 1.0
+"""After so long a publisher is told all locations once more. Until then one that has forgotten them
+sends its events to some access point of the tree. By the hops of a publisher's events after a lost
+link, beside the bytes of acceptances."""
+
+ANNOUNCED_MOST = 1_024
+"""Publishers of whom it is remembered what they were told. By the publishers that visit one host
+within `ANNOUNCE_AGAIN`."""
+
+# --- orphaned_trees.py ---
+
+ORPHAN_PERIOD = 5.0
+"""Between two looks for trees without a lease: an election ends, and its leases are granted, within
+that. By the longest election in `canopy sim recovery`."""
+
+FORKS_MOST = 64
+"""Clusters in the place of lost ones that a host remembers, the last heard of. By the clusters that
+are lost within a day in the largest simulated overlay."""
+
+# --- serving_leases.py ---
+
+LEASE_SHARE = 0.8
+"""Of the term, as the host counts it: clocks may differ in rate by a fifth, as between voters
+(overlay/chord/consensus/heartbeat.py)."""
+
+REPLIES_MOST = 32
+"""Own answers that a host remembers, per owner: more than fit into a term."""
+
+LEASES_MOST = 1_024
+"""Leases that a host has, and owners whose beats it remembers, the oldest forgotten first. By the
+clusters whose trees one node serves: mostly one."""
+
+# --- installer.py ---
+
+INSTALL_AT_ONCE = 64
+"""Registrations that are installed in one turn: 20 ms (measured)."""
+
+WAITING_MOST = 100_000
+"""Registrations that wait at most, as objects of some 500 bytes; what is beyond is installed in the
+turn in which more come. Five times what a host has room for (`tree.host_entries`). By the memory of
+a host that takes over all trees of another one."""
+
+# --- visit_scheduler.py, visit_queue.py ---
+
+SLICE_SHARE = 4
+"""A slice is this part of what waits: something urgent that comes overtakes the rest."""
+
+SLICE_LEAST, SLICE_MOST = 4, 1_024
+"""Events in a slice. A turn costs about what matching four events does: a frame for each interested
+node, which it takes in a turn of its own. So small slices cost much; but the further behind a host
+is, the larger they are, and the less they cost. (Slices of so many milliseconds would feed back:
+a host that gets too little of its machine seems slow, so its slices become small, and it slower.)
+Where no subscriber names a level nothing is urgent, and slices are the largest."""
+
+GRADED_FOR = 1.0
+"""Slices are small for so long after the last event came whose subscribers name a level: a few
+times as long as what is urgent may be apart. By the delay of urgent events beside the throughput
+(`canopy sim timeliness`)."""
+
+MATCH_AT_ONCE = 256
+"""Events that a host which has nothing to do yet matches in the turn in which they come: one full
+visit (batches.py)."""
+
+EVENTS_MOST = 8_192
+"""Events that may wait at one host. At the 30,000 events per second that a host matches
+(docs/lab/performance.md) they wait 0.3 s, a tenth of what makes their publishers ask again."""
+
+BYTES_MOST = 32 * 1024 * 1024
+"""Bytes of the events that may wait at one host. Events of the host's own clients do not count: its
+publisher keeps them until they are accepted, and has its own bound. By a node's memory in a burst
+of the largest events."""
+
+# --- urgency.py ---
+
+TYPES_MOST = 16
+"""Types that one registration counts for; one that lists more counts for all. By the types that
+selectors of real workloads list."""
