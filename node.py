@@ -327,7 +327,7 @@ class Node:
     def client_gone(self, client: int) -> None:
         """A client closed."""
         self.turns.begin()
-        self.clients.gone(client)
+        self.clients.client_closed(client)
         self._finish_turn()
 
     def _finish_turn(self) -> None:

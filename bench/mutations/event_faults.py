@@ -17,21 +17,21 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.events import TreeAbsent
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.visiting import VisitInHand
+from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
 from overlay.upper_tree.publisher.pending_event import Pair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.tree_finder import Finder
-from overlay.upper_tree.subscriber.receiver import Counted, Receiver, Way
+from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
 @fault("C8")
 def counting_counts_twice() -> None:
     """Counting routing counts an attribute as often as it comes and not once."""
-    original = Counted.add
+    original = PartialMatch.add
 
-    def add(self: Counted, conjunction: str, attribute: str) -> int:
+    def add(self: PartialMatch, conjunction: str, attribute: str) -> int:
         times = len(self.matched.get(conjunction, ()))
         return original(self, conjunction, attribute + "+" * times)
 
@@ -147,7 +147,7 @@ def no_recheck() -> None:
     original = Receiver._deliver
 
     def _deliver(
-        self: Receiver, events: Sequence[Event], witnesses: dict[int, str], way: Way
+        self: Receiver, events: Sequence[Event], witnesses: dict[int, str], lookup: ArrivalLookup
     ) -> list[Delivery]:
         everyone = sorted({id_.rsplit("/", 1)[0] for id_ in self.required})
 
@@ -155,7 +155,7 @@ def no_recheck() -> None:
             return everyone
 
         with replaced(Index[str].match, match):
-            return original(self, events, witnesses, way)
+            return original(self, events, witnesses, lookup)
 
     replace(original, _deliver)
 
@@ -165,8 +165,10 @@ def suback_after_first_registration() -> None:
     """A subscription is reported ready when the first of its registrations is acknowledged."""
 
     def is_ready(self: Registrar, subscription: str) -> bool:
-        keys = self._of.get(subscription, ())
-        return any(self.placed[key].acknowledged for key in keys if key in self.placed)
+        keys = self._by_subscription.get(subscription, ())
+        return any(
+            self.registrations[key].acknowledged for key in keys if key in self.registrations
+        )
 
     replace(Registrar.is_ready, is_ready)
 
@@ -185,13 +187,13 @@ def host_keeps_ended_registrations() -> None:
 def host_accepts_foreign_events() -> None:
     """A host accepts events for a tree that it does not serve and drops them."""
 
-    def _give_back(self: VisitInHand, attribute: str, sequences: list[int]) -> None:
+    def _give_back(self: VisitHandler, attribute: str, sequences: list[int]) -> None:
         incarnation = self.visit.events[0].incarnation if self.visit.events else 0
         accepted = Accepted(incarnation, (((attribute,), tuple(sequences)),), ())
         self.port.send(self.visit.origin, accepted)
         self.port.count("visits_given_back", len(sequences))
 
-    replace(VisitInHand._give_back, _give_back)
+    replace(VisitHandler._give_back, _give_back)
 
 
 @fault("C6")
@@ -226,7 +228,7 @@ def broken_link_counts_as_accepted() -> None:
 def host_serves_without_lease() -> None:
     """A host serves a tree though its owner's lease has run out."""
 
-    def _has_lease(self: Hosting, tree: HostedTree) -> bool:
+    def has_lease(self: Hosting, tree: HostedTree) -> bool:
         return True
 
-    replace(Hosting._has_lease, _has_lease)
+    replace(Hosting.has_lease, has_lease)

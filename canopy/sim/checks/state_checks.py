@@ -66,7 +66,7 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
             attribute, name, tree, nodes, lapsed=world.now > forgotten_at
         )
     for node, machine in nodes.items():
-        for attribute, id_ in machine.registrar.placed:
+        for attribute, id_ in machine.registrar.registrations:
             found = owned.get(attribute)
             if found is None or id_ not in found[1].tree.registrations:
                 text = f"the owner of {attribute} does not know {id_} of {node}"
@@ -125,7 +125,7 @@ def _check_subscribers(
     forked = owned.tree.map.version[0] >= FORK
     for id_, registration in owned.tree.registrations.items():
         subscriber = nodes.get(registration.subscriber.id)
-        if subscriber is not None and (attribute, id_) in subscriber.registrar.placed:
+        if subscriber is not None and (attribute, id_) in subscriber.registrar.registrations:
             continue
         incarnation = owned.tree.incarnations[id_]
         unsubscribed = subscriber is not None and subscriber.incarnation == incarnation
@@ -255,7 +255,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("view", len(node.view.peers()), settings.view.size),
         ("access points", node.access_points.cached, settings.view.access_points),
         ("seen events", len(node.receiver.seen), settings.tree.dedupe),
-        ("half-counted events", len(node.receiver.counted), settings.tree.dedupe),
+        ("half-counted events", len(node.receiver.partial_matches), settings.tree.dedupe),
         ("located trees", len(node.finder.locations._trees), settings.tree.locations),
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),

@@ -60,7 +60,7 @@ def ways(world: World, expected: Expectation, messages: int) -> Ways:
         hops_p50=hops[len(hops) // 2] if hops else 0,
         hops_p99=hops[len(hops) * 99 // 100] if hops else 0,
         most_copies=max(copies.values(), default=0),
-        registrations=sum(len(world.node(name).registrar.placed) for name in world.names()),
+        registrations=sum(len(world.node(name).registrar.registrations) for name in world.names()),
         hosts=len(entries),
         entries_mean=round(sum(entries) / len(entries), 1) if entries else 0.0,
         entries_max=max(entries, default=0),

@@ -1,7 +1,7 @@
 """What local programs ask for: subscriptions and publications (overlay/client.py).
 
 A subscription belongs to the client that made it and ends with it. Questions about the overlay are
-answered by inspect.py.
+answered by inspection.py, those about one event by explaining.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from overlay.client import (
 )
 from overlay.info import SubscriptionInfo
 from overlay.machine import Handlers, Machine, Port
+from overlay.upper_tree.clients.constants import MAX_SUBSCRIPTIONS, PUBLISH_TOGETHER
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -41,14 +42,6 @@ from overlay.upper_tree.publisher.admission import glance, refusal
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
-
-MAX_SUBSCRIPTIONS = 100_000
-"""Subscriptions of one node; wild guess."""
-
-
-TOGETHER = 256
-"""Events of several publications that set out as one batch. What a batch costs by itself is some
-0.1 ms, which is shared by so many; 512 was no faster."""
 
 
 class Subscription:
@@ -118,7 +111,7 @@ class Clients(Machine):
     # --- subscriptions ---
 
     def subscribe(self, client: int, command: Subscribe) -> None:
-        """Answered by Subscribed when it is registered everywhere."""
+        """Answered by `Subscribed` when all its registrations are acknowledged."""
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             reason = f"this node has {MAX_SUBSCRIPTIONS} subscriptions; use another node"
             self.port.reply(client, Failed(command.request, "refused", reason))
@@ -127,17 +120,17 @@ class Clients(Machine):
             predicate = compile_selector(command.selector)
             self._number += 1
             id_ = f"{self.port.me.id}.{self.incarnation}.{self._number}"
-            placed = self.registrar.plan(id_, predicate, command.latency_level)
+            registrations = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
         gathers = client in self.gatherers
         mine = Subscription(id_, client, command.request, command.name, predicate, gathers)
-        mine.pivots = tuple(one.registration.attribute for one in placed)
+        mine.pivots = tuple(one.registration.attribute for one in registrations)
         self.subscriptions[id_] = mine
         trees: dict[str, int] = {}
-        for one in placed:
+        for one in registrations:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
         mine.order = self.receiver.add(
             id_, predicate, trees, mine.pivots, client if gathers else None
@@ -150,10 +143,10 @@ class Clients(Machine):
             tree=predicate.tree(),
             level=command.latency_level,
         )
-        self.registrar.subscribe(id_, placed)
+        self.registrar.subscribe(id_, registrations)
 
     def on_subscription_ready(self, event: SubscriptionReady) -> None:
-        """SUBACK. (A registration that was renewed anew becomes ready again: said only once.)"""
+        """SUBACK, given once: a subscription that was registered again becomes ready again."""
         mine = self.subscriptions.get(event.subscription)
         if mine is not None and not mine.acknowledged:
             mine.acknowledged = True
@@ -161,8 +154,8 @@ class Clients(Machine):
             self.port.reply(mine.client, Subscribed(mine.request, mine.id))
 
     def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
-        """A cluster lost what we had registered: it is being registered anew, and whoever
-        subscribed is told of the gap."""
+        """A cluster lost registrations of this node, which are being registered again: clients are
+        told of the gap."""
         for mine in self.subscriptions.values():
             if event.attribute in mine.pivots and mine.acknowledged:
                 reason = (
@@ -172,12 +165,12 @@ class Clients(Machine):
                 self.port.reply(mine.client, Failed(0, "gap", reason))
 
     def gather(self, client: int, command: Gather) -> None:
-        """Its next subscriptions are told together."""
+        """The client's next subscriptions get each event once for all of them."""
         self.gatherers[client] = None
         self.port.reply(client, Done(command.request))
 
     def unsubscribe(self, client: int, command: Unsubscribe) -> None:
-        """Only the client's own, and at once for what is shown."""
+        """End one of the client's own subscriptions; no event is shown for it from now on."""
         mine = self.subscriptions.get(command.subscription)
         if mine is None or mine.client != client:
             reason = f"no subscription {command.subscription!r} of this client"
@@ -192,20 +185,20 @@ class Clients(Machine):
         self.registrar.unsubscribe(mine.id)
         self.port.trace("unsubscribe", subscription=mine.id)
 
-    def gone(self, client: int) -> None:
+    def client_closed(self, client: int) -> None:
         """A client has closed: its subscriptions end, its publications go on."""
         self.gatherers.pop(client, None)
         for mine in [s for s in self.subscriptions.values() if s.client == client]:
             self._end(mine)
 
     def end_all(self) -> None:
-        """The node leaves."""
+        """End all subscriptions, since the node leaves."""
         self.registrar.leave()
         for mine in list(self.subscriptions.values()):
             self._end(mine)
 
     def on_arrived(self, event: Arrived) -> None:
-        """Hand over, one reply per client and turn of arrivals."""
+        """Hand events over, in one reply per client."""
         by_client: dict[int, list[Delivery]] = {}
         for delivery in event.deliveries:
             mine = self.subscriptions.get(delivery.subscription)
@@ -221,7 +214,7 @@ class Clients(Machine):
 
     @property
     def waiting(self) -> int:
-        """Events that wait for room."""
+        """Number of events that wait for the publisher's room."""
         return sum(len(command.events) for _, command in self.queue)
 
     def publish(self, client: int, command: Publish) -> None:
@@ -232,11 +225,11 @@ class Clients(Machine):
         self.queue.append((client, command))
 
     def on_publications_came(self, event: PublicationsCame | RoomAgain) -> None:
-        """Admit what waits, if there is room."""
+        """Publish what waits, while the publisher has room."""
         while self.queue and self.publisher.has_room:
             together = [self.queue.popleft()]
             size = len(together[0][1].events)
-            while self.queue and size + len(self.queue[0][1].events) <= TOGETHER:
+            while self.queue and size + len(self.queue[0][1].events) <= PUBLISH_TOGETHER:
                 together.append(self.queue.popleft())
                 size += len(together[-1][1].events)
             self._admit(together)
@@ -257,7 +250,7 @@ class Clients(Machine):
             start = end
 
     def _admit_closely(self, client: int, command: Publish) -> None:
-        """Each event by itself."""
+        """Check each event by itself."""
         reasons = [refusal(draft) for draft in command.events]
         refused = tuple([(number, reason) for number, reason in enumerate(reasons) if reason])
         for _, reason in refused:
@@ -273,7 +266,7 @@ class Clients(Machine):
         events: Sequence[Event],
         refused: tuple[tuple[int, str], ...],
     ) -> None:
-        """Now, or where a receipt is asked for when they are accepted."""
+        """Answer now, or where a receipt is asked for when all events are accepted."""
         answer = Published.of(command.request, events, refused)
         pending = self.publisher.unaccepted_of(events) if command.receipt else {}
         if pending:
@@ -296,14 +289,14 @@ class Clients(Machine):
     # --- what is known here ---
 
     def get_attributes(self, client: int, command: GetAttributes) -> None:
-        """For completion."""
+        """The attributes that this node has seen or subscribes to, for completion."""
         names = dict.fromkeys(reversed(self.history.attributes))
         for mine in self.subscriptions.values():
             names.update(dict.fromkeys(mine.predicate.attributes))
         self.port.reply(client, Attributes(command.request, tuple(names)))
 
     def get_subscriptions(self, client: int, command: GetSubscriptions) -> None:
-        """All clients'."""
+        """The subscriptions of all clients."""
         infos = tuple(
             SubscriptionInfo(
                 s.id, s.name, s.predicate.text, s.acknowledged, self._delivered(s), s.pivots
@@ -313,7 +306,7 @@ class Clients(Machine):
         self.port.reply(client, Subscriptions(command.request, infos))
 
     def _delivered(self, mine: Subscription) -> int:
-        return self.receiver.put_down_to(mine.id) if mine.gathers else mine.delivered
+        return self.receiver.delivered_to(mine.id) if mine.gathers else mine.delivered
 
 
 class Receipt:

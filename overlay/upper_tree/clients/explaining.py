@@ -1,10 +1,9 @@
-"""Why an event reached a subscription, or not: `canopy why` (DESIGN.md, Why).
+"""Why an event reached a subscription, or not: `canopy why`.
 
-A node explains what it remembers (history.py): what arrived, and what it published. The rest of an
-event's way is known to its publisher, whose id is in the event's identity; an event that is named
-by the user's id only, and never came here, is asked for at the neighbours. Whoever knows it first
-is believed; what is not answered in time is left out.
-"""
+A node explains what it remembers (event_history.py): what arrived, and what it published. The rest
+of an event's way is known to its publisher, whose id is in the event's identity; an event that is
+named by the user's id only, and never came here, is asked for at the neighbours. The first answer
+that has the event is taken; what is not answered in time is left out."""
 
 from __future__ import annotations
 
@@ -16,24 +15,19 @@ from overlay.client import Event, Explained, Failed, Why
 from overlay.info import Reason, Verdict
 from overlay.machine import Handlers, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.clients import Clients, Subscription
+from overlay.upper_tree.clients.constants import WHY_PEERS_MOST, WHY_TIMEOUT
 from overlay.upper_tree.event_history import Remembered, counted
 from overlay.upper_tree.messages import AskEvent, EventFacts
 
-PATIENCE = 2.0
-"""Seconds after which a question is answered with what is known; wild guess."""
 
-ASKED = 32
-"""Neighbours that are asked for an event at once; wild guess."""
-
-
-class ExplanationDue(Timer, frozen=True):
-    """A question has waited long enough."""
+class WhyTimeout(Timer, frozen=True):
+    """Other nodes have had time to answer."""
 
     number: int
 
 
-class Question:
-    """A client's question, while others are asked."""
+class WhyQuery:
+    """A client's `Why`, while other nodes are asked."""
 
     def __init__(self, client: int, command: Why, remembered: Remembered | None) -> None:
         self.client = client
@@ -43,14 +37,14 @@ class Question:
 
 
 class Explaining(Machine):
-    """Answers `Why`."""
+    """Answers `Why` for clients, and for other nodes what this one remembers of an event."""
 
     def __init__(self, port: Port, clients: Clients, whom: Callable[[str], Sequence[Peer]]) -> None:
         """`whom`: the peers to ask about an event, given the node that its name begins with."""
         super().__init__(port)
         self.clients = clients
         self.whom = whom
-        self.questions: dict[int, Question] = {}
+        self._queries: dict[int, WhyQuery] = {}
         self._number = 0
 
     def handlers(self) -> Handlers:
@@ -58,7 +52,7 @@ class Explaining(Machine):
         return {
             AskEvent: self.on_ask_event,
             EventFacts: self.on_event_facts,
-            ExplanationDue: self.on_explanation_due,
+            WhyTimeout: self.on_why_timeout,
         }
 
     def commands(self) -> dict[type, Callable[..., None]]:
@@ -66,51 +60,51 @@ class Explaining(Machine):
         return {Why: self.why}
 
     def why(self, client: int, command: Why) -> None:
-        """From memory, and from those who know more."""
+        """Explain from memory, and from what nodes that may know more answer."""
         remembered = self.clients.history.find(command.event)
         publisher = command.event.split(".")[0]
         name = command.event
         if remembered is not None:
             publisher, name = remembered.event.publisher, remembered.event.identity
         self._number += 1
-        question = self.questions[self._number] = Question(client, command, remembered)
+        query = self._queries[self._number] = WhyQuery(client, command, remembered)
         if publisher != self.port.me.id:
-            for peer in self.whom(publisher)[:ASKED]:
-                question.awaited += 1
+            for peer in self.whom(publisher)[:WHY_PEERS_MOST]:
+                query.awaited += 1
                 self.port.send(peer, AskEvent(self._number, name))
-        if question.awaited:
-            self.port.set_timer(PATIENCE, ExplanationDue(self._number))
+        if query.awaited:
+            self.port.set_timer(WHY_TIMEOUT, WhyTimeout(self._number))
         else:
             self._answer(self._number, None, ())
 
     def on_ask_event(self, sender: Peer, message: AskEvent) -> None:
-        """An event that somebody asks about."""
+        """Another node asks about an event: answer what is remembered of it."""
         remembered = self.clients.history.find(message.event)
         event, path = (None, ()) if remembered is None else (remembered.event, remembered.path)
         me = self.port.me.id
         self.port.send(sender, EventFacts(message.number, event, tuple(path), me))
 
     def on_event_facts(self, sender: Peer, message: EventFacts) -> None:
-        """What somebody else remembers."""
-        question = self.questions.get(message.number)
-        if question is None:
+        """What another node remembers."""
+        query = self._queries.get(message.number)
+        if query is None:
             return
-        question.awaited -= 1
+        query.awaited -= 1
         if message.event is not None:
             path = tuple(f"{message.node}: {step}" for step in message.path)
             self._answer(message.number, message.event, path)
-        elif question.awaited == 0:
+        elif query.awaited == 0:
             self._answer(message.number, None, ())
 
-    def on_explanation_due(self, timer: ExplanationDue) -> None:
-        """Answer with what there is."""
-        if timer.number in self.questions:
+    def on_why_timeout(self, timer: WhyTimeout) -> None:
+        """Answer the client with what is known by now."""
+        if timer.number in self._queries:
             self._answer(timer.number, None, ())
 
     def _answer(self, number: int, event: Event | None, path: tuple[str, ...]) -> None:
-        question = self.questions.pop(number)
-        self.port.cancel_timer(ExplanationDue(number))
-        remembered, command = question.remembered, question.command
+        query = self._queries.pop(number)
+        self.port.cancel_timer(WhyTimeout(number))
+        remembered, command = query.remembered, query.command
         if remembered is not None:
             event = remembered.event
             me = self.port.me.id
@@ -120,7 +114,7 @@ class Explaining(Machine):
                 f"nobody here remembers an event {command.event!r}; ask at the node that "
                 "published it or got it, or give its full name PUBLISHER.INCARNATION.SEQUENCE"
             )
-            self.port.reply(question.client, Failed(command.request, "unknown", reason))
+            self.port.reply(query.client, Failed(command.request, "unknown", reason))
             return
         reasons = tuple(
             reason_for(mine, event, remembered)
@@ -129,7 +123,7 @@ class Explaining(Machine):
         )
         id_ = str(event.attributes.get("id", ""))
         reply = Explained(command.request, event.identity, id_, event.attributes, path, reasons)
-        self.port.reply(question.client, reply)
+        self.port.reply(query.client, reply)
 
 
 def reason_for(

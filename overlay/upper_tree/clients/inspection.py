@@ -14,30 +14,28 @@ from overlay.chord.messages import Cluster
 from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
 from overlay.info import ClusterInfo, VirtualNodeInfo
 from overlay.machine import Handlers, Key, Machine, Peer, Port, Timer
+from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.messages import AskTrees, Trees
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.partition import describe, overlap_count
 
-PATIENCE = 3.0
-"""Seconds after which a question is answered with what is known; wild guess."""
 
-
-class Collector(RingView, Protocol):
+class RingWalker(RingView, Protocol):
     """What inspection needs of overlay/chord's `Ring` beside lookups."""
 
     def walk(self) -> None:
         """Walk around the ring: RingWalked follows."""
 
 
-class QuestionOver(Timer, frozen=True):
-    """A question has waited long enough."""
+class QueryTimeout(Timer, frozen=True):
+    """Other nodes have had time to answer."""
 
     number: int
 
 
-class Question:
-    """A client's question that other nodes help to answer."""
+class OverlayQuery:
+    """A client's question that other nodes help to answer. `attribute`: None for the whole ring."""
 
     def __init__(self, client: int, request: int, attribute: str | None = None) -> None:
         self.client = client
@@ -49,14 +47,14 @@ class Question:
 
 
 class Inspection(Machine):
-    """Answers questions about ring, trees and events."""
+    """Answers queries about ring, trees and events."""
 
-    def __init__(self, port: Port, owner: Owner, ring: Collector) -> None:
+    def __init__(self, port: Port, owner: Owner, ring: RingWalker) -> None:
         super().__init__(port)
         self.trees = owner.trees
         self.own_cluster = owner.clusters
         self.ring = ring
-        self.questions: dict[int, Question] = {}
+        self._queries: dict[int, OverlayQuery] = {}
         self._number = 0
 
     def handlers(self) -> Handlers:
@@ -67,70 +65,70 @@ class Inspection(Machine):
             OwnerUnknown: self.on_owner_unknown,
             AskTrees: self.on_ask_trees,
             Trees: self.on_trees,
-            QuestionOver: self.on_question_over,
+            QueryTimeout: self.on_query_timeout,
         }
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
         return {GetRing: self.get_ring, Where: self.where}
 
-    def _ask(self, question: Question) -> int:
+    def _ask(self, query: OverlayQuery) -> int:
         self._number += 1
-        self.questions[self._number] = question
-        self.port.set_timer(PATIENCE, QuestionOver(self._number))
+        self._queries[self._number] = query
+        self.port.set_timer(QUERY_TIMEOUT, QueryTimeout(self._number))
         return self._number
 
     def _answer(self, number: int, reply: Reply) -> None:
-        question = self.questions.pop(number)
-        self.port.cancel_timer(QuestionOver(number))
-        self.port.reply(question.client, reply)
+        query = self._queries.pop(number)
+        self.port.cancel_timer(QueryTimeout(number))
+        self.port.reply(query.client, reply)
 
     # --- ring ---
 
     def get_ring(self, client: int, command: GetRing) -> None:
-        """All clusters with their attributes."""
-        self._ask(Question(client, command.request))
+        """Answer with all clusters and their attributes."""
+        self._ask(OverlayQuery(client, command.request))
         self.ring.walk()
 
     def on_ring_walked(self, event: RingWalked) -> None:
-        """Ask every cluster for its trees."""
-        for number, question in list(self.questions.items()):
-            if question.attribute is not None or question.clusters:
+        """The ring's clusters are known: ask each for its trees."""
+        for number, query in list(self._queries.items()):
+            if query.attribute is not None or query.clusters:
                 continue
-            question.complete = event.complete
-            question.clusters = {cluster.key: cluster for cluster in event.clusters}
+            query.complete = event.complete
+            query.clusters = {cluster.key: cluster for cluster in event.clusters}
             for cluster in event.clusters:
                 self.port.send(cluster.primary, AskTrees(number))
             if not event.clusters:
-                self._answer(number, Ring(question.request, (), False))
+                self._answer(number, Ring(query.request, (), False))
 
     # --- where ---
 
     def where(self, client: int, command: Where) -> None:
-        """The owner of an attribute, and its tree."""
-        self._ask(Question(client, command.request, command.attribute))
+        """Answer with the owner of an attribute, and its tree."""
+        self._ask(OverlayQuery(client, command.request, command.attribute))
         self.ring.find(attribute_key(command.attribute))
 
     def on_owner_found(self, event: OwnerFound) -> None:
-        """Ask it for the tree."""
-        for number, question in list(self.questions.items()):
-            if question.attribute is None:
+        """The owner is known: ask it for the tree."""
+        for number, query in list(self._queries.items()):
+            if query.attribute is None:
                 continue
-            if attribute_key(question.attribute) == event.key:
-                question.clusters = {event.cluster.key: event.cluster}
-                self.port.send(event.cluster.primary, AskTrees(number, question.attribute))
+            if attribute_key(query.attribute) == event.key:
+                query.clusters = {event.cluster.key: event.cluster}
+                self.port.send(event.cluster.primary, AskTrees(number, query.attribute))
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """The ring does not answer."""
-        for number, question in list(self.questions.items()):
-            if question.attribute is None:
+        """The lookup failed: say so."""
+        for number, query in list(self._queries.items()):
+            if query.attribute is None:
                 continue
-            if attribute_key(question.attribute) == event.key:
+            if attribute_key(query.attribute) == event.key:
                 reason = "the ring does not answer; try again in a moment"
-                self._answer(number, Failed(question.request, "time-out", reason))
+                self._answer(number, Failed(query.request, "time-out", reason))
 
     def on_ask_trees(self, sender: Peer, message: AskTrees) -> None:
-        """Tell about the own cluster's trees."""
+        """Answer with the own cluster's trees, if this node leads it."""
         cluster = self.own_cluster.cluster
         if cluster is None or not self.own_cluster.is_primary:
             return
@@ -153,35 +151,34 @@ class Inspection(Machine):
         self.port.send(sender, reply)
 
     def on_trees(self, sender: Peer, message: Trees) -> None:
-        """One cluster's word."""
-        question = self.questions.get(message.number)
-        if question is None or message.key not in question.clusters:
+        """One cluster's answer."""
+        query = self._queries.get(message.number)
+        if query is None or message.key not in query.clusters:
             return
-        question.answers[message.key] = message
-        if question.attribute is not None:
-            found = located(question, question.attribute, message)
+        query.answers[message.key] = message
+        if query.attribute is not None:
+            found = located(query, query.attribute, message)
             self._answer(message.number, found)
-        elif len(question.answers) == len(question.clusters):
-            self._answer(message.number, self._ring(question))
+        elif len(query.answers) == len(query.clusters):
+            self._answer(message.number, self._ring(query))
 
-    def _ring(self, question: Question) -> Ring:
+    def _ring(self, query: OverlayQuery) -> Ring:
         infos = tuple(
-            cluster_info(cluster, question.answers.get(key))
-            for key, cluster in question.clusters.items()
+            cluster_info(cluster, query.answers.get(key)) for key, cluster in query.clusters.items()
         )
-        complete = question.complete and len(question.answers) == len(question.clusters)
-        return Ring(question.request, infos, complete)
+        complete = query.complete and len(query.answers) == len(query.clusters)
+        return Ring(query.request, infos, complete)
 
-    def on_question_over(self, timer: QuestionOver) -> None:
-        """Answer with what there is."""
-        question = self.questions.get(timer.number)
-        if question is None:
+    def on_query_timeout(self, timer: QueryTimeout) -> None:
+        """Answer the client with what is known by now."""
+        query = self._queries.get(timer.number)
+        if query is None:
             return
-        if question.clusters and question.attribute is None:
-            self._answer(timer.number, self._ring(question))
+        if query.clusters and query.attribute is None:
+            self._answer(timer.number, self._ring(query))
         else:
             reason = "no answer from the ring in time"
-            self._answer(timer.number, Failed(question.request, "time-out", reason))
+            self._answer(timer.number, Failed(query.request, "time-out", reason))
 
 
 def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
@@ -200,7 +197,7 @@ def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
     )
 
 
-def located(question: Question, attribute: str, trees: Trees) -> Located:
+def located(query: OverlayQuery, attribute: str, trees: Trees) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(
@@ -212,5 +209,5 @@ def located(question: Question, attribute: str, trees: Trees) -> Located:
         )
         for entry, count in trees.entries
     )
-    info = cluster_info(question.clusters[trees.key], trees)
-    return Located(question.request, attribute, info, trees.version, nodes)
+    info = cluster_info(query.clusters[trees.key], trees)
+    return Located(query.request, attribute, info, trees.version, nodes)

@@ -2,7 +2,7 @@
 
 An event that arrives is *accepted* at once in pivot routing; in counting routing when the set of
 attributes that matched is complete for one conjunction. (A set, never a bare counter: a repeated
-visit must not count twice. Half-counted events expire.) Only then are duplicates removed, by the
+visit must not count twice. Partial matches expire.) Only then are duplicates removed, by the
 event's identity, and the whole predicate of every local subscription is checked once more before
 anything is shown.
 """
@@ -23,10 +23,7 @@ from overlay.upper_tree.event_history import Arrival, History, Shown
 from overlay.upper_tree.local_visit import Visited, value_in
 from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
-
-LOOKED_AT = 8
-"""Events of a message whose attributes are remembered for completion, or up to twice as many: what
-comes together is mostly of one kind. Wild guess."""
+from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
@@ -41,8 +38,9 @@ class Arrived(LocalEvent, frozen=True):
     """By client: the places of its events in `events`."""
 
 
-class Counted:
-    """A half-counted event: per conjunction the attributes that have matched."""
+class PartialMatch:
+    """An event that no conjunction matches completely yet: by conjunction, the attributes that have
+    matched."""
 
     __slots__ = ("matched", "since")
 
@@ -51,27 +49,28 @@ class Counted:
         self.matched: dict[str, dict[str, None]] = {}
 
     def add(self, conjunction: str, attribute: str) -> int:
-        """One attribute of the conjunction has matched. How many have by now."""
+        """One attribute of the conjunction has matched. Returns how many have by now."""
         attributes = self.matched.setdefault(conjunction, {})
         attributes[attribute] = None
         return len(attributes)
 
 
-class Way(Protocol):
-    """How events came to a subscription."""
+class ArrivalLookup(Protocol):
+    """Tells how events came to a subscription."""
 
     def of(self, pivots: Sequence[str], event: Event) -> Arrival:
         """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
         registered in."""
 
-    def noted(
+    def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], Arrival]:
-        """`of` for each of several events, by its place, when somebody asks."""
+        """A function from an event's place to what `of` returns for it."""
 
 
-class Came:
-    """Through one virtual node of one tree, all of them, but for those that came through others."""
+class DeliveredLookup:
+    """Of a `Deliver`: all events came through one virtual node, but for those that the message
+    lists as come through other trees."""
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
         self._own = Arrival(message.attribute, message.interval, message.hop, sender)
@@ -79,7 +78,7 @@ class Came:
         self._apart: dict[int, Arrival] | None = None  # by the object's id
 
     def of(self, pivots: Sequence[str], event: Event) -> Arrival:
-        """Looked up when somebody asks for one of them."""
+        """The message's list is indexed at the first call: mostly there is none."""
         if self._apart is None:
             self._apart = {}
             for attribute, places in self._message.apart:
@@ -87,15 +86,16 @@ class Came:
                 self._apart.update((id(self._message.events[p]), arrival) for p in places)
         return self._apart.get(id(event), self._own)
 
-    def noted(
+    def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], Arrival]:
-        """Nothing is looked up yet."""
+        """Nothing is looked up before the function is called."""
         return lambda place: self.of((), events[place])
 
 
-class WasHere:
-    """Through trees on this very node: the subscription's own."""
+class VisitedLookup:
+    """Of a visit to trees on this very node: events came through one in which the subscription is
+    registered."""
 
     def __init__(self, visited: Visited, me: NodeId) -> None:
         self._visited = visited
@@ -124,16 +124,17 @@ class WasHere:
             return known
         return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
 
-    def noted(
+    def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], Arrival]:
-        """Looked up now, since trees change; mostly known, since subscriptions have few pivots."""
+        """Looked up at once, since trees change; mostly known, since subscriptions have few
+        pivots."""
         only, pairs = self._only, zip(pivots, events, strict=True)
         return [only.get(mine) or self.of(mine, event) for mine, event in pairs].__getitem__
 
 
-class ShownTo:
-    """Whom an event of a batch was shown to: looked up when somebody asks."""
+class RecipientLookup:
+    """To which subscriptions and clients an event of a batch was shown; looked up when called."""
 
     def __init__(self, arrived: Arrived) -> None:
         self._arrived = arrived
@@ -163,7 +164,7 @@ class Receiver(Machine):
         self.latest = 0  # subscriptions there have been
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
         self.seen = EventCounts(settings.tree.dedupe)
-        self.counted: OrderedDict[Identity, Counted] = OrderedDict()
+        self.partial_matches: OrderedDict[Identity, PartialMatch] = OrderedDict()
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -192,7 +193,7 @@ class Receiver(Machine):
         return self.latest
 
     def remove(self, subscription: str, conjunctions: int) -> None:
-        """Show it no more."""
+        """Show events for this subscription no more; it has so many conjunctions."""
         self.pivots.pop(subscription, None)
         if subscription in self.index:
             self.index.remove(subscription)
@@ -201,15 +202,17 @@ class Receiver(Machine):
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
 
-    def put_down_to(self, subscription: str) -> int:
-        """The events that its client has gathered and that are put down to this subscription of it:
-        each is to one that it matches."""
+    def delivered_to(self, subscription: str) -> int:
+        """How many of the events that its client has gathered are counted for this subscription:
+        each is counted for one that it matches."""
         return self.gathering.hits(subscription)
 
     # --- events ---
 
     def on_deliver(self, sender: Peer, message: Deliver) -> None:
-        """Events from a host."""
+        """Events from a host.
+
+        Raises ProtocolError if the message's lists do not fit its events."""
         if message.registrations and len(message.registrations) != len(message.events):
             raise ProtocolError("registrations do not fit the events")
         if message.onward:
@@ -221,10 +224,10 @@ class Receiver(Machine):
             places and not 0 <= min(places) <= max(places) < count for _, places in message.apart
         ):
             raise ProtocolError("an event that is not there came through another tree")
-        way = Came(message, sender.id)
+        lookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
-                attribute = way.of((), event).attribute
+                attribute = lookup.of((), event).attribute
                 self.port.trace(
                     "arrive", event=event.identity, peer=sender.id, attribute=attribute,
                     hop=message.hop,
@@ -237,10 +240,10 @@ class Receiver(Machine):
             if len(fresh) < len(message.events):
                 self._count_duplicates(sender, message.events, fresh)
             self.seen.add(fresh, 1)
-        for event in fresh[:: len(fresh) // LOOKED_AT or 1]:
+        for event in fresh[:: len(fresh) // SAMPLED_EVENTS or 1]:
             if event.publisher != self.port.me.id:  # of our own they were seen when they set out
                 self.history.saw(tuple(event.attributes))
-        wanted = self._show(fresh, way)
+        wanted = self._show(fresh, lookup)
         if len(wanted) < len(fresh):
             self.port.count("recheck_failed", len(fresh) - len(wanted))
             shown = {id(event) for event in wanted}
@@ -248,7 +251,7 @@ class Receiver(Machine):
                 self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Those of which none came before, each once."""
+        """The events that have not come before, each once."""
         if all(
             len(dict.fromkeys(numbers)) == len(numbers) and self.seen.has_none(source, numbers)
             for source, numbers in by_source(events).items()
@@ -260,23 +263,24 @@ class Receiver(Machine):
     def _count_duplicates(
         self, sender: Peer, events: Sequence[Event], fresh: Sequence[Event]
     ) -> None:
-        """All but the fresh ones came before."""
+        """Count the events that came before: all but the fresh ones."""
         self.port.count("duplicates", len(events) - len(fresh))
         kept = {id(event) for event in fresh}
         for event in self.port.sampled([event for event in events if id(event) not in kept]):
             self.port.trace("duplicate", event=event.identity, peer=sender.id)
 
     def on_visited(self, event: Visited) -> None:
-        """Events that came to trees here in which only this node has registered: our check is the
-        match, and what we do not want is not a fault."""
+        """Events that came to trees here in which only this node has registered: this check is the
+        match, so an event that no subscription wants is not a failed recheck."""
         fresh = self._unseen(event.events)
-        self.seen.add(self._show(fresh, WasHere(event, self.port.me.id)), 1)
+        self.seen.add(self._show(fresh, VisitedLookup(event, self.port.me.id)), 1)
 
-    def _show(self, events: Sequence[Event], way: Way) -> Sequence[Event]:
-        """Check the whole predicates of our subscriptions, and hand over; those that some wants."""
+    def _show(self, events: Sequence[Event], lookup: ArrivalLookup) -> Sequence[Event]:
+        """Check the whole predicates of this node's subscriptions and hand over what they want.
+        Returns the events that some subscription wants."""
         shares = self.gathering.share([event.attributes for event in events])
         witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
-        deliveries = self._deliver(events, witnesses, way) if len(self.index) else []
+        deliveries = self._deliver(events, witnesses, lookup) if len(self.index) else []
         if not witnesses:
             return ()
         gathered = wanted = [events[place] for place in shares.wanted]
@@ -286,15 +290,15 @@ class Receiver(Machine):
         self.port.count("delivered", len(deliveries) + sum(map(len, shares.places.values())))
         arrived = Arrived(tuple(deliveries), gathered, shares.places)
         pivots = list(map(self.pivots.__getitem__, witnesses.values()))
-        arrivals = way.noted(pivots, wanted)
-        self.history.shown(wanted, Shown(arrivals, ShownTo(arrived), self.latest))
+        arrivals = lookup.resolve_later(pivots, wanted)
+        self.history.shown(wanted, Shown(arrivals, RecipientLookup(arrived), self.latest))
         for event in self.port.sampled(events):
-            self._trace(event, way)
+            self._trace(event, lookup)
         self.port.emit(arrived)
         return wanted
 
     def _deliver(
-        self, events: Sequence[Event], witnesses: dict[int, str], way: Way
+        self, events: Sequence[Event], witnesses: dict[int, str], lookup: ArrivalLookup
     ) -> list[Delivery]:
         """Each event for each of the other subscriptions that it matches. Notes a witness for
         events that have none yet."""
@@ -304,15 +308,15 @@ class Receiver(Machine):
             if keys:
                 witnesses.setdefault(position, keys[0])
             for key in keys:
-                arrival = way.of(self.pivots[key], event)
+                arrival = lookup.of(self.pivots[key], event)
                 lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
                 deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
         return deliveries
 
-    def _trace(self, event: Event, way: Way) -> None:
+    def _trace(self, event: Event, lookup: ArrivalLookup) -> None:
         """One record for each subscription that the event is shown to."""
         for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
-            arrival = way.of(self.pivots[key], event)
+            arrival = lookup.of(self.pivots[key], event)
             self.port.trace(
                 "deliver",
                 event=event.identity,
@@ -341,21 +345,21 @@ class Receiver(Machine):
         """Count (C8). True when some conjunction has all its attributes."""
         identity = (event.publisher, event.incarnation, event.sequence)
         now = self.port.now
-        counted = self.counted.setdefault(identity, Counted(now))
+        partial = self.partial_matches.setdefault(identity, PartialMatch(now))
         complete = False
         for conjunction in registrations:
-            matched = counted.add(conjunction, attribute)
+            matched = partial.add(conjunction, attribute)
             complete = complete or matched == self.required.get(conjunction)
         if complete:
-            del self.counted[identity]
+            del self.partial_matches[identity]
         self._expire(now)
         return complete
 
     def _expire(self, now: float) -> None:
-        while self.counted:
-            identity, oldest = next(iter(self.counted.items()))
+        while self.partial_matches:
+            identity, oldest = next(iter(self.partial_matches.items()))
             old = oldest.since < now - self.settings.count_expiry
-            if not old and len(self.counted) <= self.settings.dedupe:
+            if not old and len(self.partial_matches) <= self.settings.dedupe:
                 return
-            del self.counted[identity]
+            del self.partial_matches[identity]
             self.port.count("half_counted_expired")

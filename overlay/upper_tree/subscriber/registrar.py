@@ -1,8 +1,8 @@
-"""The subscriber's side: each conjunction finds its place, and its lease is kept (C8, C9).
+"""The subscriber's side: registers each conjunction with an owner, and renews its lease (C8, C9).
 
 *pivot*: a conjunction is registered in one tree, that of the null-rejecting attribute with the
-least traffic (pivots.py), as far as is known here; an owner that knows better says so, once. One
-that has none goes to the reserved tree `$event`, which every event visits.
+least traffic (pivots.py), as far as is known here; an owner that knows better says so, once. A
+conjunction that has no such attribute goes to the reserved tree `$event`, which every event visits.
 
 *counting*: each null-rejecting constraint of the conjunction is registered alone in its attribute's
 tree, and the receiving node counts (receiver.py).
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from matching import EVERYTHING, Interval, Predicate
+from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
@@ -50,23 +51,13 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.pivots import choose_pivot
 from overlay.upper_tree.registration_digest import ids_digest
-from overlay.upper_tree.subscriber.placed import Placed
-
-PAUSE = 0.25
-"""Seconds until what was refused, or asked of a node that is gone, is tried again; wild guess."""
-
-
-POPULARITY_MOST = 4_096
-"""Attributes whose popularity is remembered; wild guess."""
-
-
-RENEW_WITHIN = 0.5
-"""Seconds over which the subscribers of a cluster spread their renewals after it was lost; wild
-guess."""
-
-DOUBT, RENEW_OFTEN = 12.0, 2.0
-"""Seconds for which one renews often after that, and in between: what a new owner does not know yet
-can not be claimed before it was registered again. Wild guesses."""
+from overlay.upper_tree.subscriber.constants import (
+    CONFIRM_FOR,
+    CONFIRM_PERIOD,
+    POPULARITY_MOST,
+    RENEW_WITHIN,
+    RETRY_PAUSE,
+)
 
 
 class RegisterDue(Timer, frozen=True):
@@ -77,6 +68,26 @@ class RenewDue(Timer, frozen=True):
     """Renew all leases."""
 
 
+class LocalRegistration:
+    """A registration of this node's subscriptions, and how far it is."""
+
+    __slots__ = (
+        *("acknowledged", "final", "redirected", "registration", "retry_at", "sends", "sent_to"),
+        "subscription",
+    )
+
+    def __init__(self, subscription: str, registration: Registration, final: bool = False) -> None:
+        """`final`: an owner has named its pivot, which is not to be changed again."""
+        self.subscription = subscription
+        self.registration = registration
+        self.acknowledged = False
+        self.sent_to: NodeId = ""  # the owner that it was sent to last
+        self.sends = 0  # how often it was sent
+        self.retry_at = 0.0  # when to send it once more
+        self.final = final
+        self.redirected = False  # it was sent on at once to an owner that another one named
+
+
 class Registrar(Machine):
     """Registers the subscriptions of this node and renews their leases."""
 
@@ -85,14 +96,18 @@ class Registrar(Machine):
         self.settings = settings.tree
         self.incarnation = incarnation
         self.ring = ring
-        self.placed: dict[tuple[str, str], Placed] = {}  # (attribute, registration id)
-        self._of: dict[str, list[tuple[str, str]]] = {}  # subscription -> keys of `placed`
-        self._again = Alarm(port, RegisterDue())
-        self.ending: dict[tuple[str, str], float] = {}  # unregistrations without an answer
+        self.registrations: dict[tuple[str, str], LocalRegistration] = {}
+        """By attribute and registration id."""
+        self._by_subscription: dict[str, list[tuple[str, str]]] = {}  # keys of `registrations`
+        self._retry = Alarm(port, RegisterDue())
+        self.unregistering: dict[
+            tuple[str, str], float
+        ] = {}  # not answered yet, with the time to retry
         self._renew = Alarm(port, RenewDue())
-        self._doubt_until = 0.0  # an owner was lost: renew often
+        self._confirm_until = 0.0  # an owner was lost: renew often until then
         self._leaving = False
-        self.popularity: dict[str, int] = {}  # of attributes, as owners told (pivots.py)
+        self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
+        """Of attributes, as owners told (pivots.py)."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -111,40 +126,44 @@ class Registrar(Machine):
         }
 
     def start(self) -> None:
-        """Begin to renew leases."""
+        """Renew leases from now on."""
         self._renew.within(self.settings.lease / 3)
 
     # --- asked from above ---
 
-    def plan(self, subscription: str, predicate: Predicate, level: int = 0) -> list[Placed]:
-        """Which registrations the subscription needs, with its latency level."""
+    def plan(
+        self, subscription: str, predicate: Predicate, level: int = 0
+    ) -> list[LocalRegistration]:
+        """The registrations that a subscription with this latency level needs."""
         return list(self._registrations(subscription, predicate, level))
 
-    def subscribe(self, subscription: str, new: list[Placed]) -> None:
+    def subscribe(self, subscription: str, new: list[LocalRegistration]) -> None:
         """Register what was planned. `SubscriptionReady` follows (in this turn where nothing is
         planned, since nothing can match)."""
-        for placed in new:
-            key = (placed.registration.attribute, placed.registration.id)
-            self.placed[key] = placed
-            self._of.setdefault(subscription, []).append(key)
+        for local in new:
+            key = (local.registration.attribute, local.registration.id)
+            self.registrations[key] = local
+            self._by_subscription.setdefault(subscription, []).append(key)
         if new:
-            self._place(new)
+            self._send(new)
         else:
             self.port.emit(SubscriptionReady(subscription))
 
     def _registrations(
         self, subscription: str, predicate: Predicate, level: int
-    ) -> Iterable[Placed]:
-        def placed(id_: str, attribute: str, text: str, where: Interval) -> Placed:
+    ) -> Iterable[LocalRegistration]:
+        def made(id_: str, attribute: str, text: str, where: Interval) -> LocalRegistration:
             me = self.port.me
-            return Placed(subscription, Registration(id_, attribute, me, text, where, level))
+            return LocalRegistration(
+                subscription, Registration(id_, attribute, me, text, where, level)
+            )
 
         for number, conjunction in enumerate(predicate.conjunctions):
             id_ = f"{subscription}/{number}"
             if self.settings.routing == "counting" and conjunction.constraints:
                 for attribute, constraint in conjunction.constraints.items():
                     text = constraint.text
-                    yield placed(id_, attribute, text, constraint.hull)
+                    yield made(id_, attribute, text, constraint.hull)
                 continue
             pivots = conjunction.pivots()
             attribute, interval = (
@@ -153,163 +172,164 @@ class Registrar(Machine):
             whole = Predicate.of(conjunction)
             whole = predicate if predicate.text == whole.text else whole
             keep(whole)
-            yield placed(id_, attribute, whole.text, interval)
+            yield made(id_, attribute, whole.text, interval)
 
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription."""
-        for key in self._of.pop(subscription, ()):
-            if self.placed.pop(key, None) is not None:
-                self.ending[key] = self.port.now
-        self._end()
+        for key in self._by_subscription.pop(subscription, ()):
+            if self.registrations.pop(key, None) is not None:
+                self.unregistering[key] = self.port.now
+        self._send_unregister()
 
     def leave(self) -> None:
-        """The node leaves: what an owner does not end at the first word ends with its lease."""
+        """The node leaves: a registration that its owner does not end when it is asked once ends
+        with its lease."""
         self._leaving = True
 
     @property
     def settled(self) -> bool:
         """Whether no registration or end of one waits for an answer."""
-        return not self.ending and all(p.acknowledged for p in self.placed.values())
+        return not self.unregistering and all(p.acknowledged for p in self.registrations.values())
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
         return all(
-            self.placed[key].acknowledged
-            for key in self._of.get(subscription, ())
-            if key in self.placed
+            self.registrations[key].acknowledged
+            for key in self._by_subscription.get(subscription, ())
+            if key in self.registrations
         )
 
     # --- registering ---
 
-    def _place(self, placed: Sequence[Placed]) -> None:
-        """Send to the owners that are known; look for the others."""
-        batches: dict[tuple[NodeId, bool], tuple[Peer, list[Placed]]] = {}
-        for one in placed:
+    def _send(self, registrations: Sequence[LocalRegistration]) -> None:
+        """Send registrations to the owners that are known; look for the others."""
+        batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
+        for one in registrations:
             key = attribute_key(one.registration.attribute)
             owner = self.ring.owner(key)
-            one.again_at = self.port.now + self.settings.retry
+            one.retry_at = self.port.now + self.settings.retry
             if owner is None:
-                one.asked = ""
+                one.sent_to = ""
                 self.ring.find(key)
             else:
-                one.asked = owner.primary.id
-                one.sent += 1
+                one.sent_to = owner.primary.id
+                one.sends += 1
                 group = (owner.primary.id, one.final)
                 batches.setdefault(group, (owner.primary, []))[1].append(one)
         for (_, final), (peer, batch) in batches.items():
-            for registrations in in_batches((p.registration for p in batch), weigh_registration):
-                self.port.send(peer, Register(self.incarnation, registrations, final))
-        if placed:
-            self._again.within(self.settings.retry)
+            for some in in_batches((p.registration for p in batch), weigh_registration):
+                self.port.send(peer, Register(self.incarnation, some, final))
+        if registrations:
+            self._retry.within(self.settings.retry)
 
     def on_owner_found(self, event: OwnerFound) -> None:
-        """Send what waited for this owner."""
-        self._place(
+        """Send the registrations that waited for this owner."""
+        self._send(
             [
-                placed
-                for (attribute, _), placed in self.placed.items()
-                if not placed.acknowledged
-                and not placed.asked
+                local
+                for (attribute, _), local in self.registrations.items()
+                if not local.acknowledged
+                and not local.sent_to
                 and event.cluster.owns(attribute_key(attribute))
             ]
         )
 
     def on_registered(self, sender: Peer, message: Registered) -> None:
-        """The owner has it; the subscription may be complete."""
+        """An owner has acknowledged registrations; their subscriptions may be complete."""
         touched: dict[str, None] = {}
         for id_ in message.ids:
-            placed = self.placed.get((message.attribute, id_))
-            if placed is not None and not placed.acknowledged:
-                placed.acknowledged = True
-                touched[placed.subscription] = None
+            local = self.registrations.get((message.attribute, id_))
+            if local is not None and not local.acknowledged:
+                local.acknowledged = True
+                touched[local.subscription] = None
         for subscription in touched:
             if self.is_ready(subscription):
                 self.port.emit(SubscriptionReady(subscription))
 
     def on_better_pivots(self, sender: Peer, message: BetterPivots) -> None:
-        """The owner knows an attribute with less traffic: register there instead."""
+        """The owner knows attributes with less traffic: register there instead.
+
+        Raises ProtocolError if a conjunction has no such pivot."""
         for name, count in message.popularity:
             self.popularity[name] = count
-            if len(self.popularity) > POPULARITY_MOST:
-                del self.popularity[next(iter(self.popularity))]
         moved = []
         for id_, attribute, better in message.registrations:
-            placed = self.placed.get((attribute, id_))
-            if placed is None or placed.acknowledged or placed.final:
+            local = self.registrations.get((attribute, id_))
+            if local is None or local.acknowledged or local.final:
                 continue
-            old = placed.registration
+            old = local.registration
             (conjunction,) = compiled(old.selector).conjunctions
             interval = dict(conjunction.pivots()).get(better)
             if interval is None:
                 raise ProtocolError("a pivot that the conjunction has not")
             new = msgspec.structs.replace(old, attribute=better, interval=interval)
-            del self.placed[attribute, id_]
-            moved.append(Placed(placed.subscription, new, final=True))
-            self.placed[better, id_] = moved[-1]
-            mine = self._of[placed.subscription]
+            del self.registrations[attribute, id_]
+            moved.append(LocalRegistration(local.subscription, new, final=True))
+            self.registrations[better, id_] = moved[-1]
+            mine = self._by_subscription[local.subscription]
             mine[mine.index((attribute, id_))] = (better, id_)
-            if placed.sent > 1:  # an earlier or later attempt may have been taken
-                self.ending[attribute, id_] = self.port.now
-        self._place(moved)
-        self._end()
+            if local.sends > 1:  # an earlier or later attempt may have been taken
+                self.unregistering[attribute, id_] = self.port.now
+        self._send(moved)
+        self._send_unregister()
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
-        """Another owner, or the same one a little later."""
+        """Ask another owner, or the same one a little later."""
         at_once = []
         renewed: dict[str, None] = {}
-        for (attribute, _), placed in self.placed.items():
-            if attribute in event.attributes and placed.acknowledged:
+        for (attribute, _), local in self.registrations.items():
+            if attribute in event.attributes and local.acknowledged:
                 renewed[attribute] = None
             elif attribute in event.attributes:
-                placed.again_at = self.port.now + PAUSE
+                local.retry_at = self.port.now + RETRY_PAUSE
                 owner = self.ring.owner(attribute_key(attribute))
-                if owner is not None and owner.primary.id != placed.asked and not placed.redirected:
-                    placed.redirected = True
-                    at_once.append(placed)
-        self._again.within(PAUSE)
-        self._place(at_once)
+                if owner is not None and owner.primary.id != local.sent_to and not local.redirected:
+                    local.redirected = True
+                    at_once.append(local)
+        self._retry.within(RETRY_PAUSE)
+        self._send(at_once)
         for attribute in renewed:
             self.ring.find(attribute_key(attribute))  # so that the next renewal finds its owner
-        if renewed and self.port.now < self._doubt_until:
-            self._renew.within(PAUSE)
+        if renewed and self.port.now < self._confirm_until:
+            self._renew.within(RETRY_PAUSE)
         if self._leaving:
-            for key in [key for key in self.ending if key[0] in event.attributes]:
-                del self.ending[key]
+            for key in [key for key in self.unregistering if key[0] in event.attributes]:
+                del self.unregistering[key]
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What an owner has not acknowledged goes to whoever owns it then."""
-        for placed in self.placed.values():
-            if not placed.acknowledged and placed.asked == event.peer.id:
-                placed.again_at = self.port.now + PAUSE
-                self._again.within(PAUSE)
+        """What a lost owner has not acknowledged goes to the next one."""
+        for local in self.registrations.values():
+            if not local.acknowledged and local.sent_to == event.peer.id:
+                local.retry_at = self.port.now + RETRY_PAUSE
+                self._retry.within(RETRY_PAUSE)
         if self._leaving:
-            self.ending.clear()
+            self.unregistering.clear()
 
     def on_register_due(self, timer: RegisterDue) -> None:
-        """What has waited long enough is sent again, after a fresh lookup."""
-        self._again.rang()
+        """Send again what has waited long enough, after a fresh lookup."""
+        self._retry.rang()
         now = self.port.now
-        due = [p for p in self.placed.values() if not p.acknowledged and p.again_at <= now]
-        for placed in due:
-            placed.redirected = False
-            self.ring.find(attribute_key(placed.registration.attribute))
-        self._place(due)
-        self._end()
-        waiting = [p.again_at for p in self.placed.values() if not p.acknowledged]
+        due = [p for p in self.registrations.values() if not p.acknowledged and p.retry_at <= now]
+        for local in due:
+            local.redirected = False
+            self.ring.find(attribute_key(local.registration.attribute))
+        self._send(due)
+        self._send_unregister()
+        waiting = [p.retry_at for p in self.registrations.values() if not p.acknowledged]
         if waiting:
-            self._again.within(min(waiting) - now)
+            self._retry.within(min(waiting) - now)
 
     # --- ending ---
 
-    def _end(self) -> None:
+    def _send_unregister(self) -> None:
         now = self.port.now
         batches: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
-        for (attribute, id_), again_at in list(self.ending.items()):
-            if again_at <= now:
-                self.ending[attribute, id_] = now + self.settings.retry
+        for (attribute, id_), retry_at in list(self.unregistering.items()):
+            if retry_at <= now:
+                self.unregistering[attribute, id_] = now + self.settings.retry
                 owner = self.ring.owner(attribute_key(attribute))
                 if owner is None and self._leaving:
-                    del self.ending[attribute, id_]
+                    del self.unregistering[attribute, id_]
                 elif owner is None:
                     self.ring.find(attribute_key(attribute))
                 else:
@@ -318,25 +338,26 @@ class Registrar(Machine):
         for (_, attribute), (peer, ids) in batches.items():
             for names in in_batches(ids, weigh_text):
                 self.port.send(peer, Unregister(attribute, names))
-        if self.ending:
-            self._again.within(min(self.ending.values()) - now)
+        if self.unregistering:
+            self._retry.within(min(self.unregistering.values()) - now)
 
     def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
-        """Gone."""
+        """The owner has ended these registrations."""
         for id_ in message.ids:
-            self.ending.pop((message.attribute, id_), None)
+            self.unregistering.pop((message.attribute, id_), None)
 
     # --- leases ---
 
     def on_renew_due(self, timer: RenewDue) -> None:
-        """One message per owner, for all registrations there. It claims nothing of trees in which
-        one is still on its way or about to end: the owner may have it already, or still."""
+        """Send each owner one message for all registrations there. It claims nothing of trees in
+        which a registration is still on its way or about to end: the owner may have it already, or
+        still."""
         self._renew.rang()
         trees: dict[str, list[str]] = {}
-        unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.ending)
-        for (attribute, id_), placed in self.placed.items():
+        unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.unregistering)
+        for (attribute, id_), local in self.registrations.items():
             trees.setdefault(attribute, []).append(id_)
-            if not placed.acknowledged:
+            if not local.acknowledged:
                 unsure[attribute] = None
         owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
         for attribute, ids in trees.items():
@@ -351,41 +372,46 @@ class Registrar(Machine):
                     claims.append((attribute, len(ids), ids_digest(ids)))
         for peer, claims, doubtful in owners.values():
             self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful)))
-        often = self.port.now < self._doubt_until
-        if often:  # what nothing is claimed of has to be said
-            said = [p for (name, _), p in self.placed.items() if name in unsure and p.acknowledged]
-            for placed in said:
-                placed.final = True
-            self._place(said)
-        self._renew.within(RENEW_OFTEN if often else self.settings.lease / 3)
+        often = self.port.now < self._confirm_until
+        if often:  # trees of which nothing is claimed: register again
+            unclaimed = [
+                p
+                for (name, _), p in self.registrations.items()
+                if name in unsure and p.acknowledged
+            ]
+            for local in unclaimed:
+                local.final = True
+            self._send(unclaimed)
+        self._renew.within(CONFIRM_PERIOD if often else self.settings.lease / 3)
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
-        """Another has taken the place of an owner: does it know what we registered?"""
-        if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self.placed):
-            self._doubt()
+        """Another cluster leads in the place of an owner: renew soon, to find out what it lacks."""
+        if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self.registrations):
+            self._confirm()
 
-    def _doubt(self) -> None:
-        self._doubt_until = self.port.now + DOUBT
+    def _confirm(self) -> None:
+        self._confirm_until = self.port.now + CONFIRM_FOR
         self._renew.within(self.port.rng.random() * RENEW_WITHIN)
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """The owners of another ring have what those of the former one had: do they know it all?"""
-        self._doubt()
-        for placed in self.placed.values():
-            placed.again_at = self.port.now
-        self.ending = dict.fromkeys(self.ending, self.port.now)
-        self._again.within(0.0)
+        """The owners of the new ring should have what those of the former one had: find out
+        soon."""
+        self._confirm()
+        for local in self.registrations.values():
+            local.retry_at = self.port.now
+        self.unregistering = dict.fromkeys(self.unregistering, self.port.now)
+        self._retry.within(0.0)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
-        """The owner does not know what we believe it knows: register again."""
+        """The owner does not have what was claimed: register again."""
         again = []
         for attribute in message.trees:
-            mine = [p for (name, _), p in self.placed.items() if name == attribute]
-            for placed in mine:
-                placed.acknowledged = False
+            mine = [p for (name, _), p in self.registrations.items() if name == attribute]
+            for local in mine:
+                local.acknowledged = False
             if mine:
                 self.port.count("registrations_repeated", len(mine))
                 self.port.emit(SubscriptionLapsed(attribute))
                 self.ring.find(attribute_key(attribute))
             again += mine
-        self._place(again)
+        self._send(again)

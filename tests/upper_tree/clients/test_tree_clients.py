@@ -136,7 +136,7 @@ def test_a_selector_that_does_not_parse_is_refused_with_a_caret() -> None:
     assert answer.code == "selector"
     assert "\nx > > 1\n    ^\n" in answer.reason
     assert rig.clients.subscriptions == {}
-    assert rig.registrar.placed == {}
+    assert rig.registrar.registrations == {}
 
 
 def test_what_can_never_match_is_a_subscription_too() -> None:
@@ -181,7 +181,7 @@ def test_a_client_that_goes_ends_its_own_subscriptions_only() -> None:
     rig.subscribe("x > 1")
     rig.command(1, Subscribe, "y > 1")  # not answered yet
     stays = rig.subscribe("x > 1", client=2)
-    rig.clients.gone(1)
+    rig.clients.client_closed(1)
     rig.port.turn()
     rig.settle()
     assert list(rig.clients.subscriptions) == [stays]
@@ -261,7 +261,7 @@ def test_what_a_client_that_gathers_unsubscribed_is_shown_no_more() -> None:
     rig.settle()
     assert [[e.sequence for e in r.events] for r in rig.port.answers(Gathered)] == [[2]]
     assert list(rig.clients.subscriptions) == [stays]
-    rig.clients.gone(1)
+    rig.clients.client_closed(1)
     assert len(rig.receiver.gathering) == 0
     assert rig.clients.gatherers == {}
 
@@ -372,7 +372,7 @@ def test_what_a_client_published_goes_on_when_it_is_gone() -> None:
     mine = rig.subscribe("x > 1", client=9)
     rig.publish({"x": 9}, {"x": 9})
     rig.publish({"x": 8})
-    rig.clients.gone(1)
+    rig.clients.client_closed(1)
     rig.settle()
     assert [s for _, shown in rig.shown() for _, s in shown] == [1, 2, 3]
     assert mine in rig.clients.subscriptions

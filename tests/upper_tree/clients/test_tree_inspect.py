@@ -135,7 +135,7 @@ def test_where_on_a_ring_that_does_not_answer() -> None:
     rig.ask(5, Where(8, "x"))
     rig.port.advance(3.1)
     assert [(f.request, f.code) for f in rig.port.answers(Failed)] == [(8, "time-out")]
-    assert rig.inspection.questions == {}
+    assert rig.inspection._queries == {}
 
 
 def test_where_is_not_answered_by_somebody_elses_ring() -> None:
@@ -309,7 +309,7 @@ def test_an_event_that_nobody_remembers_is_said_so(silent: bool) -> None:
     (failed,) = rig.port.answers(Failed)
     assert failed.code == "unknown"
     assert "'nowhere'" in failed.reason
-    assert rig.explaining.questions == {}
+    assert rig.explaining._queries == {}
 
 
 def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:

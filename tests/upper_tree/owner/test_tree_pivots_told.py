@@ -29,9 +29,9 @@ def test_a_registration_goes_where_the_owner_says_and_stays_there() -> None:
     ((_, message),) = rig.port.sent_to(Register)
     assert message.final
     assert [(r.attribute, r.id) for r in message.registrations] == [(new, "a/0")]
-    assert list(rig.registrar.placed) == [(new, "a/0")]
+    assert list(rig.registrar.registrations) == [(new, "a/0")]
     direct(rig, new, old)
-    assert list(rig.registrar.placed) == [(new, "a/0")], "once"
+    assert list(rig.registrar.registrations) == [(new, "a/0")], "once"
     rig.acknowledge(new, "a/0")
     assert rig.ready() == ["a"]
     assert rig.port.take(Unregister) == []
@@ -42,7 +42,7 @@ def test_what_is_acknowledged_stays() -> None:
     old, new = first(rig)
     rig.acknowledge(old, "a/0")
     direct(rig, old, new)
-    assert list(rig.registrar.placed) == [(old, "a/0")]
+    assert list(rig.registrar.registrations) == [(old, "a/0")]
 
 
 def test_an_attempt_that_may_have_been_taken_is_ended() -> None:
@@ -80,4 +80,4 @@ def test_a_subscription_of_two_conjunctions_waits_for_the_one_that_was_sent_else
     rig.acknowledge(new, moved)
     assert rig.ready() == ["a"]
     rig.registrar.unsubscribe("a")
-    assert not rig.registrar.placed, "and ends with it"
+    assert not rig.registrar.registrations, "and ends with it"

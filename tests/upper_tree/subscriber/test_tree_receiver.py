@@ -140,7 +140,7 @@ def test_counting_accepts_when_every_attribute_of_a_conjunction_has_matched() ->
     assert rig.deliver(made, attribute="x", counted=ONE) == []
     assert rig.deliver(made, attribute="z", counted=ONE) == []
     assert rig.deliver(made, attribute="y", counted=ONE) == [("a", 1)]
-    assert rig.receiver.counted == {}
+    assert rig.receiver.partial_matches == {}
 
 
 def test_counting_counts_a_set_so_that_a_repeated_visit_counts_once() -> None:
@@ -195,7 +195,7 @@ def test_half_counted_events_are_bounded() -> None:
     rig.subscribe("a", "x > 1 AND y > 1")
     for sequence in range(9):
         rig.deliver(event(sequence, x=5, y=5), attribute="x", counted=ONE)
-    assert len(rig.receiver.counted) == 3
+    assert len(rig.receiver.partial_matches) == 3
 
 
 def test_registrations_that_do_not_fit_the_events_are_an_error() -> None:

@@ -25,13 +25,8 @@ from overlay.upper_tree.messages import (
     Unregistered,
 )
 from overlay.upper_tree.registration_digest import ids_digest
-from overlay.upper_tree.subscriber.registrar import (
-    DOUBT,
-    PAUSE,
-    RENEW_OFTEN,
-    RegisterDue,
-    Registrar,
-)
+from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
+from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
@@ -365,8 +360,8 @@ def test_after_trouble_the_next_look_is_soon(trouble: LocalEvent) -> None:
     rig.subscribe("y > 0", "b")
     rig.port.sent.clear()
     rig.port.hear(trouble)
-    assert rig.port.timers[RegisterDue()] == rig.port.now + PAUSE
-    rig.port.advance(PAUSE)
+    assert rig.port.timers[RegisterDue()] == rig.port.now + RETRY_PAUSE
+    rig.port.advance(RETRY_PAUSE)
     assert [ids for _, ids in rig.registered()] == [["b/0"]]
 
 
@@ -391,8 +386,8 @@ def test_who_takes_the_place_of_a_lost_owner_is_told_what_was_registered_there()
     assert renewal.unsure == ("b",)
     assert ("p", ["two/0"]) in rig.registered()
     rig.port.sent.clear()
-    rig.port.advance(DOUBT + RENEW_OFTEN)
-    assert len(rig.port.sent_to(Renew)) >= DOUBT / RENEW_OFTEN - 1
+    rig.port.advance(CONFIRM_FOR + CONFIRM_PERIOD)
+    assert len(rig.port.sent_to(Renew)) >= CONFIRM_FOR / CONFIRM_PERIOD - 1
 
 
 def test_the_fork_of_a_cluster_that_has_nothing_of_ours_is_no_matter() -> None:

@@ -19,7 +19,7 @@ from canopy.sim.experiments.lean.lower import LowerLayer
 from canopy.sim.experiments.lean.upper import Placement, plant
 from canopy.sim.scenario.lean_load import LeanSubscription, Load, LoadShape
 from overlay.settings import ViewSettings, WalkSettings
-from overlay.upper_tree.subscriber.receiver import Counted
+from overlay.upper_tree.subscriber.receiver import PartialMatch
 
 
 @dataclass
@@ -96,7 +96,7 @@ class LeanOverlay:
         cost.found += len(result.entries)
         cost.blocked += result.blocked
         accepted: list[int] = []
-        counted: dict[int, Counted] = {}  # per node, as its receiver has it for one event
+        counted: dict[int, PartialMatch] = {}  # per node, as its receiver has it for one event
         for attribute, value in event.items():
             hops = result.hops.get(attribute, 0)
             cost.walk += hops
@@ -112,7 +112,7 @@ class LeanOverlay:
             reached: dict[int, None] = {}
             for subscription in tree.interested(value):
                 reached[subscription.node] = None
-                at = counted.setdefault(subscription.node, Counted(0.0))
+                at = counted.setdefault(subscription.node, PartialMatch(0.0))
                 if at.add(str(subscription.number), str(attribute)) == len(subscription.ranges):
                     accepted.append(subscription.number)
             cost.lists += len(reached)

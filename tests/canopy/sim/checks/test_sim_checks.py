@@ -64,10 +64,10 @@ def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
 
 def test_a_registration_that_nobody_has_any_more_is_found(world: World) -> None:
     node = world.node("n4")
-    key = next(iter(node.registrar.placed))
-    placed = node.registrar.placed.pop(key)
+    key = next(iter(node.registrar.registrations))
+    placed = node.registrar.registrations.pop(key)
     assert broken(world) == ["registration"]
-    node.registrar.placed[key] = placed
+    node.registrar.registrations[key] = placed
 
 
 def test_a_host_with_another_map_is_found(world: World) -> None:

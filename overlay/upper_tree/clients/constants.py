@@ -1,0 +1,24 @@
+"""What of the work for clients is bounded and timed, and what each number would be measured by.
+
+Unless a line says that a number was measured, it was not.
+"""
+
+from __future__ import annotations
+
+MAX_SUBSCRIPTIONS = 100_000
+"""Subscriptions of one node. By a node's memory and the length of its longest turn with so many."""
+
+PUBLISH_TOGETHER = 256
+"""Events of several publications that set out as one batch. What a batch costs by itself is some
+0.1 ms, which is shared by so many; 512 was no faster (measured)."""
+
+WHY_TIMEOUT = 2.0
+"""Seconds after which a `Why` is answered with what is known. By the slowest answer of a
+neighbour."""
+
+WHY_PEERS_MOST = 32
+"""Neighbours that are asked for an event at once. By how often none of so many remembers it."""
+
+QUERY_TIMEOUT = 3.0
+"""Seconds after which a question about ring or trees is answered with what is known. By the time of
+a walk around the largest ring."""

@@ -1,0 +1,32 @@
+"""What of a subscriber's work is bounded and timed, and what each number would be measured by.
+
+None of them was measured. Times are seconds. Numbers that a user may set are in
+overlay/settings.py.
+"""
+
+from __future__ import annotations
+
+# --- registrar.py ---
+
+RETRY_PAUSE = 0.25
+"""Until what was refused, or asked of a lost node, is tried again. By the time that an election
+takes beside the messages that are refused meanwhile."""
+
+POPULARITY_MOST = 4_096
+"""Attributes whose popularity is remembered. By the attributes that one node's subscriptions
+name."""
+
+RENEW_WITHIN = 0.5
+"""The subscribers of a cluster spread their renewals over so long after it was lost. By the new
+owner's longest turn in `canopy sim recovery`."""
+
+CONFIRM_FOR, CONFIRM_PERIOD = 12.0, 2.0
+"""After that a subscriber renews often: for how long, and the time between two renewals. What a new
+owner does not know yet cannot be claimed before it was registered again. By when the last
+registration of a lost cluster is there again."""
+
+# --- receiver.py ---
+
+SAMPLED_EVENTS = 8
+"""Events of a message whose attributes are remembered for completion, or up to twice as many: what
+comes together is mostly of one kind. By the attributes that completion misses."""
