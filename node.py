@@ -12,17 +12,17 @@ Run as a script this file is `canopy node`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
-from overlay.client import Command, Done, Drain, Event, Failed, GetPeers, GetStatus, Reply
+from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
+from overlay.driving import Driver
 from overlay.incidents import IncidentLog
 from overlay.links.events import Codec, ConnectionId, LinkDown, SeedFailed, SeedReached
-from overlay.links.events import Transport as LinkTransport
 from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
@@ -53,34 +53,9 @@ from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 
 
-class Driver(LinkTransport, Protocol):
-    """What a node asks of its surroundings. Every method queues and returns, none calls back."""
-
-    def clock(self) -> float:
-        """Monotonic seconds."""
-
-    def reply(self, client: int, reply: Reply) -> None:
-        """Answer a client, or tell it news."""
-
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Tell clients that gather: to each the events at its places, as `Gathered`."""
-
-    def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a trace record; the wall clock is the driver's."""
-
-    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those events whose trace records are kept."""
-
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append to the node's state file, durable before what is written later leaves."""
-
-    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Tell the directory."""
-
-
 class Node:
-    """A peer, to be driven by trio (canopy/wire/) or by a virtual world (canopy/sim/). Is its
-    machines' Port."""
+    """A peer, to be driven by trio (canopy/wire/) or by a virtual world (canopy/sim/): implements
+    `overlay.driving.DrivenNode` for its driver, and `overlay.machine.Port` for its machines."""
 
     def __init__(
         self,
@@ -186,7 +161,7 @@ class Node:
     # --- the Port of the machines ---
 
     def send(self, peer: Peer, message: Message) -> None:
-        """Over the link, or into this turn if it is for this node itself."""
+        """Send over the link, or handle in this turn if it is for this node itself."""
         if peer.id == self.me.id:
             self.turns.post(self.me, message)
             return
@@ -200,19 +175,19 @@ class Node:
         return self.turns.now
 
     def set_timer(self, delay: float, timer: Timer) -> None:
-        """Set or move."""
+        """Fire `timer` in `delay` seconds; an equal one that is set is moved."""
         self.turns.set_timer(delay, timer)
 
     def cancel_timer(self, timer: Timer) -> None:
-        """Forget."""
+        """Do not fire `timer`; nothing happens if it is not set."""
         self.turns.cancel_timer(timer)
 
     def emit(self, event: LocalEvent) -> None:
-        """Heard after the present handler."""
+        """Tell the machines that listen, after the present handler has returned."""
         self.turns.emit(event)
 
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
-        """Keep these links, instead of those that were watched under the same name."""
+        """Keep the links to these peers open, instead of those watched under the same `group`."""
         new = tuple(peer for peer in peers if peer.id != self.me.id)
         for peer in new:
             self.links.pin(peer.id)
@@ -221,29 +196,29 @@ class Node:
         self._watched[group] = new
 
     def reply(self, client: int, reply: Reply) -> None:
-        """To a client."""
+        """Answer a client, or tell it news."""
         self.driver.reply(client, reply)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """To the state file."""
+        """Append to the state file, or replace it (`anew`)."""
         self.driver.store(*records, anew=anew)
 
     def trace(self, kind: str, **fields: Any) -> None:
-        """To the trace file."""
+        """Write a trace record."""
         self.driver.trace(kind, fields)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those that are traced."""
+        """Those events whose trace records are kept."""
         return self.driver.sampled(events)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """One counter."""
+        """Add to a named counter of this node."""
         self.counters[name] = self.counters.get(name, 0) + amount
 
     # --- turns: what the driver calls ---
 
     def start(self) -> None:
-        """Set out."""
+        """Start all machines, and dial the seeds and the members of the former cluster."""
         self.turns.begin()
         routing = self.settings.tree.routing
         self.trace("start", address=self.me.address, routing=routing, name=self.name)
@@ -254,7 +229,7 @@ class Node:
         self._finish_turn()
 
     def add_seeds(self, addresses: Sequence[str]) -> None:
-        """More addresses to join at, from the directory."""
+        """Dial more addresses to join, from the directory."""
         self.turns.begin()
         for address in addresses:
             if address not in self._seeds and address != self.me.address:
@@ -268,24 +243,20 @@ class Node:
         self._finish_turn()
 
     def on_accepted(self, connection: ConnectionId) -> None:
-        """Somebody dialled this node."""
+        """Another process has dialled this node."""
         self.turns.begin()
         self.links.on_accepted(connection)
         self._finish_turn()
 
-    def on_frame(self, connection: ConnectionId, frame: Frame) -> None:
-        """One frame."""
-        self.on_frames(connection, (frame,))
-
     def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
-        """Frames that were read together."""
+        """Frames of one connection that were read together, for one turn."""
         self.turns.begin()
         for frame in frames:
             self.links.on_frame(connection, frame)
         self._finish_turn()
 
     def on_garbage(self, connection: ConnectionId, reason: str) -> None:
-        """What came was no frame."""
+        """What was read is no frame: the links close the connection."""
         self.turns.begin()
         self.links.on_garbage(connection, reason)
         self._finish_turn()
@@ -308,12 +279,8 @@ class Node:
         self.links.on_tick(late=self.turns.fire_due())
         self._finish_turn()
 
-    def command(self, client: int, command: Command) -> None:
-        """A request of a client."""
-        self.commands(client, (command,))
-
     def commands(self, client: int, commands: Sequence[Command]) -> None:
-        """Requests of a client that were read together, for one turn."""
+        """Commands of a client that were read together, for one turn."""
         self.turns.begin()
         for command in commands:
             handler = self._commands.get(type(command))
@@ -325,7 +292,7 @@ class Node:
         self._finish_turn()
 
     def client_gone(self, client: int) -> None:
-        """A client closed."""
+        """A client's connection ended: its subscriptions end."""
         self.turns.begin()
         self.clients.client_closed(client)
         self._finish_turn()

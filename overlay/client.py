@@ -1,10 +1,9 @@
 """What a program may ask of its node (commands), and what it receives (replies and news).
 
 One vocabulary for the control socket (canopy/wire/control/server), the terminal UI, the simulator
-and tests: `Node.command(client, command)` takes any `Command`; answers and deliveries leave through
-`Driver.reply(client, reply)`. A client is a number that the driver gives to each connection; when
-it goes, `Node.client_gone(client)` ends its subscriptions.
-"""
+and tests: `Node.commands(client, commands)` takes any `Command`s; answers and deliveries leave
+through `Driver.reply(client, reply)`. A client is a number that the driver gives to each
+connection; when it goes, `Node.client_gone(client)` ends its subscriptions."""
 
 from __future__ import annotations
 

@@ -126,12 +126,12 @@ class Bench:
         for number in range(subscriptions):
             client = 1 + number % CLIENTS
             if number < CLIENTS:
-                self.node.command(client, Gather(number))
+                self.node.commands(client, (Gather(number),))
             first, second = self.rng.sample(range(NUMBERS), 2)
             low, high = self.rng.random() * (1 - width), self.rng.random() * (1 - width)
             text = f"a{first} BETWEEN {low} AND {low + width}"
             text += f" AND a{second} BETWEEN {high} AND {high + width}"
-            self.node.command(client, Subscribe(number, text))
+            self.node.commands(client, (Subscribe(number, text),))
             if number % 200 == 0:
                 self.settle()
         self.settle()
@@ -185,7 +185,7 @@ class Bench:
 
     def run(self, frames: list[bytes], decode: Callable[..., Command]) -> None:
         for frame in frames:
-            self.node.command(PUBLISHER, decode(memoryview(frame)[PREFIX:]))
+            self.node.commands(PUBLISHER, (decode(memoryview(frame)[PREFIX:]),))
             self.server.flush()
             self.world.now += 0.001
             due = self.node.deadline()

@@ -31,60 +31,10 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.outlet import Counters
-from overlay.client import Command, Event, Reply
+from overlay.client import Event, Reply
+from overlay.driving import DrivenNode
 from overlay.links.messages import Frame
 from overlay.machine import Named
-
-
-class NodeInputs(Protocol):
-    """What the driver calls on a node; `node.Node` has these methods (and tests' fakes)."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the node has found its way into the overlay."""
-
-    @property
-    def drained(self) -> bool:
-        """Whether nothing is under way any more, after `drain`."""
-
-    def on_opened(self, connection: int) -> None:
-        """A dial succeeded."""
-
-    def on_accepted(self, connection: int) -> None:
-        """Somebody dialled us."""
-
-    def on_frames(self, connection: int, frames: list[Frame]) -> None:
-        """Frames that were read together."""
-
-    def on_garbage(self, connection: int, reason: str) -> None:
-        """What came is no frame; `on_closed` follows unless the node closes."""
-
-    def on_closed(self, connection: int, reason: str) -> None:
-        """A connection ended, or a dial failed, and not by `close`."""
-
-    def on_tick(self) -> None:
-        """`deadline` is due."""
-
-    def deadline(self) -> float | None:
-        """When to tick, by the driver's clock; None: never."""
-
-    def commands(self, client: int, commands: Sequence[Command]) -> None:
-        """Requests of a client, for one turn."""
-
-    def client_gone(self, client: int) -> None:
-        """The client's connection ended."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def drain(self) -> None:
-        """Leave the overlay in order."""
-
-    def leave(self, reason: str) -> None:
-        """Say goodbye on all links: the last thing."""
-
-    def add_seeds(self, addresses: Sequence[str]) -> None:
-        """More addresses to join at."""
 
 
 class NodeOutputs(Protocol):
@@ -121,7 +71,7 @@ class NoOutputs:
 
 
 class TrioDriver:
-    """Implements `overlay.links.events.Transport` and `node.Driver` over trio."""
+    """Implements `overlay.links.events.Transport` and `overlay.driving.Driver` over trio."""
 
     def __init__(
         self,
@@ -138,7 +88,7 @@ class TrioDriver:
         self._traces = traces
         self._connect_timeout = connect_timeout
         self._wall = wall
-        self._node: NodeInputs | None = None
+        self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
         self._written: dict[int, Connection] = {}  # in this turn
@@ -206,12 +156,12 @@ class TrioDriver:
     # What reaches the node.
 
     @property
-    def node(self) -> NodeInputs:
+    def node(self) -> DrivenNode:
         """The node that this driver drives."""
         assert self._node is not None, "attach comes first"
         return self._node
 
-    def attach(self, node: NodeInputs, outputs: NodeOutputs | None = None) -> None:
+    def attach(self, node: DrivenNode, outputs: NodeOutputs | None = None) -> None:
         """Drive `node`, and hand what it says to `outputs`; once, before `run`."""
         assert self._node is None
         self._node = node

@@ -11,9 +11,9 @@ import json
 import sys
 
 from canopy.wire.config import load_config
-from canopy.wire.driver import NodeInputs
 from canopy.wire.process.node_process import NodeProcess, run_node
 from overlay.client import Command
+from overlay.driving import DrivenNode
 from tests.support.echo_node import EchoNode
 
 
@@ -22,7 +22,7 @@ class BuggyNode(EchoNode):
         raise AssertionError("a bug of ours")
 
 
-def build(process: NodeProcess) -> NodeInputs:
+def build(process: NodeProcess) -> DrivenNode:
     kind = BuggyNode if "buggy" in sys.argv[2:] else EchoNode
     node = kind(process.driver, process.me.id, process.me.address)
     node.drains = "stubborn" not in sys.argv[2:]

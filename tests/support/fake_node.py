@@ -91,11 +91,12 @@ class FakeNode:
         if connection in self.connections:
             self.connections.remove(connection)
 
-    def on_frame(self, connection: int, frame: Frame) -> None:
-        self.frames.append(frame)
-        assert isinstance(frame, Batch)
-        for event in DECODE(frame.body):
-            self.take(event, connection)
+    def on_frames(self, connection: int, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            self.frames.append(frame)
+            assert isinstance(frame, Batch)
+            for event in DECODE(frame.body):
+                self.take(event, connection)
 
     def take(self, event: Event, source: int) -> None:
         if event.identity in self.seen:

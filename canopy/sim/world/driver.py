@@ -1,11 +1,9 @@
 """One process in the world: a Node, its disk, and the driver that the Node is given.
 
 The same contract as the trio driver in canopy/wire/: inputs go in one by one, the node flushes
-itself,
-whatever it asks for is queued, and after every input its `deadline` is asked for anew. The clock of
-every process begins elsewhere, so that a node which compares its monotonic seconds with another's
-is found out.
-"""
+itself, whatever it asks for is queued, and after every input its `deadline` is asked for anew. The
+clock of every process begins elsewhere, so that a node which compares its monotonic seconds with
+another's is found out."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ from canopy.sim.world.processor import Processor
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
 from overlay.client import Command, Event, Gathered, Reply
+from overlay.driving import DrivenNode, Driver
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
 from overlay.machine import Named, Peer
@@ -34,51 +33,6 @@ ROUNDING = 1e-9
 tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
 
 
-class SimNode(Protocol):
-    """The part of `node.Node` that a driver uses."""
-
-    def start(self) -> None:
-        """Set out."""
-
-    def on_opened(self, connection: int) -> None:
-        """A dial succeeded."""
-
-    def on_accepted(self, connection: int) -> None:
-        """Somebody dialled."""
-
-    def on_frame(self, connection: int, frame: Frame) -> None:
-        """A frame came in."""
-
-    def on_closed(self, connection: int, reason: str) -> None:
-        """A connection is gone."""
-
-    def on_tick(self) -> None:
-        """The deadline is due."""
-
-    def deadline(self) -> float | None:
-        """When to call `on_tick`, in the driver's clock."""
-
-    def command(self, client: int, command: Command) -> None:
-        """A client asks for something."""
-
-    def client_gone(self, client: int) -> None:
-        """A client went away."""
-
-    def drain(self) -> None:
-        """Leave in order."""
-
-    def leave(self, reason: str) -> None:
-        """Say goodbye: the last thing before the process ends."""
-
-    @property
-    def drained(self) -> bool:
-        """Whether leaving is done."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the node can serve."""
-
-
 class NodeBuilder(Protocol):
     """How a Node is made: `node.Node` itself, or a test's fake."""
 
@@ -89,7 +43,7 @@ class NodeBuilder(Protocol):
         settings: Settings,
         rng: Random,
         codec: Codec,
-        driver: Any,
+        driver: Driver,
         seeds: Sequence[str],
         overlay: str,
         name: str,
@@ -124,7 +78,7 @@ class Host(Protocol):
 
 
 class SimDriver:
-    """Drives one node; `overlay.links.events.Transport` and `node.Driver` in one."""
+    """Drives one node; `overlay.links.events.Transport` and `overlay.driving.Driver` in one."""
 
     def __init__(self, world: Host, name: str, disk: Disk, clock: float) -> None:
         self.name = name
@@ -150,7 +104,7 @@ class SimDriver:
         # what it does after it has stored something, until that is durable; or all of its turn
         self._doomed: str | None = None  # how it dies at its next sync
 
-    def run(self, node: Any) -> None:
+    def run(self, node: DrivenNode) -> None:
         """Take `node` in charge and start it."""
         self.node = node
         self._network.listen(self.disk.address, self)
@@ -192,10 +146,10 @@ class SimDriver:
     def arrived(self, connection: int, frame: Frame) -> None:
         """A frame came in. (Most inputs are frames, so this one goes the short way.)"""
         if self._paused or self._syncing:
-            self._inputs.append(("on_frame", (connection, frame)))
+            self._inputs.append(("on_frames", (connection, (frame,))))
             return
         self._begin()
-        self.node.on_frame(connection, frame)
+        self.node.on_frames(connection, (frame,))
         self._after()
 
     def closed(self, connection: int, reason: str) -> None:
@@ -204,7 +158,7 @@ class SimDriver:
 
     def command(self, client: int, command: Command) -> None:
         """A client's command, as if it came in over the control socket."""
-        self._input("command", client, command)
+        self._input("commands", client, (command,))
 
     def client_gone(self, client: int) -> None:
         """A client closed its socket."""
@@ -335,7 +289,7 @@ class SimDriver:
             self.node.on_tick()
         self._after()
 
-    # --- node.Driver ---
+    # --- overlay.driving.Driver ---
 
     def dial(self, address: str) -> int:
         """See overlay.links.events.Transport."""

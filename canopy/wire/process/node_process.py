@@ -26,7 +26,7 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.constants import SETTLE, TRACE_FLUSH
 from canopy.wire.control.server import ControlServer
 from canopy.wire.directory.discovery import Discovery
-from canopy.wire.driver import NodeInputs, TrioDriver
+from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder, FolderError
 from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
@@ -45,6 +45,7 @@ from overlay.client import (
     Reply,
     Status,
 )
+from overlay.driving import DrivenNode
 from overlay.machine import Peer
 
 INTERNAL: Final = 0
@@ -53,7 +54,7 @@ INTERNAL: Final = 0
 INTERRUPTED: Final = 130
 """Exit code of a process that a second signal ended (docs/reference/commands.md)."""
 
-Build = Callable[["NodeProcess"], NodeInputs]
+Build = Callable[["NodeProcess"], DrivenNode]
 """Makes the node of a process; tests pass their own."""
 
 
@@ -93,7 +94,7 @@ def report(error: BaseException, log: Log) -> int:
     return 1
 
 
-def build_node(process: NodeProcess) -> NodeInputs:
+def build_node(process: NodeProcess) -> DrivenNode:
     """The node of the overlay (`node.Node`) for `process`."""
     from canopy.wire.transport.codec import WireCodec
     from node import Node

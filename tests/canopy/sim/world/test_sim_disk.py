@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,8 +33,8 @@ class Keeper(FakeNode):
         for connection in self.connections:
             self.driver.write(connection, Ack(command.request, 0))
 
-    def on_frame(self, connection: int, frame: Any) -> None:
-        self.frames.append(frame)
+    def on_frames(self, connection: int, frames: Sequence[Any]) -> None:
+        self.frames.extend(frames)
 
 
 def two(seed: int = 1) -> World:

@@ -60,7 +60,7 @@ def test_frames_of_one_connection_stay_in_order() -> None:
     for number in range(200):
         world.drivers[names[0]].write(first.connections[0], Ack(number, 0))
         world.run(0.001)
-    second.on_frame = lambda connection, frame: second.frames.append(frame)
+    second.on_frames = lambda connection, frames: second.frames.extend(frames)
     world.run(2)
     assert [frame.acknowledged for frame in second.frames] == list(range(200))
 
@@ -69,7 +69,7 @@ def test_loss_is_about_what_was_asked_for() -> None:
     world, names = grown(2)
     world.network.conditions = Conditions(loss=0.25)
     second = world.node(names[1])
-    second.on_frame = lambda connection, frame: second.frames.append(frame)
+    second.on_frames = lambda connection, frames: second.frames.extend(frames)
     for number in range(1000):
         world.drivers[names[0]].write(world.node(names[0]).connections[0], Ack(number, 0))
     world.run(1)
@@ -159,7 +159,7 @@ def listening(seed: int = 1) -> tuple[World, str, str]:
     world, (one, two) = grown(2, seed)
     for name in (one, two):
         node = world.node(name)
-        node.on_frame = lambda connection, frame, node=node: node.frames.append(frame)
+        node.on_frames = lambda connection, frames, node=node: node.frames.extend(frames)
         node.frames.clear()
     return world, one, two
 
@@ -197,7 +197,7 @@ def arrivals(conditions: Conditions, count: int = 50) -> tuple[list[float], int]
     world, one, two = listening()
     world.network.conditions = conditions
     at: list[float] = []
-    world.node(two).on_frame = lambda connection, frame: at.append(world.now)
+    world.node(two).on_frames = lambda connection, frames: at.append(world.now)
     begin = world.now
     for _ in range(count):
         say(world, one, 1)
@@ -222,7 +222,7 @@ def test_an_uplink_is_shared_and_a_throttled_way_is_not() -> None:
             world.network.throttle("n0", "n1", 100)
         at: list[float] = []
         for name in names[1:]:
-            world.node(name).on_frame = lambda connection, frame: at.append(world.now)
+            world.node(name).on_frames = lambda connection, frames: at.append(world.now)
         begin = world.now
         for connection in world.node("n0").connections:
             world.drivers["n0"].write(connection, Ack(1, 0))

@@ -1,0 +1,102 @@
+"""What a driver calls on a node, and what a node asks of its driver.
+
+A driver brings a node its inputs and carries out what it asks for: over trio in canopy/wire, in a
+virtual world in canopy/sim. Each input is one turn (overlay/turns.py). Methods of the driver only
+queue and return; none calls back. After every input the driver asks for the node's `deadline` anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from overlay.client import Command, Event, Reply
+from overlay.links.events import ConnectionId
+from overlay.links.events import Transport as LinkTransport
+from overlay.links.messages import Frame
+from overlay.machine import Named
+
+
+class DrivenNode(Protocol):
+    """A node as its driver sees it: `node.Node`, or a test's stand-in."""
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Begin: set the first timers and dial the seeds. Called once, before any other input."""
+
+    def add_seeds(self, addresses: Sequence[str]) -> None:
+        """Dial these addresses ("host:port") as well to join; known ones are left out."""
+
+    def drain(self) -> None:
+        """Begin to leave the overlay in order: `drained` says when that is done."""
+
+    def leave(self, reason: str) -> None:
+        """Take leave on all links: the last input before the process ends."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the node has found its way into the overlay and does not leave."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is under way any more, after `drain`."""
+
+    # --- connections ---
+
+    def on_opened(self, connection: ConnectionId) -> None:
+        """A dial of the node succeeded."""
+
+    def on_accepted(self, connection: ConnectionId) -> None:
+        """Another process has dialled the node."""
+
+    def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
+        """Frames that were read together from one connection, in order."""
+
+    def on_garbage(self, connection: ConnectionId, reason: str) -> None:
+        """What was read is no frame; `on_closed` follows unless the node closes the connection."""
+
+    def on_closed(self, connection: ConnectionId, reason: str) -> None:
+        """A connection ended or a dial failed, and not because the node closed it."""
+
+    # --- time ---
+
+    def deadline(self) -> float | None:
+        """When `on_tick` is due, by the driver's clock; None: no timer is set."""
+
+    def on_tick(self) -> None:
+        """`deadline` has passed: fire the timers that are due."""
+
+    # --- clients ---
+
+    def commands(self, client: int, commands: Sequence[Command]) -> None:
+        """Commands of one client that were read together, in order."""
+
+    def client_gone(self, client: int) -> None:
+        """A client's connection ended."""
+
+
+class Driver(LinkTransport, Protocol):
+    """What a node asks of its driver, beside dialling, writing and closing connections."""
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Answer a client, or tell it news."""
+
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
+        """Tell clients that gather: to each, by number, the events at its places, as `Gathered`."""
+
+    def trace(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write a trace record; the driver adds the wall clock."""
+
+    def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
+        """Those events whose trace records are kept."""
+
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Append to the node's state file, or replace it (`anew`), durable before what is written
+        later leaves."""
+
+    def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Tell the directory at which addresses `name` is reached."""
