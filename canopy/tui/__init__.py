@@ -1,10 +1,11 @@
-"""`canopy tui`: a terminal window into one node and the overlay around it.
+"""`canopy tui`: the terminal UI of one node and of the overlay as this node sees it (Textual).
 
-Read the folder in the order of an event's way: `model/` (no Textual: threads that talk to the node,
-what is remembered, pure helpers), `widgets/` (one each, they draw and tell upward), `screens/`
-(which put widgets together and ask the model), `app.py` (themes, the beat, the palette).
+- ``model/`` talks to the node in threads and keeps what the screens show; it does not use Textual.
+- ``widgets/`` draw, one per file, and post messages to their screen.
+- ``screens/`` compose widgets, handle their messages and call the model.
+- ``app`` has the two main screens, the tick, and the command palette (``palette``); ``themes`` the
+  colours, ``constants`` the numbers.
 
-The theory of operation is one sentence: threads put what the node says into one bounded *inbox*,
-and ten times a second at most the app empties it, so that the number of redraws depends on the
-clock and never on the number of events.
+Threads put deliveries and replies into one bounded inbox, and the app empties it at most ten times
+a second: the number of redraws depends on the clock, not on the number of events.
 """

@@ -1,4 +1,4 @@
-"""The application: two main screens over one attachment, the beat, themes, palette, exit codes."""
+"""The application: two main screens over one attachment, the tick, and `run` with exit codes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
+from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
 from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
 from canopy.tui.palette import actions_of
@@ -25,17 +26,12 @@ from canopy.tui.screens.overlay import OverlayScreen
 from canopy.tui.themes import DARK, LIGHT
 from overlay.client import Done, Failed, Feed, Reply
 
-BEAT = 0.1  # seconds: at most ten redraws per second, as much as anybody can read
-SECOND = 10  # beats between refreshed rates
-POLL = 20  # beats between questions to the node: its gossip moves every 2 s (ViewSettings.period)
-TELEMETRY = 1.0  # seconds between samples of the telemetry feed that is started from here
-
-# DESIGN.md, section 6, exit codes
+# docs/reference/commands.md, exit codes
 OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
-    """Attach with `connect`; the clock is injected for tests."""
+    """The terminal UI of the node that `connect` connects to. `clock` is monotonic seconds."""
 
     TITLE = "canopy"
     CSS_PATH = "canopy.tcss"
@@ -60,71 +56,72 @@ class CanopyApp(App[int]):
     def __init__(self, connect: Connector, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.attachment = Attachment(connect, clock)
-        self.tracebacks = True  # of our own faults; `run` asks the environment
-        self.beats = 0
+        self.tracebacks = True  # of internal errors; `run` sets it from the environment
+        self.ticks = 0
         self._clock = clock
         self._pending = Changes(False, False, False)
         self._painting = False
-        # Nothing moves by itself: over a slow line every frame costs.
+        # No animations: over a slow line every frame costs.
         self.animation_level = "none"
         self.add_mode("live", lambda: LiveScreen(self.attachment, clock))
         self.add_mode("overlay", lambda: OverlayScreen(self.attachment, clock))
 
     def on_mount(self) -> None:
-        """Themes, the node, the beat."""
+        """Register the themes, connect to the node, start the tick."""
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name
         self.attachment.start()
-        self.beating = self.set_interval(BEAT, self.beat)
+        self.ticking = self.set_interval(TICK, self.tick)
 
     def on_unmount(self) -> None:
-        """End the subscriptions."""
+        """End all subscriptions and threads."""
         self.attachment.stop()
 
     def leave_on_signals(self) -> None:
-        """End in order, so that the terminal is given back as it was."""
+        """Exit on SIGTERM and SIGHUP in order, so that the terminal is restored."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit)
 
     def _handle_exception(self, error: Exception) -> None:
-        # Textual would print a page of source and variables, which helps nobody but us.
+        # Textual would print a page of source and variables, which is only for developers.
         if self.tracebacks:
             super()._handle_exception(error)
             return
-        said = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines()
         self.exit(
             return_code=FAILURE,
-            message=f"canopy tui: an internal fault, {type(error).__name__}: "
-            f"{said[0] if said else ''} (CANOPY_DEBUG=1 shows more)",
+            message=f"canopy tui: internal error, {type(error).__name__}: "
+            f"{lines[0] if lines else ''} (CANOPY_DEBUG=1 shows more)",
         )
 
     @property
     def main_screen(self) -> MainScreen | None:
-        """The main screen in sight, perhaps under a dialog."""
+        """The visible main screen, perhaps under a dialog; None before it is composed."""
         for screen in self.screen_stack:
             if isinstance(screen, MainScreen) and screen.drawable:
                 return screen
         return None
 
-    def beat(self) -> None:
-        """Take in what came, and draw it once. Waits while the last drawing is not out yet."""
+    def tick(self) -> None:
+        """Take the inbox and draw the changes once; skipped while the last drawing is not
+        finished."""
         screen = self.main_screen
         if self._painting or screen is None or not self.is_running:
-            return  # not running: the widgets are being taken down
-        self.beats += 1
+            return  # not running: the widgets are being removed
+        self.ticks += 1
         changes = self.attachment.pump()
         if changes.connection and self.attachment.up:
             self._poll(screen)
         if any(changes):
             self._painting = True
-            screen.beat(changes)
+            screen.tick(changes)
             self.call_after_refresh(self._painted)
-        if self.beats % SECOND == 0:
-            self.attachment.roll()
-            screen.second()
-        if self.beats % POLL == 0:
+        if self.ticks % RATE_TICKS == 0:
+            self.attachment.update_rates()
+            screen.update_rates()
+        if self.ticks % POLL_TICKS == 0:
             self._poll(screen)
 
     def _painted(self) -> None:
@@ -135,41 +132,45 @@ class CanopyApp(App[int]):
         screen.poll()
 
     async def action_other_screen(self) -> None:
-        """From the events to the overlay, or back."""
+        """Switch between the events and the overlay."""
         await self.switch_mode("live" if self.current_mode == "overlay" else "overlay")
 
     def action_help(self) -> None:
-        """Show the keys."""
+        """Show the help, unless it is shown already."""
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen())
 
     def action_toggle_light(self) -> None:
-        """The other theme."""
+        """Switch between the dark and the light theme."""
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: every action that has a key here, and what has none."""
+        """The commands of the palette: every action with a key, and some without."""
         yield from actions_of(self, screen)
         yield SystemCommand(
-            "Start telemetry", "Let the node publish its machine's telemetry", self._feed(TELEMETRY)
+            "Start telemetry",
+            "Let the node publish its machine's telemetry",
+            self._feed(TELEMETRY_PERIOD),
         )
         yield SystemCommand("Stop telemetry", "End the node's telemetry feed", self._feed(0.0))
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
 
     def _feed(self, period: float) -> Callable[[], None]:
-        def told(reply: Reply) -> None:
+        def on_reply(reply: Reply) -> None:
             if isinstance(reply, Done):
                 self.notify("telemetry started" if period else "telemetry stopped", timeout=3)
             elif isinstance(reply, Failed):
                 self.notify(reply.reason, severity="error", markup=False)
 
-        return lambda: self.attachment.ask(lambda request: Feed(request, "telemetry", period), told)
+        return lambda: self.attachment.ask(
+            lambda request: Feed(request, "telemetry", period), on_reply
+        )
 
 
 def run(connect: str | None) -> int:
-    """`canopy tui`: attach to the node of a data folder or address (None: the default one).
+    """Run the UI on the node of the data folder `connect` (None: the default one).
 
-    Returns the exit code; a node that is not there at the start is told on standard error.
+    Returns the exit code. Without a terminal or a running node it prints a message and returns.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("canopy tui: needs a terminal; use `canopy sub` in a pipe", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command palette: every action that some key does on the screen in sight."""
+"""The command palette: every action that has a key on the visible screen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-# Their keys move the cursor in a text; nobody looks for them in a palette.
+# Their keys move the cursor in a text, which is no command.
 _EDITORS = (Input, TextArea)
 
 
 def actions_of(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Commands for all bindings of the screen, of all its widgets and of the app, so that what
-    needs another focus is found as well. Only our own: Textual's keys move cursors."""
+    """Commands for all bindings of the screen, of all its widgets, focused or not, and of the app;
+    without the bindings of Textual's own classes, which move cursors."""
     seen: dict[str, None] = {}
     nodes: list[DOMNode] = [screen, *screen.query("*").results(), app]
     for node in nodes:
@@ -38,7 +38,7 @@ def actions_of(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
 
 
 def _does(node: DOMNode, action: str) -> bool:
-    """Whether our own code does it, rather than the Textual class below ours."""
+    """Whether canopy's code implements the action, rather than a Textual base class."""
     name = action.partition("(")[0]
     if "." in name:
         return True

@@ -1,4 +1,4 @@
-"""Two themes: a forest at night and by day. Contrast of text at least 4.5:1 (WCAG AA)."""
+"""A dark and a light theme, with a contrast of text of at least 4.5:1 (WCAG 2 AA)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,8 @@
-"""What the TUI knows and how it learns it. Nothing here imports Textual."""
+"""What the screens show and how it is learnt from the node. Nothing here imports Textual.
+
+``attachment`` is what screens use. It owns a ``requester`` (a thread for requests), a
+``subscriber`` (a thread) per subscription, the ``inbox`` between these threads and the app, and the
+``log`` of events. ``client`` connects to the node; the rest are pure helpers:
+``check`` and ``completion`` of selectors, ``draft`` of a test event, ``rates``, ``ring``
+(geometry), ``text``.
+"""

@@ -1,8 +1,7 @@
-"""The TUI's hold on one node: its subscriptions, the event log, and the questions it asks.
+"""The TUI's connection to one node: subscriptions, the event log, and requests.
 
-Everything here runs in the app's thread except what the threads of `Asker` and `Feed` do, and those
-speak through the inbox only. `pump` is the heart: once per beat it empties the inbox and says
-whether there is anything to draw.
+Everything here runs in the app's thread. The threads of `Requester` and `Subscriber` reach it
+through the inbox only, which `pump` empties once per tick.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from canopy.tui.model.asker import TIMEOUT, Asker, OnReply
+from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS
 from canopy.tui.model.client import Connector
-from canopy.tui.model.feed import Feed, State
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate
+from canopy.tui.model.requester import OnReply, Requester
+from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from overlay.client import Command, GetStatus, Reply, Status
 
-SUBSCRIPTIONS = 32  # each has a thread and a connection; wild guess: a screen shows ten
 
-
-class Subscription:
-    """One line of the list. `key` is the TUI's own; `id` the node's, "" until it acknowledged."""
+class SubscriptionEntry:
+    """One subscription of the TUI: `key` is its number here, `id` the node's, "" until the
+    SUBACK."""
 
     def __init__(
         self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
@@ -33,7 +32,7 @@ class Subscription:
         self.name = name
         self.attributes = attributes
         self.level = level  # latency level; 0: none
-        self.state = State.WAITING
+        self.state = SubscriptionState.WAITING
         self.id = ""
         self.reason = ""
         self.pivots: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class Subscription:
 
 
 class Changes(NamedTuple):
-    """What a beat brought."""
+    """What changed since the last tick."""
 
     events: bool
     subscriptions: bool
@@ -49,13 +48,13 @@ class Changes(NamedTuple):
 
 
 class Attachment:
-    """All that the screens ask for. `clock` is monotonic seconds."""
+    """What the screens show, and what they ask of the node. `clock` is monotonic seconds."""
 
     def __init__(self, connect: Connector, clock: Callable[[], float]) -> None:
         self.log = EventLog()
         self.rate = Rate()
-        self.subscriptions: dict[int, Subscription] = {}
-        self.status: Status | None = None  # the last one that the node told
+        self.subscriptions: dict[int, SubscriptionEntry] = {}
+        self.status: Status | None = None  # the last reply
         self.up = False
         self.ever_up = False
         self.reason = ""
@@ -63,47 +62,47 @@ class Attachment:
         self._connect = connect
         self._clock = clock
         self._inbox = Inbox()
-        self._asker = Asker(connect, self._inbox, self._on_connection)
-        self._feeds: dict[int, Feed] = {}
+        self._requester = Requester(connect, self._inbox, self._on_connection)
+        self._subscribers: dict[int, Subscriber] = {}
         self._keys: Iterator[int] = count(1)
         self._requests: Iterator[int] = count(1)
         self._changed = [False, False]  # subscriptions, connection
 
     def start(self) -> None:
-        """Begin to connect."""
-        self._asker.start()
+        """Start to connect."""
+        self._requester.start()
 
     def stop(self) -> None:
-        """End all subscriptions and ask nothing more."""
-        for feed in self._feeds.values():
-            feed.stop()
-        self._asker.stop()
+        """End all subscriptions and make no further requests."""
+        for subscriber in self._subscribers.values():
+            subscriber.stop()
+        self._requester.stop()
 
     def ask(
         self,
         make: Callable[[int], Command],
         on_reply: OnReply,
         poll: bool = False,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        """Ask the node; `make` gets the number of the request. `on_reply` may get a `Failed`."""
-        self._asker.ask(make(next(self._requests)), on_reply, poll, timeout)
+        """Send the command that `make(request number)` returns; `on_reply` may get a `Failed`."""
+        self._requester.ask(make(next(self._requests)), on_reply, poll, timeout)
 
     def poll_status(self) -> None:
-        """Ask how the node is; the answer is in `status` at a later beat."""
+        """Request the node's status, which is in `status` at a later tick."""
         self.ask(GetStatus, self._on_status, poll=True)
 
     def pump(self) -> Changes:
-        """Take in what came since the last beat."""
-        taken = self._inbox.take()
-        for news in taken.news:
-            news()
+        """Take everything out of the inbox, call its callbacks, and log the events."""
+        taken = self._inbox.drain()
+        for callback in taken.callbacks:
+            callback()
         for key, number in taken.counts.items():
             self.rate.add(number)
             if key in self.subscriptions:
                 self.subscriptions[key].rate.add(number)
         self.log.skipped += taken.skipped
-        # Each subscription has its own connection: within a beat, the events' time gives the order.
+        # Each subscription has its own connection: within a tick, order by the events' time.
         known = [(k, d) for k, d in taken.deliveries if k in self.subscriptions]
         known.sort(key=lambda each: each[1].event.time)
         self.log.add(known)
@@ -111,21 +110,24 @@ class Attachment:
         self._changed = [False, False]
         return changes
 
-    def roll(self) -> None:
-        """Bring the rates up to date; called about once a second."""
+    def update_rates(self) -> None:
+        """Update the rates; called about once a second."""
         now = self._clock()
-        self.rate.roll(now)
+        self.rate.update(now)
         for subscription in self.subscriptions.values():
-            subscription.rate.roll(now)
+            subscription.rate.update(now)
 
     def subscribe(
         self, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
-    ) -> Subscription:
-        """A new subscription, made again by itself whenever the node comes back."""
+    ) -> SubscriptionEntry:
+        """Add a subscription, which is made again whenever the node comes back.
+
+        Raises ValueError if there are `SUBSCRIPTIONS` already.
+        """
         if len(self.subscriptions) >= SUBSCRIPTIONS:
             raise ValueError(f"at most {SUBSCRIPTIONS} subscriptions; remove one first")
         key = next(self._keys)
-        subscription = Subscription(key, selector, name or f"s{key}", attributes, level)
+        subscription = SubscriptionEntry(key, selector, name or f"s{key}", attributes, level)
         self.subscriptions[key] = subscription
         self._begin(subscription)
         return subscription
@@ -137,25 +139,32 @@ class Attachment:
         self._changed[0] = True
 
     def pause(self, key: int) -> None:
-        """Pause a subscription (at the node too: nothing is sent meanwhile), or resume it."""
+        """Pause a subscription (it ends at the node, too), or resume it."""
         subscription = self.subscriptions[key]
-        if subscription.state is State.PAUSED or subscription.state is State.FAILED:
+        if (
+            subscription.state is SubscriptionState.PAUSED
+            or subscription.state is SubscriptionState.FAILED
+        ):
             self._begin(subscription)
         else:
             self._end(key)
-            subscription.state, subscription.id, subscription.reason = State.PAUSED, "", ""
+            subscription.state, subscription.id, subscription.reason = (
+                SubscriptionState.PAUSED,
+                "",
+                "",
+            )
         self._changed[0] = True
 
-    def by_id(self, subscription_id: str) -> Subscription | None:
-        """The subscription that the node calls so."""
+    def find(self, subscription_id: str) -> SubscriptionEntry | None:
+        """The subscription with the node's id `subscription_id`, else None."""
         for subscription in self.subscriptions.values():
             if subscription_id and subscription.id == subscription_id:
                 return subscription
         return None
 
-    def _begin(self, subscription: Subscription) -> None:
-        subscription.state, subscription.reason = State.WAITING, ""
-        feed = Feed(
+    def _begin(self, subscription: SubscriptionEntry) -> None:
+        subscription.state, subscription.reason = SubscriptionState.WAITING, ""
+        subscriber = Subscriber(
             subscription.key,
             subscription.selector,
             subscription.name,
@@ -164,16 +173,18 @@ class Attachment:
             self._on_state,
             subscription.level,
         )
-        self._feeds[subscription.key] = feed
+        self._subscribers[subscription.key] = subscriber
         self._changed[0] = True
-        feed.start()
+        subscriber.start()
 
     def _end(self, key: int) -> None:
-        feed = self._feeds.pop(key, None)
-        if feed is not None:
-            feed.stop()
+        subscriber = self._subscribers.pop(key, None)
+        if subscriber is not None:
+            subscriber.stop()
 
-    def _on_state(self, key: int, state: State, subscription_id: str, reason: str) -> None:
+    def _on_state(
+        self, key: int, state: SubscriptionState, subscription_id: str, reason: str
+    ) -> None:
         subscription = self.subscriptions.get(key)
         if subscription is not None:
             subscription.state, subscription.reason = state, reason

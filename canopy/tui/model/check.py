@@ -1,4 +1,4 @@
-"""Live validation of a selector: is it one, and if not, where and why."""
+"""Validation of a selector while it is typed: whether it is valid, and if not, where and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matching import SelectorError, compile_selector
 
 
 class Check(NamedTuple):
-    """`position` is the character in question, -1 if the selector is good or empty."""
+    """The result: `position` is that of the error, -1 if the selector is valid or empty."""
 
     good: bool
     message: str
@@ -24,5 +24,5 @@ def check(text: str) -> Check:
         predicate = compile_selector(text)
     except SelectorError as error:
         return Check(False, error.message, error.position)
-    names = ", ".join(predicate.attributes) or "no attribute: it is the same for every event"
-    return Check(True, f"a good selector, on {names}", -1, predicate.attributes)
+    names = ", ".join(predicate.attributes) or "no attribute: true or false for every event alike"
+    return Check(True, f"a valid selector on {names}", -1, predicate.attributes)

@@ -1,8 +1,8 @@
-"""How the TUI reaches its node: connections of the client library, opened by a `Connector`.
+"""Connections of the client library to the node, opened by a `Connector`.
 
-A connection is used by one thread. Each subscription has a connection of its own, so that a SUBACK
-that is long in coming does not hold up the events of another, and ending the connection ends the
-subscription at the node whatever happened to the TUI.
+Each thread has its own connection, and so each subscription: a slow SUBACK does not delay the
+events of another, and the end of the connection ends the subscription at the node, however the TUI
+ended.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import TypeAlias
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.synchronous import Link
+from canopy.tui.constants import CONNECT_TIMEOUT
 from overlay.client import Failed
 
 LOST = (ControlError, OSError)
-"""What a connection raises when the node is not there (any more); CommandFailed is caught first."""
-
-CONNECT_TIMEOUT = 3.0
-"""Seconds to connect. Not measured: a Unix socket answers in milliseconds."""
+"""What a connection raises if it fails; CommandFailed has to be caught before."""
 
 Connector: TypeAlias = Callable[[], Link]
 """Opens a connection to the node, or raises a ControlError that says what to do about it."""
@@ -31,11 +29,11 @@ def connector(where: str | None) -> Connector:
 
 
 def failure(error: CommandFailed) -> Failed:
-    """A refusal as the reply that it was."""
+    """The `Failed` reply that the connection raised as `error`."""
     return Failed(0, error.code, error.reason)
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an error's text."""
+    """The first line of an error's message, or its class."""
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""What may be written next in a selector: attribute names, words of the language, values seen.
+"""Completions of a selector: attribute names, keywords, operators, recent values.
 
-A light reading of the text before the cursor, not the grammar: the last finished token says what
-kind of thing comes next. It only proposes; `compile_selector` decides.
+This does not parse the grammar: the last complete token before the cursor decides what is proposed.
+`compile_selector` decides what is valid.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from canopy.tui.constants import CANDIDATES
 from matching import Value
 from matching.selector.keywords import KEYWORDS, is_plain_name
-
-MOST = 50  # candidates; more than anybody scrolls through
 
 _TOKEN = re.compile(
     r"""(?P<string>'(?:[^']|'')*'?)
@@ -31,11 +30,11 @@ AFTER_NAME = ("=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN (", "LIKE '", "IS 
 AFTER_CONDITION = ("AND", "OR")
 
 ValuesOf = Callable[[str], Sequence[Value]]
-"""Values of an attribute that were seen lately."""
+"""Recent values of an attribute."""
 
 
 class Token(NamedTuple):
-    """A piece of the text with its place."""
+    """A token of the text, and where it starts."""
 
     kind: str  # string, quoted, number, word, operator, other
     text: str
@@ -43,13 +42,13 @@ class Token(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """The keyword it spells, or ""."""
+        """The keyword in upper case, "" if it is none."""
         upper = self.text.upper()
         return upper if self.kind == "word" and upper in KEYWORDS else ""
 
     @property
     def is_name(self) -> bool:
-        """Whether it names an attribute."""
+        """Whether the token is an attribute's name."""
         return self.kind == "quoted" or (self.kind == "word" and not self.keyword)
 
 
@@ -61,7 +60,7 @@ class Completion(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """The text cut up, without the space."""
+    """The tokens of `text`, without white space."""
     found = _TOKEN.finditer(text)
     return [Token(m.lastgroup or "", m.group(), m.start()) for m in found if m.lastgroup != "space"]
 
@@ -74,16 +73,16 @@ def complete(text: str, names: Sequence[str], values_of: ValuesOf) -> Completion
         last = read[-1]
         closed = last.kind in ("string", "quoted") and len(last.text) > 1
         if closed and last.text.endswith(last.text[0]):
-            return Completion(start, ())  # a finished string: nothing to add to it
+            return Completion(start, ())  # a complete string has no completions
         start, prefix = last.start, last.text
         read.pop()
     proposals = _proposals(read, names, values_of)
     found = [p for p in proposals if _fits(p, prefix) and p.rstrip("( '") != prefix]
-    return Completion(start, tuple(found[:MOST]))
+    return Completion(start, tuple(found[:CANDIDATES]))
 
 
 def write_name(name: str) -> str:
-    """An attribute's name as a selector spells it."""
+    """An attribute's name as in a selector, quoted if necessary."""
     if is_plain_name(name):
         return name
     doubled = name.replace('"', '""')
@@ -91,7 +90,7 @@ def write_name(name: str) -> str:
 
 
 def write_value(value: Value) -> str:
-    """A value as a selector spells it."""
+    """A value as a literal of a selector."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
@@ -132,7 +131,7 @@ def _proposals(read: list[Token], names: Sequence[str], values_of: ValuesOf) -> 
 
 
 def _subject(read: list[Token]) -> str:
-    """The attribute that the comparison at the end of `read` is about."""
+    """The attribute of the comparison at the end of `read`, "" if there is none."""
     for token in reversed(read):
         if token.is_name:
             quoted = token.kind == "quoted"

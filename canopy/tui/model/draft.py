@@ -1,7 +1,7 @@
-"""A test event from the text that a person typed: a flat JSON object (DESIGN.md, Events).
+"""A test event from typed text: a flat JSON object (docs/reference/formats.md).
 
-Nested values travel as payload and are no attributes; an event without an `id` is given one, so
-that it can be asked about afterwards.
+Nested values become the payload; an event without an `id` is given one, so that it can be explained
+afterwards.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from canopy.tui.constants import DRAFT_CHARACTERS
 from matching import Value, check_value
 from overlay.client import Draft
 
-LARGEST = 200_000  # characters; far above what is typed, far below what the wire refuses
-
 
 class DraftError(ValueError):
-    """The text is no event; the message says why."""
+    """The text is not a valid event; the message says why."""
 
 
 def parse_draft(text: str, assigned_id: str) -> Draft:
     """The event that `text` describes. Raises DraftError."""
-    if len(text) > LARGEST:
-        raise DraftError(f"longer than {LARGEST:,} characters")
+    if len(text) > DRAFT_CHARACTERS:
+        raise DraftError(f"longer than {DRAFT_CHARACTERS:,} characters")
     try:
         fields = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise DraftError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError:
-        raise DraftError("nested too deep") from None
+        raise DraftError("nested too deeply") from None
     except ValueError as error:
         raise DraftError(str(error)) from error
     if not isinstance(fields, dict):
@@ -56,10 +55,10 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
-            raise DraftError(f"{name!r} is there twice")
+            raise DraftError(f"{name!r} is given twice")
         fields[name] = value
     return fields
 
 
 def _constant(word: str) -> None:
-    raise DraftError(f"{word} is no value")
+    raise DraftError(f"{word} is not a value")

@@ -1,8 +1,8 @@
-"""The one door from the threads to the screen.
+"""What the threads pass to the app.
 
-Threads put deliveries and finished answers in; the beat of the app takes everything out at once.
-Deliveries beyond `limit` push out the oldest, which nobody could have seen (a screenful is fifty
-lines), but they stay counted: totals and rates are exact however slow the terminal is.
+Threads add deliveries and callbacks; the app takes everything out at each tick. Deliveries beyond
+`limit` evict the oldest, which could not have been read anyway (a screen has fifty lines), but all
+are counted: totals and rates are exact however slow the terminal is.
 """
 
 from __future__ import annotations
@@ -12,29 +12,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from canopy.tui.constants import INBOX_DELIVERIES
 from overlay.client import Delivery
 
-LIMIT = 5_000  # deliveries between two beats that are kept: as many as the event log holds
 
-
-class Taken(NamedTuple):
-    """What came since the last beat."""
+class InboxContent(NamedTuple):
+    """Everything that was added since the last `drain`."""
 
     deliveries: list[tuple[int, Delivery]]  # (subscription's key, delivery), oldest first
     counts: dict[int, int]  # all deliveries per subscription's key, shown or not
     skipped: int  # how many of them are not in `deliveries`
-    news: list[Callable[[], None]]  # to be called in the app's thread
+    callbacks: list[Callable[[], None]]  # to be called in the app's thread
 
 
 class Inbox:
-    """Filled by any thread, emptied by the app's."""
+    """Filled by any thread, emptied by the app's thread."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = INBOX_DELIVERIES) -> None:
         self._lock = threading.Lock()
         self._deliveries: deque[tuple[int, Delivery]] = deque(maxlen=limit)
         self._counts: dict[int, int] = {}
         self._skipped = 0
-        self._news: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def deliver(self, key: int, deliveries: Sequence[Delivery]) -> None:
         """Add deliveries for the subscription `key`."""
@@ -44,19 +43,21 @@ class Inbox:
             self._skipped += max(0, len(self._deliveries) + len(deliveries) - limit)
             self._deliveries.extend((key, delivery) for delivery in deliveries)
 
-    def tell(self, news: Callable[[], None]) -> None:
-        """Have `news` called in the app's thread at the next beat.
+    def call_in_app(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the app's thread at the next tick.
 
-        Bounded by those who tell: one per question asked (their queue is bounded) and one per
-        change of a connection's state (which backs off).
+        The callers bound the number: one per request (their queue is bounded) and one per change
+        of a connection's state (with backoff).
         """
         with self._lock:
-            self._news.append(news)
+            self._callbacks.append(callback)
 
-    def take(self) -> Taken:
-        """All that came, and empty the box."""
+    def drain(self) -> InboxContent:
+        """Take everything out."""
         with self._lock:
-            taken = Taken(list(self._deliveries), self._counts, self._skipped, self._news)
+            content = InboxContent(
+                list(self._deliveries), self._counts, self._skipped, self._callbacks
+            )
             self._deliveries.clear()
-            self._counts, self._skipped, self._news = {}, 0, []
-        return taken
+            self._counts, self._skipped, self._callbacks = {}, 0, []
+        return content

@@ -1,9 +1,9 @@
-"""The events that came, most recent last: a bounded ring with one view on it.
+"""The received events, most recent last: a bounded log with one view.
 
-A row is one event, however many subscriptions it came for. The *view* is what the list on the
-screen shows: the rows of one subscription or of all, with the words of the filter. It is kept up
-to date row by row; only a new filter looks at everything again. Rows have *places*, numbers that
-stay theirs while older rows fall off the front, so that a cursor stays on its event.
+A row is one event, however many subscriptions it matched. The *view* is what the list on the screen
+shows: the rows of one subscription or of all that contain the words of the filter. It is updated
+row by row; only a new filter examines all rows. Rows of the view have *places*, numbers that do not
+change when older rows are evicted, so that a cursor stays on its event.
 """
 
 from __future__ import annotations
@@ -11,26 +11,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from canopy.tui.constants import EVICTION_MARGIN, LOG_ROWS
 from canopy.tui.model.text import show_value
 from overlay.client import Delivery, Event
 
-SOON = 2  # the older half leaves soon; a beat of a flood brings a tenth of the ring; wild guess
-ROWS = 5_000  # of the ring; two hours at one event every other second, one second of a flood
-
 
 class Row:
-    """One event with the ways it came."""
+    """One event with its deliveries by the key of the subscription."""
 
     __slots__ = ("deliveries", "event", "number", "text")
 
     def __init__(self, number: int, key: int, delivery: Delivery) -> None:
-        self.number = number  # of all rows that there ever were
+        self.number = number  # counted over all rows, evicted ones included
         self.event: Event = delivery.event
         self.deliveries: dict[int, Delivery] = {key: delivery}
-        self.text = ""  # what the filter looks at; made when first needed
+        self.text = ""  # what the filter searches; made when first needed
 
-    def searched(self) -> str:
-        """All that a person may look for, in lower case."""
+    def search_text(self) -> str:
+        """All attributes as text in lower case, for the filter."""
         if not self.text:
             pairs = (f"{name}={show_value(value)}" for name, value in self.event.attributes.items())
             self.text = " ".join(pairs).casefold()
@@ -38,12 +36,12 @@ class Row:
 
 
 class EventLog:
-    """The ring, its view, and what is held back while the view is paused."""
+    """The rows, the view, and the deliveries that wait while the view is paused."""
 
-    def __init__(self, limit: int = ROWS) -> None:
+    def __init__(self, limit: int = LOG_ROWS) -> None:
         self.limit = limit
         self.paused = False
-        self.skipped = 0  # deliveries that were never rows: a flood, or a long pause
+        self.skipped = 0  # deliveries that never became rows: a flood, or a long pause
         self.first = 0  # place of the view's first row
         self.view: deque[Row] = deque()
         self._rows: deque[Row] = deque()
@@ -69,17 +67,17 @@ class EventLog:
         return self.first + len(self.view)
 
     def at(self, place: int) -> Row | None:
-        """The view's row at `place`, None if it has left or never was."""
+        """The view's row at `place`; None if there is none (any more)."""
         index = place - self.first
         return self.view[index] if 0 <= index < len(self.view) else None
 
-    def leaves_soon(self, row: Row) -> bool:
-        """Whether younger rows are about to push `row` out."""
+    def near_eviction(self, row: Row) -> bool:
+        """Whether `row` is in the older part of a full log."""
         full = len(self._rows) >= self.limit
-        return full and row.number - self._rows[0].number < self.limit // SOON
+        return full and row.number - self._rows[0].number < self.limit // EVICTION_MARGIN
 
     def add(self, deliveries: Iterable[tuple[int, Delivery]]) -> None:
-        """Take deliveries in, or hold them back while paused."""
+        """Add deliveries, or keep them for later while paused."""
         if not self.paused:
             for key, delivery in deliveries:
                 self._add(key, delivery)
@@ -89,7 +87,7 @@ class EventLog:
             self._held.append(held)
 
     def pause(self, paused: bool) -> None:
-        """Stop the view, or let it go on with what came meanwhile."""
+        """Pause the view, or resume it with the deliveries received meanwhile."""
         self.paused = paused
         if not paused:
             held = list(self._held)
@@ -97,14 +95,15 @@ class EventLog:
             self.add(held)
 
     def show(self, only: int | None, words: str) -> None:
-        """Make the view anew: the rows of subscription `only` (None: all) that have all `words`."""
+        """Rebuild the view: the rows of subscription `only` (None: of all) that contain all
+        `words`."""
         self._only = only
         self._words = tuple(words.casefold().split())
         self.first = 0
         self.view = deque(row for row in self._rows if self._shows(row))
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.first += len(self.view)
         self._rows.clear()
         self._by_identity.clear()
@@ -112,7 +111,7 @@ class EventLog:
         self._held.clear()
 
     def attribute_names(self, sample: int = 200) -> list[str]:
-        """Names that the latest `sample` events have, most frequent first."""
+        """Attributes of the latest `sample` events, most frequent first."""
         counts: dict[str, int] = {}
         for row in self.latest(sample):
             for name in row.event.attributes:
@@ -127,7 +126,7 @@ class EventLog:
     def _shows(self, row: Row) -> bool:
         if self._only is not None and self._only not in row.deliveries:
             return False
-        return not self._words or all(word in row.searched() for word in self._words)
+        return not self._words or all(word in row.search_text() for word in self._words)
 
     def _add(self, key: int, delivery: Delivery) -> None:
         identity = delivery.event.identity

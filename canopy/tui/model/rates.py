@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-WINDOW = 2.0  # seconds that a rate remembers: steady to read, quick to follow
+from canopy.tui.constants import RATE_WINDOW
 
 
 class Rate:
-    """An average over about `WINDOW` seconds; add counts as they come, then `roll` the clock."""
+    """An exponentially weighted average over about `RATE_WINDOW` seconds: `add` counts, and
+    `update` about once a second."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -15,19 +16,19 @@ class Rate:
         self._since: float | None = None
 
     def add(self, count: int) -> None:
-        """`count` more."""
+        """Count `count` more events."""
         self.total += count
         self._fresh += count
 
-    def roll(self, now: float) -> None:
-        """Fold what came since the last roll into the rate; `now` in monotonic seconds."""
+    def update(self, now: float) -> None:
+        """Include the counts since the last update; `now` in monotonic seconds."""
         if self._since is None:
             self._since = now
             return
         elapsed = now - self._since
         if elapsed <= 0:
             return
-        weight = min(1.0, elapsed / WINDOW)
+        weight = min(1.0, elapsed / RATE_WINDOW)
         self.per_second += weight * (self._fresh / elapsed - self.per_second)
         if self.per_second < 0.05:  # would be shown as 0.0
             self.per_second = 0.0
@@ -36,7 +37,7 @@ class Rate:
 
 
 class Rates:
-    """Rates of totals that somebody else counts (a node's counters), by name."""
+    """Rates of totals that the node counts, by the name of the counter."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
@@ -44,7 +45,7 @@ class Rates:
         self.per_second: dict[str, float] = {}
 
     def update(self, totals: dict[str, int], now: float) -> dict[str, float]:
-        """The rates since the last update; a total that went back (a restart) has none."""
+        """The rates since the last update; 0 for a total that has decreased (after a restart)."""
         elapsed = None if self._at is None else now - self._at
         if elapsed is not None and elapsed > 0:
             self.per_second = {

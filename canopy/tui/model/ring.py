@@ -1,4 +1,4 @@
-"""The geometry of the ring (P2): which share of the keys each cluster owns, and where it lies.
+"""The geometry of the ring (P2): the share of the keys that each cluster owns, and its place.
 
 A cluster owns the keys after its `start` up to and including its `key`; keys are SHA-1, 160 bits.
 Angles are fractions of the circle, clockwise from the top, where key 0 lies.
@@ -15,23 +15,23 @@ HEX = BITS // 4
 
 
 class Arc(NamedTuple):
-    """One cluster's piece of the circle; `begin` + `share` may pass 1.0 (over the top)."""
+    """A cluster's part of the circle; `begin` + `share` may exceed 1.0, beyond the top."""
 
     begin: float
     share: float
 
-    def holds(self, place: float) -> bool:
-        """Whether the fraction `place` of the circle lies here."""
+    def contains(self, place: float) -> bool:
+        """Whether the fraction `place` of the circle is in the arc."""
         return (place - self.begin) % 1.0 < self.share or self.share >= 1.0
 
     @property
     def middle(self) -> float:
-        """The fraction in its middle."""
+        """The fraction of the circle in the middle of the arc."""
         return (self.begin + self.share / 2) % 1.0
 
 
 def fraction(key: str) -> float:
-    """Where a key of 40 hex digits lies; 0.0 for a text that is no key."""
+    """The place of a key of 40 hex digits on the circle; 0.0 for any other text."""
     try:
         return int(key[:HEX].ljust(HEX, "0"), 16) / (1 << BITS)
     except ValueError:
@@ -39,7 +39,7 @@ def fraction(key: str) -> float:
 
 
 def arc(cluster: ClusterInfo) -> Arc:
-    """A cluster whose start is its own key owns everything."""
+    """The arc of a cluster; the whole circle if its start is its own key."""
     begin = fraction(cluster.start)
     share = (fraction(cluster.key) - begin) % 1.0
     return Arc(begin, share if cluster.start != cluster.key else 1.0)

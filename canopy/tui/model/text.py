@@ -1,18 +1,16 @@
-"""Values, times and names as the screen shows them. Pure."""
+"""Values, times, counts and names as the screens show them. Pure functions."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
 
+from canopy.tui.constants import HEX_DUMP, PAYLOAD_CHARACTERS
 from matching import Value
-
-HEX_DUMP = 512  # bytes of a payload that are shown when it is no text; wild guess
-PAYLOAD = 20_000  # characters of a payload that are shown; wild guess: some 300 lines
 
 
 def show_value(value: Value | None) -> str:
-    """For a table: strings bare, on one line; NULL for None."""
+    """A value in a table: strings without quotes, on one line; NULL for None."""
     if value is None:
         return "NULL"
     if value is True or value is False:
@@ -23,7 +21,7 @@ def show_value(value: Value | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with everything that could move the cursor of a terminal made visible."""
+    """`text` with unprintable characters escaped, so that it cannot move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -34,7 +32,7 @@ def show_time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds).strftime("%H:%M:%S.%f")[:-3]
     except (OverflowError, OSError, ValueError):
-        return "?"  # a publisher may write any number there
+        return "?"  # publishers may send any number
 
 
 def show_duration(seconds: float) -> str:
@@ -50,8 +48,13 @@ def show_duration(seconds: float) -> str:
 
 
 def short(identity: str, length: int = 8) -> str:
-    """The beginning of a node id or key: enough to tell a few thousand apart."""
+    """The beginning of a node id or key; 8 digits distinguish a few thousand."""
     return identity[:length]
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 link``, ``2 links``, ``1,000 links``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def fit(text: str, width: int) -> str:
@@ -69,7 +72,7 @@ def show_payload(payload: bytes) -> str:
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         text = "\n".join(one_line(line) for line in text.splitlines())
-    return text if len(text) <= PAYLOAD else text[:PAYLOAD] + "\n… (cut)"
+    return text if len(text) <= PAYLOAD_CHARACTERS else text[:PAYLOAD_CHARACTERS] + "\n… (cut)"
 
 
 def _hex_dump(payload: bytes) -> str:

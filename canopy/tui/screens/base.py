@@ -1,7 +1,7 @@
-"""What both main screens have: the top bar, the banner, the footer, and the beat.
+"""What both main screens have: the top bar, the banner, the footer.
 
-The app calls `beat` when something came (at most ten times a second), `second` once a second and
-`poll` every other second; only the screen in sight is called.
+The app calls `tick` when something changed (at most ten times a second), `update_rates` once a
+second and `poll` every other second, of the visible screen only.
 """
 
 from __future__ import annotations
@@ -24,52 +24,59 @@ class MainScreen(Screen[None]):
         super().__init__()
         self.attachment = attachment
         self.clock = clock
-        self.drawable = False  # between composed and unmounted; a beat may come before and after
+        self.drawable = False  # from composed to unmounted; a tick may come before and after
 
     def compose(self) -> ComposeResult:
-        """Head, body, foot."""
+        """Top bar, banner, body, footer."""
         yield TopBar()
         yield Banner()
         yield from self.body()
         yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> ComposeResult:
-        """What the screen is for."""
+        """The widgets of the subclass."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        """All widgets are there (subclasses' handlers have run before this one)."""
+        """All widgets are mounted (subclasses' handlers have run before this one)."""
         self.drawable = True
 
     def on_unmount(self) -> None:
-        """They go."""
+        """The widgets are being removed."""
         self.drawable = False
 
-    def beat(self, changes: Changes) -> None:
-        """Something came."""
+    def tick(self, changes: Changes) -> None:
+        """Draw the changes since the last tick."""
         if changes.connection:
             self.show_health()
 
-    def second(self) -> None:
-        """A second has passed."""
+    def update_rates(self) -> None:
+        """Draw the rates; called once a second."""
         self.show_health()
 
     def poll(self) -> None:
-        """Ask the node what this screen shows."""
+        """Request from the node what this screen shows."""
 
     def show_health(self) -> None:
-        """The top bar and the banner."""
-        held = self.attachment
+        """Draw the top bar and the banner."""
+        attachment = self.attachment
         bar = self.query_one(TopBar)
-        bar.show(held.status, held.up, held.rate.per_second, len(held.subscriptions))
+        bar.show(
+            attachment.status,
+            attachment.up,
+            attachment.rate.per_second,
+            len(attachment.subscriptions),
+        )
         banner = self.query_one(Banner)
-        if held.up:
-            banner.say("")
-        elif held.reason:
-            banner.gone(held.reason, max(0.0, held.retry_at - self.clock()))
+        if attachment.up:
+            banner.show_text("")
+        elif attachment.reason:
+            banner.show_disconnected(
+                attachment.reason, max(0.0, attachment.retry_at - self.clock())
+            )
 
     def on_screen_resume(self) -> None:
-        """In sight again: be up to date."""
+        """The screen is visible again: bring it up to date."""
         if self.drawable:
             self.show_health()
             self.poll()

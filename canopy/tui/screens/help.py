@@ -1,4 +1,4 @@
-"""What the keys do, and what the marks mean."""
+"""The help: keys, marks, and examples of selectors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _KEYS = (
         (
             ("1  2  o", "events / overlay / the other one"),
             ("Ctrl+P", "command palette: every action by name"),
-            ("Tab  Shift+Tab", "next pane, pane before"),
-            ("t", "light or dark"),
+            ("Tab  Shift+Tab", "next pane, previous pane"),
+            ("t", "light or dark theme"),
             ("?  F1", "this help"),
             ("q", "quit; the subscriptions made here end"),
         ),
@@ -39,12 +39,12 @@ _KEYS = (
         "Events",
         (
             ("↑ ↓ PgUp PgDn", "move; the list stops following"),
-            ("End  f", "follow the newest again"),
-            ("← →", "more columns"),
-            ("Enter", "all of the event, with payload"),
-            ("w", "why it came: path, pivot, verdicts"),
+            ("End  f", "follow the newest event again"),
+            ("← →", "scroll the columns"),
+            ("Enter", "the whole event, with payload"),
+            ("w", "why it was delivered: path, pivot, verdicts"),
             ("/", "filter by words; Esc clears"),
-            ("Space", "hold the list still, or go on"),
+            ("Space", "pause the list, or resume it"),
             ("n", "publish a test event (like the selected one)"),
             ("c", "clear the list"),
         ),
@@ -75,14 +75,14 @@ _SELECTORS = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """Any of the closing keys closes it."""
+    """The help as a dialog."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1", "dismiss", "Close"),
     ]
 
     def compose(self) -> ComposeResult:
-        """One scrolling text."""
+        """One scrollable text."""
         with VerticalScroll(classes="dialog help") as dialog:
             dialog.border_title = "Help"
             dialog.border_subtitle = "Esc close · ↑ ↓ scroll"
@@ -100,7 +100,7 @@ def _text() -> Group:
         table.add_row("", "")
     examples = Text("Selectors\n", "bold underline")
     examples.append(
-        "Only what is true is delivered; an absent attribute makes it unknown.\n", "dim"
+        "An event is delivered if the selector is true; absent attributes are unknown.\n", "dim"
     )
     for selector in _SELECTORS:
         examples.append(f"  {selector}\n")

@@ -8,11 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from canopy.tui.model.attachment import Changes, Subscription
+from canopy.tui.constants import SELECTOR_COLUMNS
+from canopy.tui.model.attachment import Changes, SubscriptionEntry
 from canopy.tui.model.log import Row
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.publish import PublishDialog
-from canopy.tui.screens.subscribe import SubscribeDialog, Wanted
+from canopy.tui.screens.subscribe import SubscribeDialog, SubscriptionRequest
 from canopy.tui.widgets.detail import DetailPane
 from canopy.tui.widgets.event_columns import Columns
 from canopy.tui.widgets.event_stream import EventStream
@@ -20,26 +21,24 @@ from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
 
-MANY_COLUMNS = 6  # attributes of all selectors together; more would push out everything else
-
 
 class LiveScreen(MainScreen):
-    """Everything about events."""
+    """Subscriptions and events."""
 
     TITLE = "events"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "Add", tooltip="Add a subscription"),
-        Binding("slash", "filter", "Filter", tooltip="Show only events that have these words"),
-        Binding("space", "pause", "Hold", tooltip="Hold the list still, or let it go on"),
-        Binding("w", "why", "Why", tooltip="Why did the selected event come?"),
+        Binding("slash", "filter", "Filter", tooltip="Show only events that contain these words"),
+        Binding("space", "pause", "Hold", tooltip="Pause the list, or resume it"),
+        Binding("w", "why", "Why", tooltip="Why was the selected event delivered?"),
         Binding("n", "publish", "New event", tooltip="Publish a test event", show=False),
-        Binding("c", "clear", "Clear", tooltip="Forget the events in the list", show=False),
+        Binding("c", "clear", "Clear", tooltip="Remove all events from the list", show=False),
         Binding("escape", "close", "Close details", show=False),
         Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
     ]
 
     def body(self) -> ComposeResult:
-        """List of subscriptions beside (or above) the events."""
+        """The list of subscriptions beside (or above) the events."""
         with Horizontal(id="live"):
             yield SubscriptionList(id="subscriptions")
             with Vertical(id="events"):
@@ -48,18 +47,18 @@ class LiveScreen(MainScreen):
                 yield DetailPane(id="detail")
 
     def on_mount(self) -> None:
-        """Titles, and the first look."""
+        """Set the titles and show what there is."""
         self.query_one(SubscriptionList).border_title = "Subscriptions"
         self.query_one("#stream").border_title = "Events"
         self._show_subscriptions()
         self._choose(None)
         self.query_one(SubscriptionList).focus()
 
-    # -- the beat ---------------------------------------------------------------------------
+    # -- the tick ---------------------------------------------------------------------------
 
-    def beat(self, changes: Changes) -> None:
-        """Draw what came, once for all of it."""
-        super().beat(changes)
+    def tick(self, changes: Changes) -> None:
+        """Draw the changes since the last tick."""
+        super().tick(changes)
         if changes.subscriptions:
             self._show_subscriptions()
         if changes.events:
@@ -68,46 +67,50 @@ class LiveScreen(MainScreen):
             if not self.attachment.log.paused:
                 self.query_one(EventStream).update_view()
 
-    def second(self) -> None:
-        """Rates change even when nothing comes."""
-        super().second()
+    def update_rates(self) -> None:
+        """Draw the rates, which change even without events."""
+        super().update_rates()
         self._show_subscriptions()
 
     def poll(self) -> None:
-        """Which trees our subscriptions are registered in."""
+        """Request the pivots of the subscriptions."""
         self.attachment.ask(GetSubscriptions, self._on_subscriptions, poll=True)
 
     def _on_subscriptions(self, reply: Reply) -> None:
         if isinstance(reply, Subscriptions):
             for info in reply.subscriptions:
-                ours = self.attachment.by_id(info.subscription)
+                ours = self.attachment.find(info.subscription)
                 if ours is not None:
                     ours.pivots = info.pivots
             self._show_subscriptions()
 
     def _show_subscriptions(self) -> None:
-        held = self.attachment
-        self.query_one(SubscriptionList).show(list(held.subscriptions.values()), held.rate)
+        attachment = self.attachment
+        self.query_one(SubscriptionList).show(
+            list(attachment.subscriptions.values()), attachment.rate
+        )
 
     # -- subscriptions ----------------------------------------------------------------------
 
     def action_add(self) -> None:
         """Open the dialog for a new subscription."""
-        self.app.push_screen(SubscribeDialog(self.attachment), self._on_wanted)
+        self.app.push_screen(SubscribeDialog(self.attachment), self._on_request)
 
-    def _on_wanted(self, wanted: Wanted | None) -> None:
-        if wanted is None:
+    def _on_request(self, request: SubscriptionRequest | None) -> None:
+        if request is None:
             return
         try:
-            made = self.attachment.subscribe(*wanted)
+            made = self.attachment.subscribe(*request)
         except ValueError as error:
             self.notify(str(error), severity="error")
             return
         self._show_subscriptions()
         self.query_one(SubscriptionList).choose(made.key)
 
-    def on_subscription_list_asked(self, event: SubscriptionList.Asked) -> None:
-        """Remove, pause or edit."""
+    def on_subscription_list_action_requested(
+        self, event: SubscriptionList.ActionRequested
+    ) -> None:
+        """Remove, pause or edit a subscription."""
         subscription = self.attachment.subscriptions.get(event.key)
         if subscription is None:
             return
@@ -118,16 +121,16 @@ class LiveScreen(MainScreen):
         else:
             self._edit(subscription)
 
-    def _remove(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: SubscriptionEntry) -> None:
         self.attachment.remove(subscription.key)
         self.notify(f"removed {subscription.name}", timeout=2, markup=False)
         self._show_subscriptions()
 
-    def _edit(self, subscription: Subscription) -> None:
-        def done(wanted: Wanted | None) -> None:
-            if wanted is not None and subscription.key in self.attachment.subscriptions:
+    def _edit(self, subscription: SubscriptionEntry) -> None:
+        def done(request: SubscriptionRequest | None) -> None:
+            if request is not None and subscription.key in self.attachment.subscriptions:
                 self.attachment.remove(subscription.key)
-                self._on_wanted(wanted)
+                self._on_request(request)
 
         dialog = SubscribeDialog(
             self.attachment, subscription.selector, subscription.name, subscription.level
@@ -135,17 +138,17 @@ class LiveScreen(MainScreen):
         self.app.push_screen(dialog, done)
 
     def on_subscription_list_chosen(self, event: SubscriptionList.Chosen) -> None:
-        """Show the events of another subscription."""
+        """Show the events of the selected subscription."""
         self._choose(event.key)
 
     def _choose(self, key: int | None) -> None:
-        held = self.attachment
+        attachment = self.attachment
         if key is None:
-            found = {name: None for s in held.subscriptions.values() for name in s.attributes}
-            names = tuple(found)[:MANY_COLUMNS]
+            found = {name: None for s in attachment.subscriptions.values() for name in s.attributes}
+            names = tuple(found)[:SELECTOR_COLUMNS]
         else:
-            names = held.subscriptions[key].attributes
-        titles = {s.key: s.name for s in held.subscriptions.values()}
+            names = attachment.subscriptions[key].attributes
+        titles = {s.key: s.name for s in attachment.subscriptions.values()}
         stream = self.query_one(EventStream)
         stream.border_title = "Events" if key is None else f"Events of {titles[key]}"
         self._show_view(key)
@@ -160,32 +163,32 @@ class LiveScreen(MainScreen):
         self.query_one(FilterBar).show(self.attachment.log)
 
     def on_filter_bar_changed(self) -> None:
-        """Other words."""
+        """The words of the filter have changed."""
         self._show_view(self.query_one(SubscriptionList).chosen)
 
     def on_filter_bar_left(self) -> None:
-        """Back to the list."""
+        """Return the focus to the list."""
         self.query_one(EventStream).focus()
 
     def action_filter(self) -> None:
-        """Type words."""
+        """Focus the filter."""
         self.query_one(FilterBar).enter()
 
     def action_pause(self) -> None:
-        """Hold the list still, or let it go on."""
+        """Pause the list of events, or resume it."""
         log = self.attachment.log
         log.pause(not log.paused)
         self.query_one(EventStream).update_view()
         self.query_one(FilterBar).show(log)
 
     def action_clear(self) -> None:
-        """Forget the events."""
+        """Remove all events from the list."""
         self.attachment.log.clear()
         self.query_one(EventStream).new_view()
         self.query_one(FilterBar).show(self.attachment.log)
 
     def on_event_stream_selected(self, event: EventStream.Selected) -> None:
-        """Another event under the cursor."""
+        """Show the event under the cursor."""
         self._show_row(event.row)
 
     def _show_row(self, row: Row | None) -> None:
@@ -201,19 +204,19 @@ class LiveScreen(MainScreen):
             first,
         )
 
-    def on_event_stream_overtaken(self) -> None:
-        """Hold the list, so that the selected event stays."""
+    def on_event_stream_near_eviction(self) -> None:
+        """Pause the list, so that the selected event is not evicted."""
         if not self.attachment.log.paused:
             self.action_pause()
-            self.notify("On hold, so that the selected event stays. Space goes on.", timeout=4)
+            self.notify("Paused, so that the selected event stays. Space resumes.", timeout=4)
 
     def on_event_stream_opened(self) -> None:
-        """Show the details, also where there is little room."""
+        """Show the details, also on a small screen."""
         self.add_class("-details")
         self.query_one(DetailPane).tab = "event"
 
     def action_why(self) -> None:
-        """Ask why the selected (or newest) event came."""
+        """Ask why the selected (or newest) event was delivered."""
         row = self.query_one(EventStream).ensure_cursor()
         if row is None:
             self.notify("No event yet.", timeout=2)
@@ -223,15 +226,15 @@ class LiveScreen(MainScreen):
         self.query_one(DetailPane).show_why()
 
     def action_close(self) -> None:
-        """Hide the details where there is little room, else follow again."""
+        """Hide the details on a small screen, else follow the newest event again."""
         if self.has_class("-details"):
             self.remove_class("-details")
         else:
             self.query_one(EventStream).action_follow()
         self.query_one(EventStream).focus()
 
-    def on_detail_pane_why_wanted(self, event: DetailPane.WhyWanted) -> None:
-        """Ask the node."""
+    def on_detail_pane_why_requested(self, event: DetailPane.WhyRequested) -> None:
+        """Request the explanation from the node."""
         identity = event.identity
         pane = self.query_one(DetailPane)
         self.attachment.ask(

@@ -1,5 +1,4 @@
-"""The overlay as this node sees it (P8): itself, its neighbours, the ring, the trees, what
-happened."""
+"""The overlay as this node sees it (P8): the node, its neighbours, the ring, trees, incidents."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from textual.widgets import TabbedContent, TabPane
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.rates import Rates, show_rate
 from canopy.tui.model.ring import arc
-from canopy.tui.model.text import one_line, short, show_duration
+from canopy.tui.model.text import one_line, plural, short, show_duration
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.widgets.cluster_detail import ClusterDetail
 from canopy.tui.widgets.node_panel import NodePanel
@@ -43,19 +42,19 @@ INCIDENT_COLUMNS = ("", "ago", "what", "node", "cluster", "epoch", "")
 MARKS = {"lost": "✗", "silent": "✗", "member lost": "✗", "fenced": "✗", "elected": "★"}
 
 
-def words(name: str) -> str:
-    """A counter's name as words, as `canopy status` shows it."""
+def counter_title(name: str) -> str:
+    """The name of a counter as `canopy status` shows it."""
     return one_line(name.replace("_", " "))
 
 
 class OverlayScreen(MainScreen):
-    """Four tabs; only the one in sight is asked for."""
+    """Four tabs; only the visible one is requested from the node."""
 
     TITLE = "overlay"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left_square_bracket", "tab(-1)", "Tab before", show=False),
+        Binding("left_square_bracket", "tab(-1)", "Previous tab", show=False),
         Binding("right_square_bracket", "tab(1)", "Next tab", key_display="[ ]"),
-        Binding("r", "poll", "Refresh", tooltip="Ask the node now"),
+        Binding("r", "poll", "Refresh", tooltip="Request the state now"),
         Binding("o,escape", "app.other_screen", "Events", tooltip="Back to the events"),
     ]
 
@@ -64,10 +63,10 @@ class OverlayScreen(MainScreen):
         self._counter_rates = Rates()
         self._ring: tuple[ClusterInfo, ...] = ()
         self._names: tuple[str, ...] = ()
-        self._tree = ""  # the attribute whose tree is in sight
+        self._tree = ""  # the attribute whose tree is shown
 
     def body(self) -> ComposeResult:
-        """The tabs."""
+        """The four tabs."""
         with TabbedContent(id="tabs"):
             with TabPane("Node", id="node"), Horizontal(classes="split"):
                 with Vertical(id="node-side"):
@@ -97,7 +96,7 @@ class OverlayScreen(MainScreen):
                 yield SyncedTable(INCIDENT_COLUMNS, "incidents-table", (1, 5))
 
     def on_mount(self) -> None:
-        """Titles."""
+        """Set the titles of the boxes."""
         for box, title in (
             ("#this-node", "This node"),
             ("#counters-box", "Counters"),
@@ -107,10 +106,10 @@ class OverlayScreen(MainScreen):
             ("#cluster-box", "Members"),
             ("#attributes-box", "Attributes"),
             ("#tree-box", "Tree"),
-            ("#incidents-box", "Incidents: nothing has happened"),
+            ("#incidents-box", "Incidents: none"),
         ):
             self.query_one(box).border_title = title
-        self.query_one("#attributes-box").border_subtitle = "● has a tree  ○ only seen"
+        self.query_one("#attributes-box").border_subtitle = "● has a tree  ○ only seen in events"
         self.query_one(NodePanel).show(None)
         self.query_one(TreePicture).show("", None, "")
 
@@ -122,13 +121,13 @@ class OverlayScreen(MainScreen):
     def _tab(self) -> str:
         return self.query_one("#tabs", TabbedContent).active
 
-    def second(self) -> None:
-        """This node as last told."""
-        super().second()
+    def update_rates(self) -> None:
+        """Draw the node's last status."""
+        super().update_rates()
         self._show_node()
 
     def poll(self) -> None:
-        """Ask for what the tab in sight shows."""
+        """Request what the visible tab shows."""
         ask = self.attachment.ask
         if self._tab == "node":
             ask(GetPeers, self._on_peers, poll=True)
@@ -141,17 +140,17 @@ class OverlayScreen(MainScreen):
             self._ask_tree(poll=True)
 
     def action_poll(self) -> None:
-        """Ask now."""
+        """Request the state now."""
         self.attachment.poll_status()
         self.poll()
 
     def action_tab(self, by: int) -> None:
-        """The next tab, or the one before."""
+        """Show the next tab, or the previous one."""
         at = TABS.index(self._tab) if self._tab in TABS else 0
         self.query_one("#tabs", TabbedContent).active = TABS[(at + by) % len(TABS)]
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Ask at once for what has come in sight."""
+        """Request what the tab shows."""
         self.poll()
 
     # -- node -------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ class OverlayScreen(MainScreen):
         rates = self._counter_rates.update(status.counters, self.clock())
         self.query_one("#counters", SyncedTable).sync(
             [
-                (name, (words(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
+                (name, (counter_title(name), f"{total:,}", show_rate(rates.get(name, 0.0))))
                 for name, total in sorted(status.counters.items())
             ]
         )
@@ -187,7 +186,7 @@ class OverlayScreen(MainScreen):
     # -- incidents --------------------------------------------------------------------------
 
     def _on_incidents(self, reply: Reply) -> None:
-        """Losses, elections and recoveries as this node saw them, the newest first."""
+        """Show losses, elections and recoveries that this node saw, newest first."""
         if not isinstance(reply, Incidents) or not reply.incidents:
             return
         count = len(reply.incidents)
@@ -209,11 +208,9 @@ class OverlayScreen(MainScreen):
         if not isinstance(reply, Ring):
             return
         self._ring = reply.clusters
-        whole = "" if reply.complete else ", not closed yet"
+        whole = "" if reply.complete else ", incomplete"
         count = len(reply.clusters)
-        self.query_one(
-            "#ring-box"
-        ).border_title = f"Ring of {count} cluster{'' if count == 1 else 's'}{whole}"
+        self.query_one("#ring-box").border_title = f"Ring of {plural(count, 'cluster')}{whole}"
         rows = []
         for number, cluster in enumerate(reply.clusters, 1):
             own = self._own in (cluster.primary, cluster.standby, *cluster.brokers)
@@ -238,12 +235,11 @@ class OverlayScreen(MainScreen):
         nodes = {n for c in self._ring for n in (c.primary, c.standby, *c.brokers) if n}
         trees = sum(len(c.attributes) for c in self._ring)
         ring = self.attachment.status.ring if self.attachment.status else ""
-        count = len(self._ring)
         middle = (
             f"ring {short(ring)}",
-            f"{count} cluster{'' if count == 1 else 's'}",
-            f"{len(nodes)} members",
-            f"{trees} tree{'' if trees == 1 else 's'}",
+            plural(len(self._ring), "cluster"),
+            plural(len(nodes), "member"),
+            plural(trees, "tree"),
         )
         self.query_one(RingPicture).show(self._ring, chosen, middle)
         cluster = next((c for c in self._ring if c.key == chosen), None)
@@ -257,7 +253,7 @@ class OverlayScreen(MainScreen):
             self._show_attributes()
 
     def _show_attributes(self) -> None:
-        """Those that have a tree first, then those that were only seen in events."""
+        """Show attributes that have a tree, then those that were only seen in events."""
         owner = {name: cluster for cluster in self._ring for name in cluster.attributes}
         rows = []
         for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
@@ -267,7 +263,7 @@ class OverlayScreen(MainScreen):
         self.query_one("#attributes", SyncedTable).sync(rows)
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
-        """Another cluster, or another attribute."""
+        """Another cluster or attribute was selected."""
         if event.table.id == "clusters":
             self._show_ring()
         elif event.table.id == "attributes" and event.key != self._tree:

@@ -1,4 +1,4 @@
-"""The dialog for a test event: a JSON object, checked while it is typed."""
+"""The dialog that publishes a test event: a JSON object, checked while it is typed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from textual.widgets import Button, Label, Static, TextArea
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.draft import DraftError, parse_draft
 from canopy.tui.model.log import Row
+from canopy.tui.model.text import plural
 from overlay.client import Draft, Failed, Publish, Published, Reply
 
 EXAMPLE = {"type": "test", "message": "hello from the terminal", "magnitude": 5.5}
 
 
 class PublishDialog(ModalScreen[None]):
-    """Stays open after publishing, so that a second event is one key away."""
+    """Stays open after publishing, so that another event can follow at once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Close"),
@@ -36,18 +37,18 @@ class PublishDialog(ModalScreen[None]):
         text = json.dumps(shown, indent=2, ensure_ascii=False)
         self._draft: Draft | None = None
         self._event_id = ""
-        # Held, not looked up: an answer may come while the dialog is being taken down.
+        # Kept, not queried: a reply may come while the dialog is being removed.
         self._area = TextArea(text, id="json", tab_behavior="focus")
         self._area.cursor_blink = False
         self._verdict = Static(id="verdict", markup=False)
         self._ok = Button("Publish", variant="success", id="ok")
 
     def compose(self) -> ComposeResult:
-        """Text, verdict, buttons."""
+        """The text, the result of its check, the buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Publish a test event"
             dialog.border_subtitle = "Ctrl+S publish · Esc close"
-            yield Label("A flat JSON object; without an id it is given one")
+            yield Label("A flat JSON object; an id is added if it has none")
             yield self._area
             yield self._verdict
             with Horizontal(classes="buttons"):
@@ -55,29 +56,29 @@ class PublishDialog(ModalScreen[None]):
                 yield Button("Close", id="cancel")
 
     def on_mount(self) -> None:
-        """Begin."""
+        """Check the text and focus it."""
         self._new_id()
-        self._look()
+        self._check()
         self._area.focus()
 
     def on_text_area_changed(self) -> None:
-        """Check while typing."""
-        self._look()
+        """Check the text while it is typed."""
+        self._check()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """One of the buttons."""
+        """A button was pressed."""
         if event.button.id == "ok":
             self.action_publish()
         else:
             self.dismiss(None)
 
     def action_publish(self) -> None:
-        """Send it, and ask for a receipt."""
+        """Publish the event, and request a receipt."""
         draft = self._draft
         if draft is None:
             self.app.bell()
             return
-        self._say(f"publishing {draft.attributes['id']!r} …")
+        self._show(f"publishing {draft.attributes['id']!r} …")
         self._attachment.ask(
             lambda request: Publish(request, (draft,), receipt=True), self._on_published
         )
@@ -85,30 +86,30 @@ class PublishDialog(ModalScreen[None]):
     def _on_published(self, reply: Reply) -> None:
         self._new_id()
         if isinstance(reply, Published) and reply.identities and reply.identities[0]:
-            said = f"✓ published as {reply.identities[0]}; every tree it visits has accepted it"
+            result = f"✓ published as {reply.identities[0]}; all trees have accepted it"
         elif isinstance(reply, Published):
-            said = f"✗ refused: {reply.refused[0][1] if reply.refused else 'no reason given'}"
+            result = f"✗ refused: {reply.refused[0][1] if reply.refused else 'no reason given'}"
         else:
-            said = f"✗ {reply.reason if isinstance(reply, Failed) else 'an odd answer'}"
+            result = f"✗ {reply.reason if isinstance(reply, Failed) else 'an unexpected reply'}"
         if self.is_attached:
-            self._look()
-            self._say(said)
+            self._check()
+            self._show(result)
         else:
-            self.app.notify(said, markup=False)
+            self.app.notify(result, markup=False)
 
     def _new_id(self) -> None:
         self._event_id = f"tui-{secrets.token_hex(4)}"
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
             self._draft = parse_draft(self._area.text, self._event_id)
         except DraftError as error:
             self._draft = None
-            self._say(f"✗ {error}")
+            self._show(f"✗ {error}")
         else:
             nested = " and a payload" if self._draft.payload else ""
-            self._say(f"✓ an event of {len(self._draft.attributes)} attributes{nested}")
+            self._show(f"✓ an event of {plural(len(self._draft.attributes), 'attribute')}{nested}")
         self._ok.disabled = self._draft is None
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self._verdict.update(text)

@@ -11,26 +11,24 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
+from canopy.tui.constants import VALUE_SAMPLE, VALUES
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.widgets.selector_input import SelectorInput
 from matching import Value
 from overlay.client import LEVELS, Attributes, GetAttributes, Reply
 
-SAMPLE = 300  # events that are looked through for values; a few milliseconds at most
-VALUES = 20  # values proposed for one attribute; wild guess
 
-
-class Wanted(NamedTuple):
-    """What the person asked for."""
+class SubscriptionRequest(NamedTuple):
+    """A subscription as entered in the dialog."""
 
     selector: str
     name: str
     attributes: tuple[str, ...]
-    level: int = 0  # how urgent, 1 to LEVELS; 0: no matter
+    level: int = 0  # priority, 1 (most urgent) to LEVELS; 0: none
 
 
-class SubscribeDialog(ModalScreen[Wanted | None]):
-    """Answers with the subscription, or None."""
+class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
+    """Returns the subscription to make, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -59,7 +57,7 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
             level = Input(
                 str(self._level or ""),
-                f"urgent: 1 to {LEVELS}",
+                f"priority: 1 to {LEVELS}",
                 id="level",
                 type="integer",
                 restrict=f"[1-{LEVELS}]?",
@@ -74,41 +72,41 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Ask which names there are."""
+        """Request the names of attributes."""
         self._attachment.ask(GetAttributes, self._on_attributes)
-        self._allow()
+        self._enable()
         self._entry.query_one(Input).focus()
 
     def on_selector_input_changed(self) -> None:
-        """Good enough?"""
-        self._allow()
+        """Enable the button if the selector is valid."""
+        self._enable()
 
     def on_selector_input_submitted(self) -> None:
-        """Enter in the selector."""
-        self._done()
+        """Enter was pressed in the selector."""
+        self._finish()
 
     def on_input_submitted(self) -> None:
-        """Enter in the name or the level."""
-        self._done()
+        """Enter was pressed in the name or the level."""
+        self._finish()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """One of the buttons."""
+        """A button was pressed."""
         if event.button.id == "ok":
-            self._done()
+            self._finish()
         else:
             self.dismiss(None)
 
-    def _allow(self) -> None:
+    def _enable(self) -> None:
         self.query_one("#ok", Button).disabled = not self._entry.check.good
 
-    def _done(self) -> None:
+    def _finish(self) -> None:
         entry = self._entry
         if not entry.check.good:
             self.app.bell()
             return
         name = self.query_one("#name", Input).value.strip()
         level = int(self.query_one("#level", Input).value or 0)
-        self.dismiss(Wanted(entry.value.strip(), name, entry.check.attributes, level))
+        self.dismiss(SubscriptionRequest(entry.value.strip(), name, entry.check.attributes, level))
 
     def _on_attributes(self, reply: Reply) -> None:
         if isinstance(reply, Attributes):
@@ -116,14 +114,14 @@ class SubscribeDialog(ModalScreen[Wanted | None]):
             self._entry.refresh_names()
 
     def _known(self) -> Sequence[str]:
-        """Names that the node knows, then those that only the log has."""
+        """Attributes that the node has seen, then those that only the log has."""
         seen = self._attachment.log.attribute_names()
         return list(dict.fromkeys([*self._names, *seen]))
 
     def _values_of(self, name: str) -> Sequence[Value]:
-        """Values of `name` seen lately, newest first; of an attribute quoted or not."""
+        """Recent values of the attribute `name`, newest first."""
         found: dict[tuple[type, Value], Value] = {}
-        for row in self._attachment.log.latest(SAMPLE):
+        for row in self._attachment.log.latest(VALUE_SAMPLE):
             value = row.event.attributes.get(name)
             if value is not None and len(found) < VALUES:
                 found.setdefault((type(value), value), value)

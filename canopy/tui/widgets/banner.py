@@ -1,4 +1,4 @@
-"""What the person must know now: the node is gone, and when it will be tried again."""
+"""The warning that the node is not connected, and when the next attempt is made."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from textual.widgets import Static
 
 
 class Banner(Static):
-    """Hidden unless there is something to say."""
+    """Hidden unless it has a text."""
 
     def __init__(self) -> None:
         super().__init__()
         self.display = False
         self.text = ""
 
-    def say(self, text: str) -> None:
-        """Show `text`, or hide with ""."""
+    def show_text(self, text: str) -> None:
+        """Show `text`; "" hides the banner."""
         if text != self.text:
             self.text = text
             self.display = bool(text)
             self.update(text)
 
-    def gone(self, reason: str, seconds: float) -> None:
-        """The node is not there."""
+    def show_disconnected(self, reason: str, seconds: float) -> None:
+        """Show that the connection is lost, for `reason`, and will be tried again in `seconds`."""
         when = f"in {seconds:.0f} s" if seconds >= 1 else "now"
-        self.say(
+        self.show_text(
             f"⚠ The node is gone: {reason}. Trying again {when}; "
             "subscriptions are made again when it is back."
         )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
+from canopy.tui.constants import CLUSTER_ATTRIBUTES
 from canopy.tui.model.ring import arc, members
-from canopy.tui.model.text import one_line, short, show_duration
+from canopy.tui.model.text import one_line, plural, short, show_duration
 from overlay.info import ClusterInfo
 
 MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
-ATTRIBUTES = 60  # names that are listed; wild guess
 
 
 class ClusterDetail(Static):
-    """Shows a `ClusterInfo`."""
+    """The details of one `ClusterInfo`."""
 
     def show(self, cluster: ClusterInfo | None, own: str) -> None:
-        """Draw it. `own` is the id of this node."""
+        """Show `cluster`, or nothing; `own` is the id of this node."""
         self.update(Text("") if cluster is None else _text(cluster, own))
 
 
@@ -27,16 +27,15 @@ def _text(cluster: ClusterInfo, own: str) -> Text:
     text.append(f"  epoch {cluster.epoch}, owns {arc(cluster).share:.1%} of the keys: ")
     text.append(f"({short(cluster.start)} … {short(cluster.key)}]\n", "dim")
     if cluster.led_for >= 0:
-        text.append(f"its primary leads since {show_duration(cluster.led_for)}\n", "dim")
+        text.append(f"the primary has led for {show_duration(cluster.led_for)}\n", "dim")
     for role, node in members(cluster):
         mark = "▸" if node == own else " "
         text.append(f"{mark} {MARKS[role]} ", "bold").append(f"{role:<8} ", "dim")
         text.append(node, "bold" if node == own else "")
         text.append(f"  {one_line(cluster.addresses.get(node, ''))}", "dim")
         text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
-    names = [one_line(name) for name in cluster.attributes[:ATTRIBUTES]]
+    names = [one_line(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
-    count = len(cluster.attributes)
-    text.append(f"\n{count} attribute tree{'' if count == 1 else 's'}  ", "bold")
+    text.append(f"\n{plural(len(cluster.attributes), 'attribute tree')}  ", "bold")
     text.append(", ".join(names) + (f" and {more} more" if more else ""))
     return text

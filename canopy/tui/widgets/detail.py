@@ -1,4 +1,4 @@
-"""The pane for one event: all of it, and why it came."""
+"""The pane for one event: its attributes and payload, and why it was delivered."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
 from canopy.tui.model.log import Row
-from canopy.tui.model.text import one_line, show_payload, show_time, show_value
+from canopy.tui.model.text import one_line, plural, show_payload, show_time, show_value
 from canopy.tui.widgets.explanation import explanation
 from overlay.client import Explained, Failed, Reply
 
-NOTHING = "Select an event: ↑ in the list, Enter shows it here, w asks why it came."
+NOTHING = "Select an event: ↑ in the list, Enter shows it here, w explains why it was delivered."
 
 
 class DetailPane(Vertical):
     """Two tabs on the selected event."""
 
-    class WhyWanted(Message):
-        """The tab *Why* is in sight, and nothing is known of this event yet."""
+    class WhyRequested(Message):
+        """The tab *Why* is visible, and has no explanation of the event `identity` yet."""
 
         def __init__(self, identity: str) -> None:
             super().__init__()
@@ -33,11 +33,11 @@ class DetailPane(Vertical):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._row: Row | None = None
-        self._asked = ""  # identity that the tab *Why* is about
+        self._asked = ""  # identity of the event of the tab *Why*
         self._first = ""
 
     def compose(self) -> ComposeResult:
-        """The tabs."""
+        """The two tabs."""
         with TabbedContent():
             with TabPane("Event", id="event"), VerticalScroll():
                 yield Static(NOTHING, id="all-of-it")
@@ -46,7 +46,7 @@ class DetailPane(Vertical):
 
     @property
     def tab(self) -> str:
-        """The tab in front: event or why."""
+        """The visible tab, "event" or "why"."""
         return self.query_one(TabbedContent).active
 
     @tab.setter
@@ -54,7 +54,8 @@ class DetailPane(Vertical):
         self.query_one(TabbedContent).active = tab
 
     def show(self, row: Row | None, name_of: Callable[[int], str], first: str = "") -> None:
-        """Another event. `first` is the node's id of the subscription to explain first."""
+        """Show another event; `first` is the id (at the node) of the subscription to explain
+        first."""
         self._row = row
         self._first = first
         self.query_one("#all-of-it", Static).update(NOTHING if row is None else _all(row, name_of))
@@ -64,32 +65,32 @@ class DetailPane(Vertical):
         self._ask()
 
     def show_why(self) -> None:
-        """Bring the tab *Why* to the front."""
+        """Show the tab *Why*."""
         self.tab = "why"
         self._ask()
 
     def explain(self, identity: str, reply: Reply) -> None:
-        """The node's answer about the event `identity`."""
+        """Show the node's reply about the event `identity`."""
         if identity != self._asked:
-            return  # the person has gone on to another one
+            return  # another event was selected meanwhile
         if isinstance(reply, Explained):
             content: RenderableType = explanation(reply, self._first)
         else:
-            said = reply.reason if isinstance(reply, Failed) else f"an odd answer: {reply!r:.80}"
-            content = Text(f"✗ The node cannot tell: {said}")
-            self._asked = ""  # may be asked again
+            reason = reply.reason if isinstance(reply, Failed) else f"unexpected {reply!r:.80}"
+            content = Text(f"✗ The node cannot explain it: {reason}")
+            self._asked = ""  # may be requested again
         self.query_one("#because", Static).update(content)
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """*Why* asks when it is looked at, not before."""
+        """Request the explanation when the tab becomes visible, not before."""
         event.stop()
         self._ask()
 
     def _ask(self) -> None:
         if self.tab == "why" and self._row is not None and not self._asked:
             self._asked = self._row.event.identity
-            self.query_one("#because", Static).update(Text("asking the node …", "dim"))
-            self.post_message(self.WhyWanted(self._asked))
+            self.query_one("#because", Static).update(Text("waiting for the node …", "dim"))
+            self.post_message(self.WhyRequested(self._asked))
 
 
 def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
@@ -99,10 +100,10 @@ def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
     head.append(event.identity, "bold").append("\n")
     for key, delivery in row.deliveries.items():
         head.append("→ ").append(one_line(name_of(key)), "bold")
-        head.append("  by the tree of ").append(one_line(delivery.attribute) or "?", "bold")
+        head.append("  through the tree of ").append(one_line(delivery.attribute) or "?", "bold")
         if delivery.lo or delivery.hi:
             head.append(f" [{one_line(delivery.lo)} … {one_line(delivery.hi)})")
-        hops = f", {delivery.hops} hop{'' if delivery.hops == 1 else 's'}"
+        hops = f", {plural(delivery.hops, 'hop')}"
         head.append(f"{hops}, {delivery.latency_ms:.1f} ms\n")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True, max_width=28)

@@ -1,8 +1,8 @@
-"""Which columns the event list has, how wide they are, and how a row looks in them.
+"""The columns of the event list: names, widths, and rows as segments.
 
-Time, id and type come first, then the attributes that the shown selectors use, then everything
-else in one last column as ``name=value``. A column grows with what it shows and never shrinks
-while the columns stay the same, so that the list stands still under a flood.
+Time, id and type come first, then the attributes of the selectors, then all others in one last
+column as ``name=value``. A column grows with its content and never shrinks while the columns stay
+the same, so that the list does not jump under a flood of events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fit_cells(text: str, width: int, right: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int) -> str:
-    """`text` padded or cut in its middle: of an id, both ends tell something."""
+    """`text` padded or cut in its middle, since both ends of an id are informative."""
     if cell_len(text) <= width or not text.isascii() or width < 5:
         return fit_cells(text, width)
     tail = width // 2
@@ -43,7 +43,8 @@ def fit_middle(text: str, width: int) -> str:
 
 
 class Columns:
-    """The present columns. `names` are attributes; the widths follow `measure`."""
+    """The columns. `names` are attributes; `titles` are names of subscriptions by key, shown in a
+    column of their own if `with_names`."""
 
     def __init__(self, selected: Sequence[str], with_names: bool, titles: dict[int, str]) -> None:
         fixed = ("id", "type")
@@ -54,7 +55,7 @@ class Columns:
 
     @property
     def titles(self) -> list[str]:
-        """As the header shows them."""
+        """The titles of the columns."""
         named = [FOR_TITLE] if self._for_width else []
         return ["time", *self.names[:2], *named, *self.names[2:], REST_TITLE]
 
@@ -65,7 +66,7 @@ class Columns:
         return sum(widths) + GAP * len(widths)
 
     def measure(self, rows: Iterable[Row]) -> bool:
-        """Grow with `rows`; True if a width changed."""
+        """Grow to fit `rows`. Returns whether a width changed."""
         before = (list(self._widths), self._for_width)
         for row in rows:
             for i, name in enumerate(self.names):
@@ -77,7 +78,7 @@ class Columns:
         return before != (self._widths, self._for_width)
 
     def header(self, style: Style) -> list[Segment]:
-        """The first line."""
+        """The header line."""
         widths = [TIME_WIDTH, *self._widths[:2]]
         widths += [self._for_width] if self._for_width else []
         widths += [*self._widths[2:], len(REST_TITLE)]
@@ -85,7 +86,7 @@ class Columns:
         return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
 
     def line(self, row: Row, style: Style, dim: Style) -> list[Segment]:
-        """One event."""
+        """The line of one event."""
         attributes = row.event.attributes
         gap = Segment(" " * GAP, style)
         out = [Segment(fit_cells(show_time(row.event.time), TIME_WIDTH), dim), gap]

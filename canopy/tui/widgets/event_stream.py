@@ -1,8 +1,8 @@
-"""The live list of events: draws only the lines that are visible, whatever the log holds.
+"""The live list of events, which draws only the visible lines.
 
-It either *follows* (the newest event is at the bottom) or has a cursor on one event. Moving up
-begins with a cursor, End goes back to following. A redraw happens when `update_view` is called,
-which the app does at most once a beat.
+It either *follows* (the newest event is at the bottom) or has a cursor on one event. Moving up sets
+the cursor, End follows again. It is redrawn by `update_view`, which the app calls at most once per
+tick.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from canopy.tui.constants import SIDEWAYS
 from canopy.tui.model.log import EventLog, Row
 from canopy.tui.widgets.event_columns import REST, Columns
 
-SIDEWAYS = 8  # cells that one press of an arrow moves the columns; wild guess
-
 
 class EventStream(ScrollView, can_focus=True):
-    """A view on an `EventLog`."""
+    """The view of an `EventLog`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Earlier event", show=False),
@@ -37,7 +36,7 @@ class EventStream(ScrollView, can_focus=True):
         Binding("end,G,f", "follow", "Follow", tooltip="Follow the newest event"),
         Binding("left", "sideways(-1)", "Columns to the left", show=False),
         Binding("right", "sideways(1)", "Columns to the right", show=False),
-        Binding("enter", "open", "Details", tooltip="Show all of the selected event"),
+        Binding("enter", "open", "Details", tooltip="Show the whole selected event"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "event-stream--header",
@@ -49,17 +48,17 @@ class EventStream(ScrollView, can_focus=True):
     }
 
     class Selected(Message):
-        """The cursor is on `row`, or nowhere (None: following)."""
+        """The cursor is on `row`; None while following."""
 
         def __init__(self, row: Row | None) -> None:
             super().__init__()
             self.row = row
 
-    class Overtaken(Message):
-        """The selected event is about to be pushed out by younger ones."""
+    class NearEviction(Message):
+        """The selected event will soon be evicted from the log."""
 
     class Opened(Message):
-        """The person wants to see all of the event under the cursor."""
+        """The user wants to see the whole event under the cursor."""
 
     def __init__(self, log: EventLog, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -70,7 +69,7 @@ class EventStream(ScrollView, can_focus=True):
 
     @property
     def selected(self) -> Row | None:
-        """The event under the cursor."""
+        """The event under the cursor; None while following."""
         return None if self.place is None else self.log_of_events.at(self.place)
 
     @property
@@ -78,23 +77,23 @@ class EventStream(ScrollView, can_focus=True):
         return max(1, self.scrollable_content_region.height - 1)
 
     def set_columns(self, columns: Columns) -> None:
-        """Other columns: of another subscription."""
+        """Show other columns."""
         self.columns = columns
         self.update_view()
 
     def new_view(self) -> None:
-        """The log's view was made anew (filter, clear): follow again."""
+        """The log's view was rebuilt (filter, clear): follow again."""
         self._select(None)
         self.update_view()
 
     def update_view(self) -> None:
-        """Draw what the log holds now. The only thing that makes this widget draw by itself."""
+        """Draw the log's present content; nothing else redraws this widget by itself."""
         self.updates += 1
         log = self.log_of_events
         if self.place is not None and self.selected is None:
-            self._select(None)  # it has left, and the list follows again
-        if self.selected is not None and not log.paused and log.leaves_soon(self.selected):
-            self.post_message(self.Overtaken())
+            self._select(None)  # it was evicted, and the list follows again
+        if self.selected is not None and not log.paused and log.near_eviction(self.selected):
+            self.post_message(self.NearEviction())
         rows = len(log.view)
         top = rows - self._page if self.place is None else self.scroll_offset.y
         self.columns.measure(islice(log.view, max(0, top), max(0, top) + self._page))
@@ -106,7 +105,7 @@ class EventStream(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One line of the screen: the header, then the rows from the scroll position on."""
+        """The line `y` of the widget: the header, then rows from the scroll position on."""
         width = self.scrollable_content_region.width
         left = self.scroll_offset.x
         if y == 0:
@@ -136,30 +135,30 @@ class EventStream(ScrollView, can_focus=True):
         self._go(start + by * self._page)
 
     def action_oldest(self) -> None:
-        """The cursor to the oldest event."""
+        """Move the cursor to the oldest event."""
         self._go(self.log_of_events.first)
 
     def action_follow(self) -> None:
-        """No cursor: the newest event stays in sight."""
+        """Remove the cursor: the newest event stays visible."""
         self._go(None)
 
     def action_sideways(self, by: int) -> None:
-        """Move the columns."""
+        """Scroll the columns."""
         self.scroll_to(x=max(0, self.scroll_offset.x + by * SIDEWAYS), animate=False)
 
     def action_open(self) -> None:
-        """Show all of the event under the cursor (the newest if there is none)."""
+        """Show the whole event under the cursor, or the newest one."""
         if self.ensure_cursor() is not None:
             self.post_message(self.Opened())
 
     def ensure_cursor(self) -> Row | None:
-        """The selected event; the newest one becomes it while there is none."""
+        """The selected event; selects the newest one if there is none."""
         if self.place is None and self.log_of_events.view:
             self._go(self.log_of_events.end - 1)
         return self.selected
 
     def on_click(self, event: events.Click) -> None:
-        """A click selects, a second one opens."""
+        """Select the clicked event; a double click opens it."""
         place = self.log_of_events.first + self.scroll_offset.y + event.y - 1
         if event.y > 0 and self.log_of_events.at(place) is not None:
             self._go(place)
@@ -167,7 +166,7 @@ class EventStream(ScrollView, can_focus=True):
                 self.post_message(self.Opened())
 
     def on_resize(self) -> None:
-        """Another number of lines fits."""
+        """Draw for the new size."""
         self.update_view()
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
@@ -181,7 +180,7 @@ class EventStream(ScrollView, can_focus=True):
     def _go(self, place: int | None) -> None:
         log = self.log_of_events
         if place is not None:
-            # Going below the last row means: follow.
+            # Moving below the last row follows again.
             place = None if place >= log.end else max(log.first, place)
         self._select(place)
         self.update_view()

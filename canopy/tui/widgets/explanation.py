@@ -1,14 +1,14 @@
-"""*Why* as text: the way of an event, each predicate's verdict with the value seen (C9)."""
+"""The explanation of a delivery as text: path, and each predicate's verdict with its value (C9)."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from canopy.tui.model.text import one_line
+from canopy.tui.model.text import one_line, plural
 from overlay.client import Explained
 from overlay.info import Reason, Verdict
 
-# A mark and its word; colours only repeat what the mark says.
+# Marks; colours only repeat what the mark means.
 VERDICTS = {
     "true": ("✓", "bold green"),
     "false": ("✗", "bold red"),
@@ -19,15 +19,15 @@ INDENT = 2
 
 
 def explanation(explained: Explained, first: str = "") -> Text:
-    """All that the node said; the reason of the subscription `first` before the others."""
+    """The whole explanation, with the subscription `first` before the others."""
     text = Text()
     reasons = sorted(explained.reasons, key=lambda reason: reason.subscription != first)
     for reason in reasons:
         _reason(text, reason)
     if not reasons:
-        text.append("No subscription of this node to explain.\n\n", "dim")
+        text.append("This node has no subscription to explain.\n\n", "dim")
     if explained.path:
-        text.append("The way here\n", "bold underline")
+        text.append("Path\n", "bold underline")
         for number, step in enumerate(explained.path, 1):
             text.append(f"{number:>3}  ", "dim").append(f"{one_line(step)}\n")
     if any(reason.verdicts for reason in reasons):
@@ -44,7 +44,7 @@ def _reason(text: Text, reason: Reason) -> None:
         if reason.lo or reason.hi:
             text.append("  virtual node ").append(f"[{reason.lo} … {reason.hi})", "bold")
         if reason.delivered:
-            text.append(f"  {reason.hops} hop{'' if reason.hops == 1 else 's'}", "bold")
+            text.append(f"  {plural(reason.hops, 'hop')}", "bold")
         text.append("\n")
     if reason.summary:
         text.append(f"  {one_line(reason.summary)}\n", "dim" if reason.delivered else "")

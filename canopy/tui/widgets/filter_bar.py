@@ -1,4 +1,4 @@
-"""The line between the list and its borders: what is shown, what is held back; and the filter."""
+"""The line above the events: the filter, and how many events are shown, kept and waiting."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from canopy.tui.model.log import EventLog
 
 
 class FilterBar(Horizontal):
-    """Words that an event must have to be shown, beside the numbers of the list."""
+    """The filter (words that a shown event must contain), and the numbers of the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Clear filter"),
     ]
 
     class Changed(Message):
-        """Other words."""
+        """The words have changed."""
 
     class Left(Message):
-        """The person is done here."""
+        """The focus may return to the list."""
 
     @property
     def words(self) -> str:
-        """What is typed."""
+        """The text of the filter."""
         return self.query_one(Input).value
 
     def compose(self) -> ComposeResult:
-        """The input takes what the numbers leave."""
-        entry = Input(placeholder="filter: words that an event must have ( / )", compact=True)
+        """The input, and the numbers beside it."""
+        entry = Input(placeholder="filter: words that an event must contain ( / )", compact=True)
         entry.cursor_blink = False  # each blink is a redraw, also over a slow line
         yield entry
         yield Static("", id="numbers", markup=False)
 
     def show(self, log: EventLog) -> None:
-        """The numbers of the list."""
+        """Show the numbers of `log`."""
         text = Text(no_wrap=True, overflow="ellipsis", justify="right")
         shown, held = len(log.view), len(log.rows)
         text.append(f"{shown:,}" if shown == held else f"{shown:,} of {held:,}")
         text.append(" events")
         if log.paused:
-            text.append("  ‖ ON HOLD", "bold")
+            text.append("  ‖ PAUSED", "bold")
             if log.held:
                 text.append(f" +{log.held:,}")
         if log.skipped:
@@ -54,20 +54,20 @@ class FilterBar(Horizontal):
         self.query_one("#numbers", Static).update(text)
 
     def action_leave(self) -> None:
-        """Forget the words."""
+        """Clear the filter and leave it."""
         self.query_one(Input).value = ""
         self.post_message(self.Left())
 
     def enter(self) -> None:
-        """Begin to type."""
+        """Focus the input."""
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell the words on."""
+        """Pass on that the words changed."""
         event.stop()
         self.post_message(self.Changed())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the words, go on."""
+        """Keep the words and leave the filter."""
         event.stop()
         self.post_message(self.Left())

@@ -1,21 +1,21 @@
-"""This node in a few lines: who it is, how it is, and the health of its peer list."""
+"""This node in a few lines: identity, state, role, and which of its peers were reached."""
 
 from __future__ import annotations
 
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.text import one_line, short, show_duration
+from canopy.tui.model.text import one_line, plural, short, show_duration
 from overlay.client import Status
 
 LABEL = 14  # cells of the longest label and a gap
 
 
 class NodePanel(Static):
-    """Shows a `Status`."""
+    """The node's `Status`."""
 
     def show(self, status: Status | None) -> None:
-        """Draw it."""
+        """Show `status`; None before the first reply."""
         self.update(Text("waiting for the node …", "dim") if status is None else _text(status))
 
 
@@ -30,9 +30,9 @@ def _text(status: Status) -> Text:
         ("cluster", where),
         ("ring", short(status.ring, 16) or "none known"),
         ("routing", status.routing),
-        ("neighbours", f"{status.neighbours}, over {status.links} links"),
+        ("neighbours", f"{status.neighbours}, {plural(status.links, 'link')}"),
         ("subscriptions", str(status.subscriptions)),
-        ("trees", f"serves in {status.trees}"),
+        ("trees", f"{status.trees} with virtual nodes here"),
         ("pending", f"{status.pending:,} under way"),
         ("process", f"{status.pid}, start {status.incarnation}, up {show_duration(status.uptime)}"),
     ]
@@ -41,7 +41,7 @@ def _text(status: Status) -> Text:
     text.append("\npeer list", "bold")
     text.append(f" ({_reached(status)} of {len(status.seeds)} reached)\n" if status.seeds else "\n")
     if not status.seeds:
-        text.append("empty: this node began alone or waits to be found\n", "dim")
+        text.append("empty: this node founded the ring, or waits to be contacted\n", "dim")
     for address, health in status.seeds.items():
         good = health == "reached"
         text.append("✓ " if good else "✗ ", "bold green" if good else "bold red")

@@ -1,8 +1,8 @@
-"""The ring as a picture: a circle of arcs, one per cluster, in the order of their keys (P2).
+"""The ring as a circle of arcs, one per cluster, in the order of their keys (P2).
 
-Drawn in half blocks, so that a terminal cell is two square dots. Each arc has a number that the
-list beside it has too; the arc of this node's cluster is marked ▸ there, the chosen one is drawn
-thick. Gaps between arcs tell neighbours apart without colour.
+Drawn in half blocks, so that a terminal cell is two square dots. The arcs are numbered as in the
+list beside the picture; the selected one is drawn thick. Gaps separate neighbouring arcs without
+colour.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from textual.widgets import Static
 from canopy.tui.model.ring import Arc, arc
 from overlay.info import ClusterInfo
 
-# Okabe and Ito's palette, told apart by colour-blind people as well; repeats after eight.
+# The palette of Okabe and Ito (2008), which colour-blind people can distinguish.
 PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
 THIN, THICK = 0.80, 0.66  # inner radius of an arc, as a share of the outer one
 LABEL_AT = 0.90  # radius at which the numbers stand: in the middle of a thin arc
@@ -27,7 +27,7 @@ SMALLEST = 9  # lines below which there is no room for a circle
 
 
 def colour(number: int) -> str:
-    """Of the arc `number` (from 0)."""
+    """The colour of the arc `number` (from 0)."""
     return PALETTE[number % len(PALETTE)]
 
 
@@ -41,15 +41,15 @@ class RingPicture(Static):
         self._middle: Sequence[str] = ()
 
     def show(self, clusters: Sequence[ClusterInfo], chosen: str, middle: Sequence[str]) -> None:
-        """Draw, if anything is different. `middle` are lines for the middle of the circle."""
+        """Draw if anything changed; `middle` are the lines in the middle of the circle."""
         if (clusters, chosen, middle) != (self._clusters, self._chosen, self._middle):
             self._clusters, self._chosen, self._middle = clusters, chosen, middle
             self.refresh()
 
     def render(self) -> Text:
-        """The circle, or a bar where there is no room for one."""
+        """The circle, or a bar if there is no room for a circle."""
         if not self._clusters:
-            return Text("no ring known yet", "dim")
+            return Text("the ring is not known yet", "dim")
         width, height = self.content_region.size
         rows = min(height, width // 2)
         if rows < SMALLEST:
@@ -60,9 +60,9 @@ class RingPicture(Static):
 def circle(
     clusters: Sequence[ClusterInfo], chosen: str, rows: int, middle: Sequence[str] = ()
 ) -> Text:
-    """`rows` lines, each twice as many cells wide."""
+    """The circle in `rows` lines of twice as many cells."""
     arcs = [arc(cluster) for cluster in clusters]
-    thick = chosen if len(clusters) > 1 else ""  # nothing to tell it from
+    thick = chosen if len(clusters) > 1 else ""  # a single one is not highlighted
     inner = [THICK if cluster.key == thick else THIN for cluster in clusters]
     size = 2 * rows
     labels = _labels(arcs, size) | _middle(middle, size)
@@ -81,13 +81,13 @@ def circle(
 
 
 def bar(clusters: Sequence[ClusterInfo], chosen: str, width: int) -> Text:
-    """One line: the ring cut open at key 0."""
+    """The ring as one line, from key 0 on."""
     text = Text(no_wrap=True)
     arcs = [arc(cluster) for cluster in clusters]
     last = -1
     for cell in range(width):
         place = (cell + 0.5) / width
-        number = next((n for n, a in enumerate(arcs) if a.holds(place)), None)
+        number = next((n for n, a in enumerate(arcs) if a.contains(place)), None)
         if number is None:
             text.append("·", "dim")
             continue
@@ -101,7 +101,7 @@ def bar(clusters: Sequence[ClusterInfo], chosen: str, width: int) -> Text:
 def _dot(
     arcs: Sequence[Arc], inner: Sequence[float], column: int, line: int, size: int
 ) -> int | None:
-    """The arc that covers this dot, None outside."""
+    """The arc that covers the dot, None outside of all."""
     x = (column + 0.5) - size / 2
     y = (line + 0.5) - size / 2
     distance = math.hypot(x, y) / (size / 2)
@@ -109,7 +109,7 @@ def _dot(
         return None
     place = (math.atan2(x, -y) / math.tau) % 1.0
     for number, candidate in enumerate(arcs):
-        if candidate.holds(place):
+        if candidate.contains(place):
             # The same gap everywhere on the border: measured along the circle.
             into = (place - candidate.begin) % 1.0
             edge = min(into, candidate.share - into) * math.tau * distance
@@ -133,7 +133,8 @@ def _half_blocks(upper: int | None, lower: int | None) -> Text:
 
 
 def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, Style]]:
-    """Cell → (digit, style): the numbers of the arcs, on the arcs; later ones give way."""
+    """Cell → (digit, style): the numbers of the arcs, on the arcs; a number that would overlap
+    another is left out."""
     labels: dict[tuple[int, int], tuple[str, Style]] = {}
     for number, one in enumerate(arcs):
         angle = one.middle * math.tau

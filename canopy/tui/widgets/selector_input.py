@@ -1,7 +1,7 @@
-"""A selector being typed: coloured as it is read, the place of an error underlined, and completed.
+"""The input of a selector: coloured, checked and completed while it is typed.
 
-Below the line a caret points at the error and says why; below that are the candidates. Tab takes
-the marked one, the arrows mark another.
+Below the line a caret and a message show the error, and below these are the candidates for
+completion. Tab takes the marked one, the arrows mark another.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from canopy.tui.constants import SELECTOR_CHARACTERS
 from canopy.tui.model.check import Check, check
 from canopy.tui.model.completion import Completion, ValuesOf, complete, tokens
 from canopy.tui.model.text import fit, one_line
 
-SHOWN = 5  # candidates in sight: the dialog must fit into 24 lines
-LONGEST = 16_384  # characters; the compiler's own cap says the rest
+SHOWN = 5  # visible candidates: the dialog must fit into 24 lines
 
 _STYLES = {
     "string": "green",
@@ -35,7 +35,7 @@ _STYLES = {
 
 
 class SelectorColours(Highlighter):
-    """Colours the pieces; underlines where the compiler stopped."""
+    """Colours the tokens, and underlines the place of an error."""
 
     def __init__(self) -> None:
         self.position = -1
@@ -50,16 +50,16 @@ class SelectorColours(Highlighter):
 
 
 class _Line(Input):
-    """The input itself: Tab and the arrows belong to the candidates while there are any."""
+    """The input itself: Tab and the arrows operate on the candidates if there are any."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "candidate('take')", "Complete", priority=True),
         Binding("down", "candidate('next')", "Next candidate", show=False),
-        Binding("up", "candidate('previous')", "Candidate before", show=False),
+        Binding("up", "candidate('previous')", "Previous candidate", show=False),
     ]
 
     def action_candidate(self, what: str) -> None:
-        """Let the parent decide; without candidates Tab goes to the next field."""
+        """Pass the key to the parent; without candidates Tab focuses the next field."""
         parent = self.parent
         assert isinstance(parent, SelectorInput)
         if not parent.candidate(what) and what == "take":
@@ -67,10 +67,10 @@ class _Line(Input):
 
 
 class SelectorInput(Vertical):
-    """Input, caret and reason, candidates."""
+    """The input, the caret with the error, the candidates."""
 
     class Changed(Message):
-        """Another text, and what is to be said of it."""
+        """The text has changed; `check` is the result of its validation."""
 
         def __init__(self, text: str, check: Check) -> None:
             super().__init__()
@@ -78,7 +78,7 @@ class SelectorInput(Vertical):
             self.check = check
 
     class Submitted(Message):
-        """Enter."""
+        """Enter was pressed."""
 
     def __init__(self, value: str, names: Callable[[], Sequence[str]], values_of: ValuesOf) -> None:
         super().__init__()
@@ -88,12 +88,12 @@ class SelectorInput(Vertical):
         self._completion = Completion(0, ())
         self._marked = 0
         self.check = check(value)
-        # Held, not looked up: names may come before these are mounted, or after they were removed.
+        # Kept, not queried: names may come before these are mounted, or after they were removed.
         self._line = _Line(
             value,
             "selector, for example  magnitude >= 5 AND place LIKE '%Chile%'",
             self._colours,
-            max_length=LONGEST,
+            max_length=SELECTOR_CHARACTERS,
             select_on_focus=False,
         )
         self._line.cursor_blink = False
@@ -102,26 +102,26 @@ class SelectorInput(Vertical):
 
     @property
     def value(self) -> str:
-        """The text."""
+        """The text of the selector."""
         return self._line.value
 
     def compose(self) -> ComposeResult:
-        """Three parts, one below the other."""
+        """The three parts, one below the other."""
         yield self._line
         yield self._caret
         yield self._candidates
 
     def on_mount(self) -> None:
-        """Say something from the start."""
-        self._look()
+        """Check the initial text."""
+        self._validate()
 
     def refresh_names(self) -> None:
-        """The names of attributes have come; harmless when the parts are not there (any more)."""
+        """The names of attributes have arrived; may be called before mounting and after removal."""
         self._propose()
         self._show_caret()
 
     def candidate(self, what: str) -> bool:
-        """take, next or previous; False if there is none."""
+        """Take a candidate, or mark the next or previous one. Returns False if there are none."""
         found = self._completion.candidates
         if not found:
             return False
@@ -136,17 +136,17 @@ class SelectorInput(Vertical):
         return True
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Validate while typing."""
+        """Validate the text while it is typed."""
         event.stop()
-        self._look()
+        self._validate()
         self.post_message(self.Changed(self.value, self.check))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter means: done."""
+        """Pass on that Enter was pressed."""
         event.stop()
         self.post_message(self.Submitted())
 
-    def _look(self) -> None:
+    def _validate(self) -> None:
         self.check = check(self.value)
         self._colours.position = self.check.position
         self._propose()

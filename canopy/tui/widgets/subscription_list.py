@@ -1,4 +1,4 @@
-"""The subscriptions: name, selector, state, delivered, rate. The first line stands for all."""
+"""The list of subscriptions: name, selector, state, deliveries, rate; the first line is for all."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from canopy.tui.model.attachment import Subscription
-from canopy.tui.model.feed import State
+from canopy.tui.model.attachment import SubscriptionEntry
 from canopy.tui.model.rates import Rate, show_rate
+from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.model.text import fit, one_line
 from canopy.tui.widgets.event_columns import fit_cells
 
-# A mark and a word for each state: no meaning by colour alone.
+# A mark and a word for each state, so that no meaning depends on colour.
 MARKS = {
-    State.LIVE: ("●", "live"),
-    State.WAITING: ("◌", "waiting"),
-    State.PAUSED: ("‖", "paused"),
-    State.FAILED: ("✗", "refused"),
+    SubscriptionState.LIVE: ("●", "live"),
+    SubscriptionState.WAITING: ("◌", "waiting"),
+    SubscriptionState.PAUSED: ("‖", "paused"),
+    SubscriptionState.FAILED: ("✗", "refused"),
 }
 ONE_LINE = 60  # cells from which a subscription fits on one line
 
 
 class SubscriptionList(OptionList):
-    """Highlighting a line chooses whose events are shown."""
+    """The highlighted line decides whose events are shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d,delete", "tell('remove')", "Remove", tooltip="Remove this subscription"),
-        Binding("p", "tell('pause')", "Pause", tooltip="Pause or resume this subscription"),
-        Binding("e", "tell('edit')", "Edit", tooltip="Change this subscription's selector"),
+        Binding("d,delete", "request('remove')", "Remove", tooltip="Remove this subscription"),
+        Binding("p", "request('pause')", "Pause", tooltip="Pause or resume this subscription"),
+        Binding("e", "request('edit')", "Edit", tooltip="Change this subscription's selector"),
     ]
 
     class Chosen(Message):
@@ -43,8 +43,8 @@ class SubscriptionList(OptionList):
             super().__init__()
             self.key = key
 
-    class Asked(Message):
-        """The person wants to `what` (remove, pause, edit) the subscription `key`."""
+    class ActionRequested(Message):
+        """The user wants to `what` ("remove", "pause", "edit") the subscription `key`."""
 
         def __init__(self, what: str, key: int) -> None:
             super().__init__()
@@ -62,8 +62,8 @@ class SubscriptionList(OptionList):
         at = self.highlighted
         return None if at is None or at >= len(self._keys) else self._keys[at]
 
-    def show(self, subscriptions: Sequence[Subscription], total: Rate) -> None:
-        """Bring the lines up to date; only those that changed are drawn."""
+    def show(self, subscriptions: Sequence[SubscriptionEntry], total: Rate) -> None:
+        """Update the lines; only those that changed are drawn."""
         keys: list[int | None] = [None, *(s.key for s in subscriptions)]
         prompts = [self._all(subscriptions, total), *(self._line(s) for s in subscriptions)]
         texts = [prompt.markup for prompt in prompts]
@@ -83,17 +83,17 @@ class SubscriptionList(OptionList):
                 self.replace_option_prompt_at_index(at, prompts[at])
 
     def choose(self, key: int) -> None:
-        """Highlight one."""
+        """Highlight the subscription `key`."""
         if key in self._keys:
             self.highlighted = self._keys.index(key)
 
-    def action_tell(self, what: str) -> None:
-        """Pass the wish on, if a subscription is highlighted."""
+    def action_request(self, what: str) -> None:
+        """Post `ActionRequested` if a subscription is highlighted."""
         if self.chosen is not None:
-            self.post_message(self.Asked(what, self.chosen))
+            self.post_message(self.ActionRequested(what, self.chosen))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Another line: other events."""
+        """Post `Chosen` for the highlighted line."""
         event.stop()
         self.post_message(self.Chosen(self.chosen))
 
@@ -101,17 +101,17 @@ class SubscriptionList(OptionList):
     def _cells(self) -> int:
         return max(20, self.scrollable_content_region.width - 2)
 
-    def _all(self, subscriptions: Sequence[Subscription], total: Rate) -> Text:
+    def _all(self, subscriptions: Sequence[SubscriptionEntry], total: Rate) -> Text:
         if not subscriptions:
             return Text.assemble(("No subscriptions yet.", "bold"), " Press ", ("a", "bold"), ".")
         numbers = f"{total.total:,}  {show_rate(total.per_second)}"
         head = fit_cells("Σ all subscriptions", self._cells - len(numbers) - 1)
         return Text.assemble((f"{head} ", "bold"), numbers, no_wrap=True)
 
-    def _line(self, subscription: Subscription) -> Text:
+    def _line(self, subscription: SubscriptionEntry) -> Text:
         mark, word = MARKS[subscription.state]
         name, selector = one_line(subscription.name), one_line(subscription.selector)
-        live = subscription.state is State.LIVE
+        live = subscription.state is SubscriptionState.LIVE
         numbers = f"{subscription.rate.total:,}  {show_rate(subscription.rate.per_second)}"
         right = numbers if live else f"{numbers}  {word}"
         room = self._cells - len(right) - 3

@@ -1,4 +1,4 @@
-"""A table brought up to date in place: the cursor stays on its row, unchanged cells rest."""
+"""A table that is updated in place: the cursor stays on its row, and only changes are drawn."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from textual.widgets.data_table import RowDoesNotExist
 
 
 class SyncedTable(DataTable[Text]):
-    """Rows have keys; `sync` makes the table show exactly the given rows."""
+    """A table whose rows have keys; `sync` makes it show exactly the given rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
 
     class Chosen(Message):
-        """The cursor is on another row."""
+        """The cursor has moved to the row `key`."""
 
         def __init__(self, table: SyncedTable, key: str) -> None:
             super().__init__()
@@ -28,7 +28,7 @@ class SyncedTable(DataTable[Text]):
 
         @property
         def control(self) -> SyncedTable:
-            """For selectors of `on`."""
+            """The table, for selectors of Textual's `on`."""
             return self.table
 
     def __init__(self, titles: Sequence[str], id: str, numbers: Sequence[int] = ()) -> None:
@@ -44,13 +44,13 @@ class SyncedTable(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
     def on_mount(self) -> None:
-        """Make the columns."""
+        """Add the columns."""
         for at, title in enumerate(self._titles):
             justify: Any = "right" if at in self._numbers else "left"
             self.add_column(Text(title, justify=justify), key=str(at))
 
     def sync(self, rows: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Show `rows` ((key, cells)), in this order."""
+        """Show `rows`, pairs of a key and its cells, in this order."""
         wanted = {key: tuple(cells) for key, cells in rows}
         if list(wanted) != list(self._rows):
             chosen = self.chosen
@@ -72,14 +72,14 @@ class SyncedTable(DataTable[Text]):
         self._rows = wanted
 
     def _widen(self) -> None:
-        # The table measures new rows when it is idle next. On a busy machine that was seen not to
-        # happen, and cells stayed cut to the width of their titles.
+        # DataTable measures new rows when it is idle. On a busy machine it did not, and cells
+        # stayed cut to the width of their titles.
         for at, column in enumerate(self.ordered_columns):
             cells = (cell_len(row[at]) for row in self._rows.values())
             column.content_width = max(cell_len(self._titles[at]), *cells, 0)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Tell which one."""
+        """Post `Chosen` for the row under the cursor."""
         event.stop()
         try:
             key = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value

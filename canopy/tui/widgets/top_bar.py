@@ -1,4 +1,4 @@
-"""The first line: which node this is and how it is, and how much comes in."""
+"""The first line: the node, its state, and the rate of deliveries."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from rich.text import Text
 from textual.widgets import Static
 
 from canopy.tui.model.rates import show_rate
-from canopy.tui.model.text import one_line, short
+from canopy.tui.model.text import one_line, plural, short
 from overlay.client import Status
 
 
 class TopBar(Static):
-    """One line; `show` draws it only when it says something new."""
+    """One line, which is drawn only if its text changed."""
 
     def __init__(self) -> None:
         super().__init__()
         self._shown = Text()
 
     def show(self, status: Status | None, up: bool, per_second: float, subscriptions: int) -> None:
-        """Say how things are."""
+        """Show the state; `up` is whether the node is connected, `per_second` deliveries."""
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(" ▲ canopy ", "bold reverse")
         if status is None:
-            text.append("  attached" if up else "  not attached", "dim")
+            text.append("  connected" if up else "  not connected", "dim")
         else:
             name = one_line(status.name)
             text.append(f"  {name + ' ' if name else ''}{short(status.node)}", "bold")
             text.append(f"  {self._state(status, up)}")
         text.append(f"   {show_rate(per_second)}", "bold")
-        text.append(f" for {subscriptions} subscription{'' if subscriptions == 1 else 's'}", "dim")
+        text.append(f" for {plural(subscriptions, 'subscription')}", "dim")
         if status is not None and status.cluster:
             text.append(f"   {status.role} of cluster {short(status.cluster, 6)}", "dim")
         if text != self._shown or text.spans != self._shown.spans:

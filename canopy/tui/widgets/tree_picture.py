@@ -5,27 +5,27 @@ from __future__ import annotations
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.text import fit, one_line, short
+from canopy.tui.model.text import fit, one_line, plural, short
 from overlay.client import Failed, Located, Reply
 
 BAR, SHORT_BAR = 24, 8  # cells of the longest bar of registrations, and where room is scarce
 WIDE = 70  # cells from which there is room
-SHOWN = 200  # virtual nodes that are drawn; more than anybody scrolls through
+SHOWN = 200  # virtual nodes that are drawn: more than anybody scrolls through
 
 
 class TreePicture(Static):
-    """Shows the answer to `Where`."""
+    """Shows the reply to `Where`."""
 
     def show(self, attribute: str, reply: Reply | None, own: str) -> None:
-        """Draw it; None while the node is asked. `own` is the id of this node."""
+        """Show `reply`, None before it arrives; `own` is the id of this node."""
         if isinstance(reply, Located):
             self.update(_tree(reply, own, BAR if self.size.width >= WIDE else SHORT_BAR))
         elif isinstance(reply, Failed):
             self.update(Text(f"✗ {one_line(attribute)}: {reply.reason}"))
         elif attribute:
-            self.update(Text(f"asking for the tree of {one_line(attribute)} …", "dim"))
+            self.update(Text(f"waiting for the tree of {one_line(attribute)} …", "dim"))
         else:
-            self.update(Text("no attribute known yet", "dim"))
+            self.update(Text("no attribute is known yet", "dim"))
 
 
 def _tree(located: Located, own: str, bar: int) -> Text:
@@ -40,11 +40,11 @@ def _tree(located: Located, own: str, bar: int) -> Text:
     text.append("version  ", "dim").append(f"{located.version[0]}.{located.version[1]}\n")
     text.append("tree     ", "dim")
     text.append(
-        f"{len(nodes)} virtual node{'' if len(nodes) == 1 else 's'}, height "
+        f"{plural(len(nodes), 'virtual node')}, height "
         f"{max(0, (len(nodes) - 1).bit_length())}, {total:,} registered\n\n"
     )
     if not nodes:
-        text.append("Nobody subscribes to this attribute.\n", "dim")
+        text.append("There are no subscriptions to this attribute.\n", "dim")
         return text
     most = max(1, *(node.registrations for node in nodes))
     width = max(len(f"[{fit(n.lo, 18)} … {fit(n.hi, 18)})") for n in nodes[:SHOWN])

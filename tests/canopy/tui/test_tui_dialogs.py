@@ -67,7 +67,7 @@ def test_a_test_event_is_checked_published_and_told() -> None:
         await seat.press("n")
         area = seat.app.screen.query_one(TextArea)
         area.text = '{"magnitude": NaN}'
-        await seat.sees("✗ NaN is no value")
+        await seat.sees("✗ NaN is not a value")
         await seat.press("ctrl+s")
         assert not seat.node.asked(Publish)
         area.text = '{"magnitude": 5.75, "parts": [1, 2]}'
@@ -108,8 +108,8 @@ def test_the_palette_has_every_action_with_its_key() -> None:
         await seat.until(lambda: seat.node.asked(Feed))
         assert seat.node.asked(Feed)[0].period > 0
         await seat.press("ctrl+p")
-        await seat.pilot.press(*"hold the li")
-        await seat.sees("Hold the list still")
+        await seat.pilot.press(*"pause the li")
+        await seat.sees("Pause the list, or resume it")
         await seat.press("enter")
         await seat.until(lambda: seat.app.attachment.log.paused, "the palette's action")
 
@@ -207,7 +207,7 @@ def test_an_own_fault_is_one_line() -> None:
         assert seat.app.return_code == 1
         (said,) = seat.app._exit_renderables
         assert str(said) == (
-            "canopy tui: an internal fault, RuntimeError: broken (CANOPY_DEBUG=1 shows more)"
+            "canopy tui: internal error, RuntimeError: broken (CANOPY_DEBUG=1 shows more)"
         )
 
     play(scenario)
@@ -218,7 +218,7 @@ def test_a_name_that_nobody_has_seen_is_pointed_out() -> None:
         await seat.until(lambda: seat.app.attachment.up)
         await seat.press("a")
         await seat.type_selector("magnitud > 5 AND place = 'x'")
-        await seat.sees("✓ a good selector, on magnitud, place  (not seen yet: magnitud)")
+        await seat.sees("✓ a valid selector on magnitud, place  (not seen yet: magnitud)")
 
     play(scenario)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.widgets import Input
 
-from canopy.tui.model.feed import State
-from canopy.tui.model.log import ROWS
+from canopy.tui.constants import LOG_ROWS
+from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.screens.subscribe import SubscribeDialog
 from canopy.tui.widgets.banner import Banner
 from canopy.tui.widgets.detail import DetailPane
@@ -51,7 +51,7 @@ def test_a_corrected_selector_is_subscribed_and_its_events_appear() -> None:
         await seat.type_selector("magnitude >")
         assert seat.app.screen.query_one("#ok").disabled
         await seat.type_selector("= 5")
-        await seat.sees("✓ a good selector, on magnitude")
+        await seat.sees("✓ a valid selector on magnitude")
         await seat.press("enter")
         await seat.until(lambda: seat.node.selectors() == ["magnitude >= 5"])
         seat.node.publish(quake(1, 6.25, place="Peru"), quake(2, 3.0))
@@ -76,7 +76,7 @@ def test_a_refusal_by_the_node_is_told_in_the_list() -> None:
 def test_thousands_of_events_are_one_update_per_beat() -> None:
     async def scenario(seat: Seat) -> None:
         await seat.subscribe("magnitude >= 5")
-        seat.app.beating.pause()
+        seat.app.ticking.pause()
         await seat.pilot.pause()
         before = stream(seat).updates
         sent = 6_000
@@ -85,16 +85,16 @@ def test_thousands_of_events_are_one_update_per_beat() -> None:
         client = next(client for client in seat.node.clients if client.subscriptions)
         await seat.until(lambda: not client.queue, "the feed's thread to take all")
         await seat.pilot.pause(0.05)
-        beats = 0
+        ticks = 0
         while seat.app.attachment.rate.total < sent:
-            seat.app.beat()
-            beats += 1
+            seat.app.tick()
+            ticks += 1
             await seat.pilot.pause(0.05)
-            assert beats < 50
-        assert stream(seat).updates - before <= beats <= 10
+            assert ticks < 50
+        assert stream(seat).updates - before <= ticks <= 10
         log = seat.app.attachment.log
-        assert len(log.rows) == ROWS
-        assert log.skipped + len(log.rows) >= sent - ROWS
+        assert len(log.rows) == LOG_ROWS
+        assert log.skipped + len(log.rows) >= sent - LOG_ROWS
         assert seat.app.attachment.subscriptions[1].rate.total == sent
         assert f"e{sent - 1}" in seat.text
         await seat.sees("5,000 events")
@@ -121,13 +121,13 @@ def test_a_hold_keeps_the_list_still_and_loses_nothing() -> None:
     async def scenario(seat: Seat) -> None:
         await with_events(seat)
         await seat.press("space")
-        await seat.sees("ON HOLD")
+        await seat.sees("‖ PAUSED")
         seat.node.publish(quake(77, place="while on hold"))
         await seat.sees("+1")
         assert "while on hold" not in seat.text
         await seat.press("space")
         await seat.sees("while on hold")
-        assert "ON HOLD" not in seat.text
+        assert "‖ PAUSED" not in seat.text
 
     play(scenario)
 
@@ -154,20 +154,20 @@ def test_a_cursor_stays_on_its_event_while_others_come() -> None:
 def test_a_flood_does_not_take_the_selected_event_away() -> None:
     async def scenario(seat: Seat) -> None:
         await seat.subscribe("magnitude >= 5")
-        seat.node.publish(*(quake(n) for n in range(ROWS)))
+        seat.node.publish(*(quake(n) for n in range(LOG_ROWS)))
         log = seat.app.attachment.log
-        await seat.until(lambda: len(log.rows) == ROWS)
+        await seat.until(lambda: len(log.rows) == LOG_ROWS)
         stream(seat).focus()
         await seat.press("up")
         selected = stream(seat).selected
         assert selected is not None
-        for start in range(ROWS, 2 * ROWS, 500):
+        for start in range(LOG_ROWS, 2 * LOG_ROWS, 500):
             seat.node.publish(*(quake(n) for n in range(start, start + 500)))
             await seat.until(lambda end=start: log.paused or (len(log.view) and
                              log.view[-1].event.attributes["id"] == f"e{end + 499}"))  # fmt: skip
         assert log.paused
         assert stream(seat).selected is selected
-        await seat.sees("ON HOLD", "Space goes on")
+        await seat.sees("‖ PAUSED", "Space resumes")
 
     play(scenario)
 
@@ -197,7 +197,7 @@ def test_why_of_a_forgotten_event_says_so() -> None:
         seat.node.sequence = 665
         await with_events(seat, 1)
         await seat.press("w")
-        await seat.sees("The node cannot tell: this event is forgotten")
+        await seat.sees("The node cannot explain it: this event is forgotten")
 
     play(scenario)
 
@@ -240,7 +240,9 @@ def test_remove_and_pause_end_the_subscription_at_the_node() -> None:
         await seat.sees("‖ s1", "paused")
         await seat.press("p")
         await seat.until(lambda: seat.node.selectors() == ["magnitude >= 5"], "resumed")
-        await seat.until(lambda: seat.app.attachment.subscriptions[key].state is State.LIVE)
+        await seat.until(
+            lambda: seat.app.attachment.subscriptions[key].state is SubscriptionState.LIVE
+        )
         await seat.press("d")
         await seat.until(lambda: not seat.node.selectors(), "removed at the node")
         await seat.sees("No subscriptions yet.")
@@ -279,7 +281,7 @@ def test_a_node_that_goes_is_told_and_subscriptions_are_made_again() -> None:
 
 def test_a_node_that_is_not_there_yet_is_waited_for() -> None:
     async def scenario(seat: Seat) -> None:
-        await seat.sees("⚠ The node is gone: no node runs at /nowhere", "not attached")
+        await seat.sees("⚠ The node is gone: no node runs at /nowhere", "not connected")
         seat.node.come_back()
         await seat.sees("fir 11111111", "● ready")
 
@@ -305,8 +307,8 @@ def test_a_small_terminal_shows_list_stream_and_on_demand_details() -> None:
 def test_nothing_is_drawn_while_nothing_comes() -> None:
     async def scenario(seat: Seat) -> None:
         await with_events(seat, 2)
-        before, beats = stream(seat).updates, seat.app.beats
-        await seat.until(lambda: seat.app.beats > beats + 5)
+        before, ticks = stream(seat).updates, seat.app.ticks
+        await seat.until(lambda: seat.app.ticks > ticks + 5)
         assert stream(seat).updates == before
 
     play(scenario)

@@ -123,32 +123,32 @@ def test_the_inbox_keeps_the_latest_and_counts_all() -> None:
     for start in range(0, 30, 6):
         inbox.deliver(7, [delivery(n) for n in range(start, start + 6)])
     inbox.deliver(8, [delivery(99)])
-    taken = inbox.take()
+    taken = inbox.drain()
     assert [d.event.sequence for _, d in taken.deliveries] == [*range(21, 30), 99]
     assert taken.counts == {7: 30, 8: 1}
     assert taken.skipped == 21
-    assert inbox.take() == ([], {}, 0, [])
+    assert inbox.drain() == ([], {}, 0, [])
 
 
 def test_news_come_in_order_and_once() -> None:
     inbox, told = Inbox(), []
-    inbox.tell(lambda: told.append(1))
-    inbox.tell(lambda: told.append(2))
-    for news in inbox.take().news:
-        news()
+    inbox.call_in_app(lambda: told.append(1))
+    inbox.call_in_app(lambda: told.append(2))
+    for callback in inbox.drain().callbacks:
+        callback()
     assert told == [1, 2]
-    assert not inbox.take().news
+    assert not inbox.drain().callbacks
 
 
 def test_a_rate_follows_and_comes_to_rest_at_zero() -> None:
     rate = Rate()
-    rate.roll(0.0)
+    rate.update(0.0)
     for second in range(1, 20):
         rate.add(50)
-        rate.roll(float(second))
+        rate.update(float(second))
     assert rate.per_second == pytest.approx(50, rel=0.01)
     for second in range(20, 40):
-        rate.roll(float(second))
+        rate.update(float(second))
     assert rate.per_second == 0.0
     assert rate.total == 950
 
@@ -174,12 +174,12 @@ def test_backoff_doubles_up_to_its_bound() -> None:
     [
         ("", "line 1, column 1"),
         ("[1]", "an event is a JSON object"),
-        ('{"a": 1, "a": 2}', "'a' is there twice"),
-        ('{"a": Infinity}', "Infinity is no value"),
+        ('{"a": 1, "a": 2}', "'a' is given twice"),
+        ('{"a": Infinity}', "Infinity is not a value"),
         ('{"a": 1e999}', "'a': an infinity is no value"),
         ('{"a": 9223372036854775808}', "'a': the integer does not fit in 64 bits"),
         ('{"a": "\\ud800"}', "'a': the string has a lone surrogate"),
-        ("[" * 100_000, "nested too deep"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"a": "' + "x" * 200_000 + '"}', "longer than"),
         ('{"a": ' + "9" * 5_000 + "}", ""),
     ],

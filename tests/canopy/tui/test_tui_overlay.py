@@ -85,7 +85,7 @@ def test_a_silent_member_is_marked() -> None:
         told = replace(first, led_for=190.0, silent=(first.standby,))
         seat.node.clusters = (told, *others)
         await tab(seat, "ring")
-        await seat.sees("its primary leads since 3 min", "✗ silent")
+        await seat.sees("the primary has led for 3 min", "✗ silent")
 
     play(scenario)
 
@@ -122,9 +122,9 @@ def test_arcs_share_the_whole_circle() -> None:
     assert sum(a.share for a in arcs) == pytest.approx(1.0)
     for hundredth in range(100):
         place = (hundredth + 0.5) / 100
-        assert sum(a.holds(place) for a in arcs) == 1
-    assert arcs[0].holds(0.95)
-    assert arcs[0].holds(0.1)
+        assert sum(a.contains(place) for a in arcs) == 1
+    assert arcs[0].contains(0.95)
+    assert arcs[0].contains(0.1)
     assert fraction("8" + "0" * 39) == 0.5
     assert fraction("no key") == 0.0
 
@@ -132,7 +132,7 @@ def test_arcs_share_the_whole_circle() -> None:
 def test_a_cluster_alone_owns_everything() -> None:
     one = arc(cluster(0.3, 0.3, NODES[:1]))
     assert one.share == 1.0
-    assert all(one.holds(place) for place in (0.0, 0.3, 0.9))
+    assert all(one.contains(place) for place in (0.0, 0.3, 0.9))
 
 
 def test_members_are_named_once_each() -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from canopy.client.errors import CommandTimeoutError
-from canopy.tui.model.asker import QUEUE, Asker
-from canopy.tui.model.attachment import SUBSCRIPTIONS, Attachment
-from canopy.tui.model.feed import Feed, State
+from canopy.tui.constants import REQUESTS, SUBSCRIPTIONS
+from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.requester import Requester
+from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from overlay.client import Done, Failed, GetPeers, GetRing, GetStatus, Status, Unsubscribe, Why
 from tests.canopy.tui.tui_fake_node import FakeClient, FakeNode
 from tests.canopy.tui.tui_pilot import quake
@@ -22,8 +23,8 @@ WAITS = 2_000  # of 10 ms, until a test gives up
 def until(holds: Callable[[], object], inbox: Inbox | None = None) -> None:
     pause = threading.Event()
     for _ in range(WAITS):
-        for news in inbox.take().news if inbox else ():
-            news()
+        for callback in inbox.drain().callbacks if inbox else ():
+            callback()
         if holds():
             return
         pause.wait(0.01)
@@ -37,7 +38,7 @@ class Asked:
         self.node = node
         self.inbox = Inbox()
         self.states: list[tuple[bool, str]] = []
-        self.asker = Asker(
+        self.asker = Requester(
             node.connect, self.inbox, lambda up, why, _: self.states.append((up, why))
         )
         self.replies: list[object] = []
@@ -72,7 +73,7 @@ def test_a_question_while_away_is_refused_and_a_poll_is_silent(asked: Asked) -> 
     asked.ask(GetStatus(1))
     asked.ask(GetStatus(2), poll=True)
     asked.wait(1)
-    assert asked.replies == [Failed(0, "unknown", "not attached to a node")]
+    assert asked.replies == [Failed(0, "unknown", "not connected to a node")]
 
 
 def test_a_person_goes_before_polls_and_a_poll_waits_once(asked: Asked) -> None:
@@ -92,11 +93,11 @@ def test_a_person_goes_before_polls_and_a_poll_waits_once(asked: Asked) -> None:
 def test_the_queue_is_bounded(asked: Asked) -> None:
     asked.start()
     with asked.node.lock:
-        asked.ask(*(GetStatus(n) for n in range(QUEUE + 10)))
-    asked.wait(QUEUE + 10)
+        asked.ask(*(GetStatus(n) for n in range(REQUESTS + 10)))
+    asked.wait(REQUESTS + 10)
     refused = [reply for reply in asked.replies if isinstance(reply, Failed)]
     assert 8 <= len(refused) <= 10
-    assert refused[0].reason == "too many questions wait"
+    assert refused[0].reason == "too many requests are queued"
 
 
 def test_a_loss_answers_what_waits_and_a_return_is_found(asked: Asked) -> None:
@@ -126,25 +127,25 @@ def test_a_time_out_is_an_answer_and_no_loss(asked: Asked, monkeypatch: pytest.M
 
 def test_a_stopped_feed_tells_nothing_and_unsubscribes() -> None:
     node, inbox, told = FakeNode(), Inbox(), []
-    feed = Feed(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
+    feed = Subscriber(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
     feed.start()
-    until(lambda: told and told[-1][1] is State.LIVE, inbox)
+    until(lambda: told and told[-1][1] is SubscriptionState.LIVE, inbox)
     node.publish(quake(1))
-    until(lambda: inbox.take().counts == {5: 1})
+    until(lambda: inbox.drain().counts == {5: 1})
     feed.stop()
     count = len(told)
     until(lambda: node.asked(Unsubscribe), inbox)
     until(lambda: not node.clients, inbox)
     node.publish(quake(2))
     assert len(told) == count
-    assert not inbox.take().counts
+    assert not inbox.drain().counts
 
 
 def test_news_of_drops_are_shown_with_the_subscription() -> None:
     node, inbox, told = FakeNode(), Inbox(), []
-    feed = Feed(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
+    feed = Subscriber(5, "magnitude > 1", "x", node.connect, inbox, lambda *news: told.append(news))
     feed.start()
-    until(lambda: told and told[-1][1] is State.LIVE, inbox)
+    until(lambda: told and told[-1][1] is SubscriptionState.LIVE, inbox)
     node.clients[0].notices.append(Failed(0, "overflow", "7 deliveries dropped"))
     node.publish(quake(1))
     until(lambda: told[-1][3] == "7 deliveries dropped", inbox)

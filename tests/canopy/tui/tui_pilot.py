@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from canopy.tui.app import CanopyApp
-from canopy.tui.model.feed import State
+from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.widgets.selector_input import SelectorInput
 from tests.canopy.tui.tui_fake_node import FakeNode
 
@@ -62,12 +62,12 @@ class Seat:
         await self.press("a")
         await self.type_selector(selector)
         self.app.screen.query_one("#name", Input).value = name
-        await self.until(lambda: not self.app.screen.query_one("#ok").disabled, "a good selector")
+        await self.until(lambda: not self.app.screen.query_one("#ok").disabled, "a valid selector")
         before = list(self.app.attachment.subscriptions)
         await self.press("enter")
         await self.until(lambda: len(self.app.attachment.subscriptions) > len(before), "added")
         made = list(self.app.attachment.subscriptions.values())[-1]
-        await self.until(lambda: made.state is State.LIVE, "live")
+        await self.until(lambda: made.state is SubscriptionState.LIVE, "live")
         return made.key
 
 

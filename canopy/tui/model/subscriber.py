@@ -1,8 +1,8 @@
-"""The thread behind one subscription, which passes deliveries on and tells of its state.
+"""The thread of one subscription, which passes on deliveries and reports the subscription's state.
 
-The client library's `Subscription` connects, subscribes, and does so again after a loss. A feed is
-started once and stopped once; pausing a subscription stops its feed and resuming makes a new one,
-so there is no state to bring back.
+The client library's `Subscription` connects, subscribes, and does both again after a loss. A
+subscriber is started once and stopped once: pausing a subscription stops it, resuming makes a new
+one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from canopy.client.errors import CommandFailed
 from canopy.client.notices import Disconnected, Gap
 from canopy.client.resubscription import Wanted
 from canopy.client.synchronous import Subscription
+from canopy.tui.constants import STOP_CHECK
 from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
 from overlay.client import Delivery
 
-LISTEN = 0.25
-"""Seconds between two looks at the stop flag: a person does not notice a quarter of a second."""
 
-
-class State(Enum):
-    """Of a subscription, as the person sees it; the value is the word that is shown."""
+class SubscriptionState(Enum):
+    """The state of a subscription; the value is the word that is shown."""
 
     WAITING = "waiting"  # for the node, or for its SUBACK
     LIVE = "live"
@@ -33,12 +31,12 @@ class State(Enum):
     FAILED = "failed"
 
 
-OnState: TypeAlias = Callable[[int, State, str, str], None]
+OnState: TypeAlias = Callable[[int, SubscriptionState, str, str], None]
 """Called in the app's thread: key, state, the node's id of the subscription, reason."""
 
 
-class Feed:
-    """One subscription on its own connection."""
+class Subscriber:
+    """One subscription on a connection of its own."""
 
     def __init__(
         self,
@@ -58,45 +56,45 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name=f"canopy-sub-{key}", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect and subscribe."""
+        """Start the thread, which connects and subscribes."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the subscription. The thread follows within a moment; nothing is told after this."""
+        """End the subscription: nothing is reported from now on, the thread ends soon after."""
         self._stop.set()
 
     def _run(self) -> None:
-        self._tell(State.WAITING, "waiting for the node's acknowledgement")
+        self._report(SubscriptionState.WAITING, "waiting for the node's acknowledgement")
         try:
             self._pass_on(self._subscription.receive(0.0))
             if self._subscription.is_live:
-                self._tell(State.LIVE, "")
+                self._report(SubscriptionState.LIVE, "")
             while not self._stop.is_set():
                 was_live = self._subscription.is_live
-                self._pass_on(self._subscription.receive(LISTEN))
+                self._pass_on(self._subscription.receive(STOP_CHECK))
                 if self._subscription.is_live and not was_live:
-                    self._tell(State.LIVE, "")
+                    self._report(SubscriptionState.LIVE, "")
         except CommandFailed as error:
-            self._tell(State.FAILED, error.reason)
+            self._report(SubscriptionState.FAILED, error.reason)
         finally:
             self._subscription.unsubscribe()
 
     def _pass_on(self, received: list[Delivery | Gap | Disconnected]) -> None:
-        """Put deliveries into the inbox; say what may be missing, or that the node has gone."""
+        """Put deliveries into the inbox; report gaps, and that the connection was lost."""
         deliveries = [one for one in received if isinstance(one, Delivery)]
         if deliveries and not self._stop.is_set():
             self._inbox.deliver(self.key, deliveries)
         for one in received:
             if isinstance(one, Disconnected):
-                self._tell(State.WAITING, one.reason)
+                self._report(SubscriptionState.WAITING, one.reason)
             elif isinstance(one, Gap):
-                self._tell(State.LIVE, one.reason)
+                self._report(SubscriptionState.LIVE, one.reason)
 
-    def _tell(self, state: State, reason: str) -> None:
-        subscription = self._subscription.id if state is State.LIVE else ""
+    def _report(self, state: SubscriptionState, reason: str) -> None:
+        subscription = self._subscription.id if state is SubscriptionState.LIVE else ""
 
-        def news() -> None:
+        def callback() -> None:
             if not self._stop.is_set():
                 self._on_state(self.key, state, subscription, reason)
 
-        self._inbox.tell(news)
+        self._inbox.call_in_app(callback)

@@ -1,0 +1,93 @@
+"""The numbers of the terminal UI, apart from the sizes in the layout of one widget.
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it, where that could change it. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- drawing ---
+
+TICK: Final = 0.1
+"""Between two redraws at least: ten per second, which is as much as a person can read."""
+
+RATE_TICKS: Final = 10
+"""Ticks between two updates of the rates."""
+
+POLL_TICKS: Final = 20
+"""Ticks between two requests for the node's state: its gossip has a period of 2 s
+(`ViewSettings.period`)."""
+
+RATE_WINDOW: Final = 2.0
+"""The time constant of a rate: steady enough to read, quick enough to follow."""
+
+TELEMETRY_PERIOD: Final = 1.0
+"""Between two samples of the telemetry feed that is started from here."""
+
+# --- the event log ---
+
+LOG_ROWS: Final = 5_000
+"""Events that the log keeps: two hours at one event every other second, one second of a flood."""
+
+INBOX_DELIVERIES: Final = 5_000
+"""Deliveries between two ticks that are kept: as many as the log has rows."""
+
+EVICTION_MARGIN: Final = 2
+"""A row in the older 1/2 of a full log counts as near eviction: one tick of a flood brings a tenth
+of the log. Guess; to be measured by selected events that are evicted under a flood."""
+
+# --- the node ---
+
+SUBSCRIPTIONS: Final = 32
+"""Each has a thread and a connection. Guess; to be measured by the delay of a tick with so many. A
+screen shows ten."""
+
+REQUESTS: Final = 64
+"""Requests that may be queued. Guess: a person makes one at a time."""
+
+REQUEST_TIMEOUT: Final = 10.0
+"""For a reply: the traversal of a large ring takes a few seconds."""
+
+CONNECT_TIMEOUT: Final = 3.0
+"""For a connection to the control socket, which takes milliseconds. Guess; to be measured on a
+machine that swaps."""
+
+STOP_CHECK: Final = 0.25
+"""Between two checks of a subscriber's thread whether it has to stop; too short to be noticed."""
+
+IDLE_CHECK: Final = 0.5
+"""The same, of the requester's thread."""
+
+# --- dialogs and panes ---
+
+CANDIDATES: Final = 50
+"""Completions of a selector at most: more than anybody scrolls through."""
+
+VALUE_SAMPLE: Final = 300
+"""Events that are searched for an attribute's values; takes a few milliseconds."""
+
+VALUES: Final = 20
+"""Values that are proposed for an attribute. Guess: two screens of candidates."""
+
+DRAFT_CHARACTERS: Final = 200_000
+"""Characters of a test event: far more than anybody types, far less than a frame may have."""
+
+SELECTOR_CHARACTERS: Final = 16_384
+"""Characters of a selector; the compiler's own limit is lower."""
+
+HEX_DUMP: Final = 512
+"""Bytes of a binary payload that are shown. Guess: a screen."""
+
+PAYLOAD_CHARACTERS: Final = 20_000
+"""Characters of a payload that are shown. Guess: some 300 lines."""
+
+CLUSTER_ATTRIBUTES: Final = 60
+"""Names of attributes that a cluster's details list. Guess: half a screen."""
+
+SELECTOR_COLUMNS: Final = 6
+"""Columns for the attributes of all selectors together; more would leave no room for the rest."""
+
+SIDEWAYS: Final = 8
+"""Cells by which one press of an arrow moves the columns. Guess: a short column."""

@@ -1,0 +1,142 @@
+"""The thread that sends requests to the node: status, peers, ring, where, why, publish.
+
+It has one connection and one request at a time. A user's requests go before polls, and the same
+poll is never queued twice, so that a slow reply (a traversal of the ring) delays polls but does not
+make them pile up. This connection's state is shown as the node's: when it breaks, everything queued
+is answered with a failure, and it is opened again with backoff.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from canopy.client.errors import CommandFailed, CommandTimeoutError
+from canopy.client.resubscription import Backoff
+from canopy.client.synchronous import Link
+from canopy.tui.constants import IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
+from canopy.tui.model.client import LOST, Connector, failure, reason_of
+from canopy.tui.model.inbox import Inbox
+from overlay.client import Command, Failed, Reply
+
+OnReply: TypeAlias = Callable[[Reply], None]
+"""Called in the app's thread; a refusal, a time-out or a lost connection is a `Failed`."""
+
+OnState: TypeAlias = Callable[[bool, str, float], None]
+"""Called in the app's thread with: whether connected, reason, seconds until the next attempt."""
+
+
+class PendingRequest(NamedTuple):
+    """A command that is queued or sent."""
+
+    command: Command
+    on_reply: OnReply
+    timeout: float
+
+
+class Requester:
+    """Start it once; `stop` ends its thread within `IDLE_CHECK`."""
+
+    def __init__(self, connect: Connector, inbox: Inbox, on_state: OnState) -> None:
+        self._connect = connect
+        self._inbox = inbox
+        self._on_state = on_state
+        self._queue: deque[PendingRequest] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._up = False
+        self._thread = threading.Thread(target=self._run, name="canopy-requests", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which connects."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make no further requests. Does not wait for the one that is under way."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+
+    def ask(
+        self,
+        command: Command,
+        on_reply: OnReply,
+        poll: bool = False,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> None:
+        """Queue a request. A `poll` waits for a user's requests and is dropped if one of its type
+        is queued."""
+        with self._wake:
+            if poll and any(type(q.command) is type(command) for q in self._queue):
+                return
+            if not self._up or len(self._queue) >= REQUESTS:
+                reason = "too many requests are queued" if self._up else "not connected to a node"
+                refusal = Failed(0, "unknown", reason)
+                if not poll:
+                    self._inbox.call_in_app(lambda: on_reply(refusal))
+                return
+            request = PendingRequest(command, on_reply, timeout)
+            if poll:
+                self._queue.append(request)
+            else:
+                self._queue.appendleft(request)
+            self._wake.notify_all()
+
+    def _run(self) -> None:
+        backoff = Backoff()
+        while not self._stopping:
+            try:
+                client = self._connect()
+            except LOST as error:
+                self._on_lost(reason_of(error), backoff.next())
+                continue
+            backoff.reset()
+            with self._wake:
+                self._up = True
+            self._report(True, "", 0.0)
+            try:
+                self._serve(client)
+            except LOST as error:
+                self._on_lost(reason_of(error), backoff.next())
+            finally:
+                client.close()
+
+    def _on_lost(self, reason: str, wait: float) -> None:
+        with self._wake:
+            self._up = False
+            waiting = list(self._queue)
+            self._queue.clear()
+        for request in waiting:
+            self._answer(request, Failed(0, "unknown", f"the node is gone: {reason}"))
+        self._report(False, reason, wait)
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopping, wait)
+
+    def _serve(self, client: Link) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._queue, IDLE_CHECK)
+                if self._stopping:
+                    return
+                request = self._queue.popleft() if self._queue else None
+            if request is None:
+                continue
+            try:
+                reply = client.request(request.command, request.timeout)
+            except CommandFailed as error:
+                reply = failure(error)
+            except CommandTimeoutError:
+                reply = Failed(0, "time-out", f"no answer within {request.timeout:g} s")
+            except LOST as error:
+                lost = f"the node went away before it answered: {reason_of(error)}"
+                self._answer(request, Failed(0, "unknown", lost))
+                raise
+            self._answer(request, reply)
+
+    def _answer(self, request: PendingRequest, reply: Reply) -> None:
+        self._inbox.call_in_app(lambda: request.on_reply(reply))
+
+    def _report(self, up: bool, reason: str, wait: float) -> None:
+        self._inbox.call_in_app(lambda: self._on_state(up, reason, wait))
