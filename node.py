@@ -46,7 +46,7 @@ from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
@@ -117,7 +117,7 @@ class Node:
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
-        self.finder = Finder(self, settings, self.crawl, self.ring, locations)
+        self.finder = TreeFinder(self, settings, self.crawl, self.ring, locations)
         self.publisher = Publisher(
             self, settings, self.incarnation, self.finder, locations, points, history, copies
         )

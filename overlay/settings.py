@@ -121,7 +121,7 @@ class TreeSettings(Group, frozen=True):
     # silent host is replaced
     serving_most: Seconds = 20.0  # … on a slow network, where a lost frame or two delay a link by
     # so much; so long a new primary waits for lost hosts. Guess
-    nobody_term: Seconds = 10.0  # lease of a cached answer *no tree here*, or of a cached summary
+    summary_term: Seconds = 10.0  # lease of a cached answer *no tree here*, or of a cached summary
     # (C5); guess
     summary_boxes: Count = 128  # of one tree's summary for publishers (C9): with 64 an event of
     # 6,000 subscriptions' load makes a twentieth more visits (docs/lab/routing.md)

@@ -21,7 +21,7 @@ from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
 from overlay.upper_tree.publisher.pending_event import Pair
 from overlay.upper_tree.publisher.pending_store import PendingStore
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
@@ -42,14 +42,14 @@ def counting_counts_twice() -> None:
 def no_lookup_after_failed_walk() -> None:
     """A publisher whose walk failed takes the tree for absent and does not ask the ring."""
 
-    def on_walk_lost(self: Finder, event: WalkFailed) -> None:
+    def on_walk_failed(self: TreeFinder, event: WalkFailed) -> None:
         for attribute in event.attributes:
             search = self.searches.get(attribute)
             if search is not None and search.stage == "walk":
                 del self.searches[attribute]
                 self.port.emit(TreeAbsent(attribute, self.port.now + 1.0))
 
-    replace(Finder.on_walk_lost, on_walk_lost)
+    replace(TreeFinder.on_walk_failed, on_walk_failed)
 
 
 @fault("C6")

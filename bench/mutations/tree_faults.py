@@ -11,7 +11,6 @@ from overlay.chord.events import Replanted
 from overlay.chord.messages import Cluster
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.batches import in_batches
-from overlay.upper_tree.invalidation_table import CachedCopy, InvalidationTable
 from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
@@ -24,6 +23,7 @@ from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
+from overlay.upper_tree.summaries.invalidation_table import CachedCopy, InvalidationTable
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 
 T = TypeVar("T")
@@ -96,8 +96,8 @@ def suback_ignores_serving_leases() -> None:
 
 @fault(
     "P4",
-    "tests/upper_tree/summaries/test_tree_believers.py",
-    "test_what_is_believed_is_taken_back_before_the_suback",
+    "tests/upper_tree/summaries/test_tree_cache_holders.py",
+    "test_cached_copies_are_invalidated_before_the_suback",
 )
 def new_primary_skips_cache_holders() -> None:
     """A new primary does not ask the cache holders of the former one what they have cached."""
@@ -105,15 +105,15 @@ def new_primary_skips_cache_holders() -> None:
     def _ask_all(self: CacheHolders, cluster: Cluster) -> None:
         self._ask(cluster, {})
         if self.owner.state.has_unknown_holders:
-            self._be_blind()
+            self._wait_out_unknown()
 
     replace(CacheHolders._ask_all, _ask_all)
 
 
 @fault(
     "P1",
-    "tests/upper_tree/summaries/test_tree_believers.py",
-    "test_nobody_is_told_before_a_majority_knows_that_it_may_believe",
+    "tests/upper_tree/summaries/test_tree_cache_holders.py",
+    "test_no_summary_is_sent_before_a_majority_knows_the_cache_holder",
 )
 def summary_before_log() -> None:
     """A publisher gets a summary before the log names it as a cache holder."""
@@ -127,18 +127,18 @@ def summary_before_log() -> None:
 @fault("C9")
 def summaries_never_invalidated() -> None:
     """Cached summaries are not invalidated when a registration makes them wrong."""
-    original, believers = SummaryServer._recall, InvalidationTable.believers
+    original, holders = SummaryServer._invalidate, InvalidationTable.holders
 
     def without_summaries(self: InvalidationTable, attribute: str, now: float) -> list[CachedCopy]:
-        return [copy for copy in believers(self, attribute, now) if not copy.digest]
+        return [copy for copy in holders(self, attribute, now) if not copy.digest]
 
-    def _recall(
-        self: SummaryServer, owned: OwnedTree, pending: PendingRegistration, unharmed: int
+    def _invalidate(
+        self: SummaryServer, owned: OwnedTree, pending: PendingRegistration, admitting: int
     ) -> None:
-        with replaced(believers, without_summaries):
-            original(self, owned, pending, unharmed)
+        with replaced(holders, without_summaries):
+            original(self, owned, pending, admitting)
 
-    replace(original, _recall)
+    replace(original, _invalidate)
 
 
 @fault("C6")

@@ -12,15 +12,15 @@ class TreeFound(LocalEvent, frozen=True):
 
 
 class TreeAbsent(LocalEvent, frozen=True):
-    """The owner says that nobody subscribes to the attribute; true of events published until
+    """The owner says that the attribute has no subscribers; true of events published until
     `until`, which is past if the answer was slow."""
 
     attribute: str
     until: float
 
 
-class FoundTogether(LocalEvent, frozen=True):
-    """All trees that were found in this turn are known: events go to them together."""
+class TreesFound(LocalEvent, frozen=True):
+    """All trees that were found in this turn are known: events are sent to them together."""
 
 
 class SubscriptionReady(LocalEvent, frozen=True):
@@ -60,14 +60,14 @@ class LeasesOver(LocalEvent, frozen=True):
     """At the owner: some host may not serve any more (serving.py)."""
 
 
-class BeliefEnded(LocalEvent, frozen=True):
-    """At the owner: somebody who believed something of this tree does so no more."""
+class CopyInvalidated(LocalEvent, frozen=True):
+    """At the owner: a publisher has no copy of this tree's summary any more, or copies expired."""
 
     attribute: str
 
 
-class BeliefsLearned(LocalEvent, frozen=True):
-    """At a new owner: somebody believes something of these trees that a former one said."""
+class CopiesReported(LocalEvent, frozen=True):
+    """At a new owner: publishers have copies of these trees' summaries from a former one."""
 
     attributes: tuple[str, ...]
 

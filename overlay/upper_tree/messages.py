@@ -137,16 +137,17 @@ class NotOwner(Message, frozen=True):
 
 
 class AskTree(Message, frozen=True):
-    """Where are these attributes' trees, and what is in them? `held`: per attribute the digest of
+    """Where are these attributes' trees, and what is in them? `cached`: per attribute the digest of
     the summary that the asker has (0: none; empty: none of any). The answer repeats `number`."""
 
     attributes: tuple[str, ...]
     number: int = 0
-    held: tuple[int, ...] = ()
+    cached: tuple[int, ...] = ()
 
 
 class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
-    """Which events a tree's registrations may match; None: as the digest says that you know."""
+    """Which events a tree's registrations may match. None: the asker has the summary with this
+    digest already."""
 
     attribute: str
     digest: int
@@ -154,47 +155,48 @@ class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TreeAnswer(Message, frozen=True):
-    """Entries into the trees that exist; the others have no subscriber. That, and the summaries,
-    may be believed for `term` seconds, and are recalled if they end before (C5)."""
+    """Locations of the trees that exist; those in `absent` have no subscribers. That, and the
+    summaries, may be cached for `term` seconds, and are invalidated if they end before (C5)."""
 
     entries: tuple[Location, ...]
-    nobody: tuple[str, ...]
+    absent: tuple[str, ...]
     term: float
     number: int = 0
     summaries: tuple[TreeSummary, ...] = ()
     epoch: int = 0  # of the cluster, by which an answer of a former owner is known
 
 
-class Recall(Message, frozen=True):
-    """Forget *nobody*, or the summary: there is a subscriber now that it does not admit. Answered
-    before the SUBACK is given. `number`: of the last that the owner told anybody."""
+class Invalidate(Message, frozen=True):
+    """Drop the cached summary (or *no subscribers*) of this tree: there is a subscriber now that it
+    does not admit. Answered before the SUBACK is given. `number`: of the last copy that the owner
+    granted anybody."""
 
     attribute: str
     number: int = 0
-    epoch: int = 0  # of the cluster: what was told under an older one is not to be believed, either
+    epoch: int = 0  # of the cluster: answers under an older one are stale, too
 
 
-class Recalled(Message, frozen=True):
-    """Forgotten, as the recall with this number asked."""
+class Invalidated(Message, frozen=True):
+    """Dropped, as the `Invalidate` with this number asked."""
 
     attribute: str
     number: int = 0
 
 
-class AskBeliefs(Message, frozen=True):
-    """From the new primary of `cluster` to who may have been told something by another: what do you
-    believe of the trees of its arc? From now on believe nobody of an older epoch."""
+class AskCached(Message, frozen=True):
+    """From the new primary of `cluster` to a cache holder of its arc: which summaries have you
+    cached of its trees? From now on use no answer of an older epoch."""
 
     cluster: Cluster
 
 
-class Believed(Message, frozen=True):
-    """What the sender may still believe of trees of that arc: of each the summary's digest, or 0
-    for *nobody*. In as many messages as it needs."""
+class CacheReport(Message, frozen=True):
+    """The valid copies that the sender has of summaries of that arc: trees with digests, 0 for *no
+    subscribers*. In as many messages as it takes; `last` in the last one."""
 
     key: Key
     epoch: int
-    beliefs: tuple[tuple[str, int], ...]
+    copies: tuple[tuple[str, int], ...]
     last: bool
 
 

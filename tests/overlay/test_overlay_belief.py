@@ -10,7 +10,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.messages import TreeAnswer
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from tests.support.fake_port import FakePort
 
 OWNER = Peer("owner", "owner:1")
@@ -31,7 +31,7 @@ def believed_for(delay: float) -> float:
     """Seconds of belief that remain when an answer with a term of 10 s comes after `delay`."""
     port, locations = FakePort(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_walks: Any = None
-    finder = Finder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
+    finder = TreeFinder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
     finder.ask_ring(["x"])
     port.now += delay
     finder.on_tree_answer(OWNER, TreeAnswer((), ("x",), 10.0))

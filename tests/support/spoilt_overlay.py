@@ -22,7 +22,7 @@ from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
 CONFIG = """
 directory: false  # addresses come through the proxy only
 cluster: {size: 3}
-tree: {nobody_term: 1.0}  # for which a SUBACK waits after an election
+tree: {summary_term: 1.0}  # for which a SUBACK waits after an election
 trace: {enabled: false}
 """
 RATE = 200.0

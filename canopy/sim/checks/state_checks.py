@@ -258,7 +258,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("half-counted events", len(node.receiver.partial_matches), settings.tree.dedupe),
         ("located trees", len(node.finder.locations._trees), settings.tree.locations),
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
-        ("summaries", len(node.finder.locations.summaries._held), settings.tree.locations),
+        ("summaries", len(node.finder.locations.summaries), settings.tree.locations),
         ("clusters", len(node.ring.state.known), settings.ring.known_clusters),
         ("copies of logs", len(node.clusters.observed_logs.copies), COPIES_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),

@@ -200,7 +200,7 @@ def _settings(rng: Random) -> Settings:
             routing=pick(("pivot", "counting")),
             host_entries=pick((3, 20, 1_000)),
             split_at=pick((2, 4, 16, 256)),
-            nobody_term=pick((2.0, 10.0)),
+            summary_term=pick((2.0, 10.0)),
             lease=pick((12.0, 60.0)),
             retry=pick((1.0, 3.0)),
             locations=pick((2, 16, 4_096)),

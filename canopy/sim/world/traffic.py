@@ -58,7 +58,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
         "NotOwner",
         *("Adopt", "Adopted", "AdoptRefused"),  # by who owned them in a ring that ends
     ),
-    "summaries": ("AskTree", "TreeAnswer", "Recall", "Recalled", "AskBeliefs", "Believed"),
+    "summaries": ("AskTree", "TreeAnswer", "Invalidate", "Invalidated", "AskCached", "CacheReport"),
     "hosts": (
         "Assign",
         "Assigned",

@@ -45,7 +45,7 @@ ROUND = 0.3
 """Seconds between two rounds of who leads, or takes part in, a merging. Wild guess."""
 
 STAGE_MOST = 20.0
-"""Seconds for a stage. Longer than `tree.nobody_term`, which a registration may have to wait for,
+"""Seconds for a stage. Longer than `tree.summary_term`, which a registration may have to wait for,
 and as long as the longest serving lease. Wild guess."""
 
 REST = 3.0

@@ -44,11 +44,11 @@ class PendingRegistration:
         self.unknown_holders_until = 0.0
         """Until then a publisher that the owner does not know of may have such a summary."""
 
-    def await_recall(self, holder: NodeId, until: float) -> None:
+    def await_invalidation(self, holder: NodeId, until: float) -> None:
         """`holder` may use a summary that does not admit this registration, `until` at most."""
         self.holders[holder] = until
 
-    def recalled(self, holder: NodeId) -> None:
+    def invalidated(self, holder: NodeId) -> None:
         """`holder` has dropped its summary."""
         self.holders.pop(holder, None)
 

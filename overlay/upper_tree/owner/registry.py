@@ -33,7 +33,7 @@ from overlay.machine import (
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.compiled_selectors import boxes_of
-from overlay.upper_tree.events import BeliefEnded, LeasesOver, MapSettled
+from overlay.upper_tree.events import CopyInvalidated, LeasesOver, MapSettled
 from overlay.upper_tree.messages import (
     Adopted,
     Assign,
@@ -75,14 +75,14 @@ class LeaseSweep(Timer, frozen=True):
 class Summaries(Protocol):
     """What a registration waits for: no publisher may skip a tree by a summary without it (C9)."""
 
-    def recall_for(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """Recall cached summaries that do not admit the new registration."""
+    def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
+        """Invalidate cached summaries that do not admit the new registration."""
 
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a cached summary any more that does not admit it."""
 
-    def recall_all(self) -> None:
-        """Recall all cached summaries of this owner's trees: its ring ends."""
+    def invalidate_all(self) -> None:
+        """Invalidate all cached summaries of this owner's trees: its ring ends."""
 
     def none_cached(self) -> bool:
         """Whether no publisher has a cached summary of this owner's trees."""
@@ -131,7 +131,7 @@ class Registry(Machine):
             RoleChanged: self.on_role_changed,
             Committed: self.on_committed,
             MapSettled: self.on_tree_advanced,
-            BeliefEnded: self.on_tree_advanced,
+            CopyInvalidated: self.on_tree_advanced,
             LeasesOver: self.on_advanced,
             ObserversProgressed: self.on_advanced,
         }
@@ -215,7 +215,7 @@ class Registry(Machine):
     def _await(self, owned: OwnedTree, pending: PendingRegistration) -> None:
         """Bring about what the SUBACK waits for."""
         registration = pending.registration
-        self._summaries.recall_for(owned, pending)
+        self._summaries.before_suback(owned, pending)
         for host in owned.hosts_overlapping(registration.interval).values():
             self.port.send(host, Install(owned.attribute, self._owner.epoch, (registration,)))
         self._owner.rebalance_soon()
@@ -250,7 +250,7 @@ class Registry(Machine):
             self.port.send(peer, answer)
         self._acknowledge_all_due()
 
-    def on_tree_advanced(self, event: MapSettled | BeliefEnded) -> None:
+    def on_tree_advanced(self, event: MapSettled | CopyInvalidated) -> None:
         """A change ended, or a summary was recalled: SUBACKs of this tree may be due."""
         owned = self._trees.get(event.attribute)
         if owned is not None and owned.pending:

@@ -206,7 +206,7 @@ class RegistryMerge(Machine):
                 owned.begin_stop(version)
                 for host in self._hosts.reachable(owned).values():
                     self.port.send(host, Assign(attribute, version, (), 0, ()))
-        self._summaries.recall_all()
+        self._summaries.invalidate_all()
         if self._is_stopped():
             self._clusters.merge_stage_reached(MergePhase.STOPPED, self._audience())
 

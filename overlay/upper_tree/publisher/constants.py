@@ -65,3 +65,75 @@ publisher's time-out. Not measured; would be measured by `canopy sim timeliness`
 
 PREDICTED_MOST = 4_096
 """Hosts whose load is remembered; as many as suspicions."""
+
+# --- locations and summaries (location_cache.py, summary_cache.py) ---
+
+ENTRY_POINTS = 4
+"""Entry points of a tree that are remembered beside the located virtual nodes. Not measured; would
+be measured by the visits that meet `TreeMoved` after hosts were lost."""
+
+LOCATIONS_PER_TREE = 256
+"""Virtual nodes of one tree whose location is remembered. Not measured; would be measured by the
+visits that are passed on in trees of more virtual nodes."""
+
+REFRESH_ABSENT = 0.7
+"""The share of a term after which *no subscribers* is asked for anew while events keep coming:
+those that come after its end have to wait for the answer, and cannot be routed together. Not
+measured; would be measured by questions against events that waited."""
+
+FENCES_MOST = 256
+"""Arcs whose owner is new that are remembered for a term: as many clusters as the ring's cache has
+(RingSettings.known_clusters)."""
+
+SUMMARY_RETRY = 0.5
+"""Seconds until a question for a summary that was not answered, or without one, is repeated: an
+owner waits a quarter of a second or more before it makes one (owner/summary_state.py)."""
+
+REFRESH_SUMMARY = 0.8
+"""The share of the term after which a used summary is asked for again: sooner would cost messages,
+later some visits in vain while the answer is on its way. Not measured; would be measured by
+both."""
+
+REFRESH_TOGETHER = 0.4
+"""The share of the term after which a summary is asked for if another one is due. Not measured;
+would be measured by questions per term."""
+
+IDLE_MOST = 6
+"""Terms that a summary is kept valid together with others though nothing checked it: a minute. Each
+costs some 20 bytes of a question that leaves anyway, and an invalidation if it is contradicted. Not
+measured; would be measured by visits that rare attributes' summaries save."""
+
+CHECKS_LEAST = 256
+"""Events after which a summary that skips few of them is checked no more. Not measured; would be
+measured by the processor time of checks against that of visits saved."""
+
+SKIPS_SHARE = 16
+"""… few: less than one in so many. A check costs about as much as matching. As above."""
+
+USELESS_FOR = 60.0
+"""Seconds after its term until a summary that skipped few is tried again. As above."""
+
+SKIP_RATES_MOST = 1_024
+"""Hosts with certain trees of which it is remembered whether events skip them."""
+
+# --- finding trees (tree_finder.py) ---
+
+SEARCH_PAUSE = 0.25
+"""Seconds before an owner that refused is looked for again. Not measured; would be measured by how
+long arcs move."""
+
+SEARCH_PAUSE_SHARE = 0.25
+"""Of the time that an event has waited for a tree that no host serves now: its outage is a quarter
+longer at most, and questions and visits in vain are few. (At a fixed pace they filled slow links,
+and what hosts wait for came too late: a seed of the soak.)"""
+
+SEARCH_PAUSE_MOST = 4.0
+"""Seconds of such a pause at most. Not measured; would be measured as the one before."""
+
+REDIRECTS_MOST = 3
+"""Owners in a row that are asked without a pause, so that two stale ones do not send a question to
+and fro. Not measured; would be measured by redirects per question while arcs move."""
+
+QUESTIONS_MOST = 1_024
+"""Questions whose time is remembered: summaries in later answers are not used. Not measured; would
+be measured by questions per round trip on slow links."""

@@ -1,65 +1,58 @@
-"""What a publisher remembers of trees: entries, virtual nodes, where nobody subscribes (C5, C7).
+"""What a publisher knows of trees: entry points, virtual nodes, which have no subscribers (C5, C7).
 
-Everything here is a hint: a host that does not serve the tree any more says *moved*, and *nobody*
-ends with its term or is recalled. So do summaries of who subscribes (`held.py`). An answer of a
-former owner, which may come late, is known by its epoch.
+Everything here is a hint: a host that does not serve the tree any more answers `TreeMoved`, and *no
+subscribers* ends with its term or is invalidated. So do summaries of who subscribes
+(summary_cache.py). An answer of a former owner, which may come late, is known by its epoch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from typing import NamedTuple
 
 import msgspec
 
 from matching import BOTTOM, TOP, Cut
+from overlay.bounded import BoundedDict
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.messages import Location, TreeSummary
+from overlay.upper_tree.publisher.constants import (
+    ENTRY_POINTS,
+    FENCES_MOST,
+    LOCATIONS_PER_TREE,
+    REFRESH_ABSENT,
+)
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.summary_cache import SummaryCache
 
-ENTRIES = 4
-"""Ways into a tree that are remembered beside the located virtual nodes; wild guess."""
-
-
-FADES = 0.7
-"""The share of a term after which *nobody* is asked for anew while events keep coming: those that
-come after its end have to wait for the answer, and cannot be planned together. Wild guess."""
-
-
-FENCES_MOST = 256
-"""Arcs whose owner is new that are remembered for a term: as many clusters as the ring's cache has
-(RingSettings.known_clusters)."""
-
 
 class Fence(NamedTuple):
-    """What a new owner's epoch is, and until when answers of a former one could come."""
+    """A new owner's epoch, and until when answers of a former one could come."""
 
     epoch: int
-    doubt_until: float
+    until: float
 
 
 class KnownTree:
-    """Ways into one tree."""
+    """Where one tree can be entered."""
 
     def __init__(self, attribute: str, replicas: ReplicaSelector) -> None:
         self.attribute = attribute
         self.replicas = replicas
-        self.entries: OrderedDict[NodeId, Peer] = OrderedDict()
-        self.located: list[Location] = []
-        self.found = ""  # how, in words
-        self._starts: list[Cut] | None = None  # of what is located, in order; None: to be sorted
+        self.entries: BoundedDict[NodeId, Peer] = BoundedDict(ENTRY_POINTS)  # the newest last
+        self.located: list[Location] = []  # virtual nodes, as they were located
+        self.found = ""  # how the tree was found, for people
+        self._starts: list[Cut] | None = None  # of `located`, in order; None: to be sorted
         self._sorted: list[Location] = []
         self._chosen: list[Peer] = []  # of each virtual node the replica to visit …
-        self._chosen_at = -1  # … by what was known of hosts then
-        self._only: Peer | None = None  # as good as these are
+        self._chosen_at = -1  # … at this count of `ReplicaSelector.changes`
+        self._only: Peer | None = None  # `only_host`, by the same
 
     @property
     def is_known(self) -> bool:
-        """Whether there is any way in."""
+        """Whether any entry point or virtual node is known."""
         return bool(self.entries or self.located)
 
     @property
@@ -84,7 +77,8 @@ class KnownTree:
         return starts == ends
 
     def host_for(self, spot: Cut) -> Peer | None:
-        """The best of the virtual node's hosts if known, else any way in."""
+        """The chosen replica of the virtual node that holds the place, if that is located; else any
+        entry point; None if there is none."""
         starts = self._sort()
         number = bisect_right(starts, spot) - 1
         if number >= 0 and spot < self._sorted[number].interval.hi:
@@ -104,17 +98,14 @@ class KnownTree:
         return self._starts
 
     def enter_at(self, peer: Peer) -> None:
-        """A way in; the newest is used first."""
+        """Learn an entry point; the newest is used first."""
         if self.entries and next(reversed(self.entries.values())) == peer:
             return
-        self.entries[peer.id] = peer
-        self.entries.move_to_end(peer.id)
-        while len(self.entries) > ENTRIES:
-            self.entries.popitem(last=False)
+        self.entries.renew(peer.id, peer)
         self._starts = None
 
     def learn(self, location: Location) -> None:
-        """A virtual node's place; what is older and overlaps it is wrong now."""
+        """Learn where a virtual node is; older locations that overlap it are wrong now."""
         if location in self.located:
             return
         if any(
@@ -129,13 +120,13 @@ class KnownTree:
         self._starts = None
 
     def bound(self, most: int) -> None:
-        """Forget what was located first."""
+        """Keep the `most` newest locations."""
         if len(self.located) > most:
             del self.located[:-most]
             self._starts = None
 
     def forget(self, node: NodeId) -> None:
-        """Everything that names this node."""
+        """Forget what names this node."""
         self.entries.pop(node, None)
         located: list[Location] = []
         for known in self.located:
@@ -149,24 +140,26 @@ class KnownTree:
 
 
 class LocationCache:
-    """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
+    """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
 
-    def __init__(self, capacity: int, replicas: ReplicaSelector, per_tree: int = 256) -> None:
-        """`capacity` in trees (known and absent, each)."""
-        self.capacity = capacity
+    def __init__(
+        self, capacity: int, replicas: ReplicaSelector, per_tree: int = LOCATIONS_PER_TREE
+    ) -> None:
+        """`capacity` in trees (known and absent, each); `per_tree` in virtual nodes."""
         self.replicas = replicas
         self.per_tree = per_tree
         self.summaries = SummaryCache(capacity)
-        self._trees: OrderedDict[str, KnownTree] = OrderedDict()
-        self._absent: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """attribute -> believed until, to be asked for anew from"""
-        self._recalled: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._trees: BoundedDict[str, KnownTree] = BoundedDict(capacity)
+        self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
+        """Attribute without subscribers -> until when that is valid, from when to ask anew."""
+        self._invalidated: BoundedDict[str, tuple[int, float]] = BoundedDict(capacity)
+        """Attribute -> the epoch of its invalidation, until when to reject older answers."""
         self._fences: dict[tuple[Key, Key], Fence] = {}  # by arc
 
     # --- where trees are ---
 
     def host_for(self, attribute: str, spot: Cut) -> Peer | None:
-        """Where to send an event: the virtual node's host if known, else any way in."""
+        """Where to send an event: the virtual node's host if known, else any entry point."""
         tree = self._trees.get(attribute)
         if tree is None:
             return None
@@ -181,7 +174,7 @@ class LocationCache:
         return tree
 
     def knows(self, attribute: str) -> bool:
-        """Whether there is any way into the tree."""
+        """Whether any host of the tree is known."""
         tree = self._trees.get(attribute)
         return tree is not None and tree.is_known
 
@@ -196,11 +189,11 @@ class LocationCache:
         return "" if tree is None else tree.found
 
     def learn_entry(self, attribute: str, peer: Peer) -> None:
-        """A way into the tree; the newest is used first."""
+        """Learn an entry point of the tree; the newest is used first."""
         self._tree(attribute).enter_at(peer)
 
     def learn(self, location: Location) -> None:
-        """A virtual node's place."""
+        """Learn where a virtual node is."""
         tree = self._tree(location.attribute)
         tree.learn(location)
         tree.bound(self.per_tree)
@@ -209,43 +202,41 @@ class LocationCache:
         self._absent.pop(attribute, None)
         tree = self._trees.get(attribute)
         if tree is None:
-            tree = self._trees[attribute] = KnownTree(attribute, self.replicas)
-        self._trees.move_to_end(attribute)
-        while len(self._trees) > self.capacity:
-            self._trees.popitem(last=False)
+            tree = KnownTree(attribute, self.replicas)
+        self._trees.renew(attribute, tree)
         return tree
 
     def forget(self, attribute: str, node: NodeId) -> None:
-        """This node does not serve the tree."""
+        """This node does not serve the tree (any more)."""
         if (tree := self._trees.get(attribute)) is not None:
             tree.forget(node)
 
     def forget_tree(self, attribute: str) -> None:
-        """Nothing that is known of it helped."""
+        """Forget all that is known of where the tree is: none of it was right."""
         self._trees.pop(attribute, None)
 
     def forget_node(self, node: NodeId) -> None:
-        """This node is gone."""
+        """Forget everything that names this node: its link is lost."""
         for tree in self._trees.values():
             tree.forget(node)
 
-    def forget_all(self) -> None:
-        """All trees have other owners and hosts."""
+    def clear(self) -> None:
+        """Forget all: the trees have other owners and hosts."""
         self._trees.clear()
         self._absent.clear()
-        self._recalled.clear()
+        self._invalidated.clear()
         self._fences.clear()
-        self.summaries.forget_all()
+        self.summaries.clear()
 
-    # --- where nobody is ---
+    # --- trees without subscribers ---
 
     def is_absent(self, attribute: str, now: float) -> bool:
-        """Whether the owner said, not long ago, that nobody subscribes to it."""
+        """Whether the owner said less than a term ago that it has no subscribers."""
         known = self._absent.get(attribute)
         return known is not None and known[0] > now
 
-    def fades(self, attribute: str, now: float) -> bool:
-        """Whether that word ends soon."""
+    def expires_soon(self, attribute: str, now: float) -> bool:
+        """Whether that was said so long ago that the owner is to be asked anew."""
         known = self._absent.get(attribute)
         return known is not None and known[1] <= now
 
@@ -253,64 +244,58 @@ class LocationCache:
         """Whether it was absent when last asked, however long ago: worth no walk."""
         return attribute in self._absent
 
-    def absent(self, attribute: str, until: float, epoch: int, now: float) -> bool:
-        """The owner says *nobody*, under this epoch. False if that is not to be believed."""
-        if self._is_doubtful(attribute, epoch, now):
+    def learn_absent(self, attribute: str, until: float, epoch: int, now: float) -> bool:
+        """The owner says under this epoch that there are no subscribers. False if that answer is
+        stale."""
+        if self._is_stale(attribute, epoch, now):
             return False
         self._trees.pop(attribute, None)
-        self._absent[attribute] = (until, now + FADES * (until - now))
-        self._absent.move_to_end(attribute)
-        while len(self._absent) > self.capacity:
-            self._absent.popitem(last=False)
+        self._absent.renew(attribute, (until, now + REFRESH_ABSENT * (until - now)))
         return True
 
-    def recall(self, attribute: str, epoch: int, doubt_until: float) -> None:
-        """Somebody subscribes now whom *nobody*, or the summary, does not admit. What was said
-        under an older epoch may come later than this, and be older."""
+    def invalidate(self, attribute: str, epoch: int, until: float) -> None:
+        """There is a subscriber now whom *no subscribers*, or the summary, does not admit. Until
+        `until`, answers under an older epoch are stale: they may come later than this."""
         self._absent.pop(attribute, None)
-        self.summaries.recall(attribute)
-        self._recalled[attribute] = (epoch, doubt_until)
-        self._recalled.move_to_end(attribute)
-        while len(self._recalled) > self.capacity:
-            self._recalled.popitem(last=False)
+        self.summaries.invalidate(attribute)
+        self._invalidated.renew(attribute, (epoch, until))
 
     def learn_summary(
         self, found: TreeSummary, until: float, epoch: int, now: float
     ) -> None:  # fmt: skip
-        """The owner tells who subscribes, unless that is not to be believed."""
-        if not self._is_doubtful(found.attribute, epoch, now):
+        """The owner says who subscribes; ignored if that answer is stale."""
+        if not self._is_stale(found.attribute, epoch, now):
             self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
 
-    # --- whom to believe ---
+    # --- coherence under a new owner ---
 
-    def fence(self, arc: Cluster, doubt_until: float, now: float) -> bool:
-        """There is a new owner: until then believe nobody of an older epoch about this arc. False
+    def fence(self, arc: Cluster, until: float, now: float) -> bool:
+        """The arc has a new owner: until `until` reject answers under older epochs about it. False
         if there is no room to remember that."""
         for where, known in list(self._fences.items()):
-            if known.doubt_until <= now:
+            if known.until <= now:
                 del self._fences[where]
         place, epoch = (arc.start, arc.key), arc.version[0]
         before = self._fences.get(place)
         if before is None and len(self._fences) >= FENCES_MOST:
             return False
         if before is None or before.epoch <= epoch:
-            self._fences[place] = Fence(epoch, doubt_until)
+            self._fences[place] = Fence(epoch, until)
         return True
 
-    def beliefs(self, arc: Cluster, now: float) -> list[tuple[str, int]]:
-        """What is believed of trees of this arc: the digests of their summaries, 0 for *nobody*."""
+    def cached(self, arc: Cluster, now: float) -> list[tuple[str, int]]:
+        """The valid copies of trees of this arc: the digests of their summaries, 0 for *no
+        subscribers*."""
         found = [(name, 0) for name, (until, _) in self._absent.items() if until > now]
-        found += self.summaries.believed(now)
+        found += self.summaries.valid(now)
         return [one for one in found if arc.owns(attribute_key(one[0]))]
 
-    def _is_doubtful(self, attribute: str, epoch: int, now: float) -> bool:
-        """Whether another owner has spoken since: this word may be older."""
-        since, doubt_until = self._recalled.get(attribute, (0, 0.0))
-        if epoch < since and doubt_until > now:
+    def _is_stale(self, attribute: str, epoch: int, now: float) -> bool:
+        """Whether an answer under this epoch may be older than what is known."""
+        since, until = self._invalidated.get(attribute, (0, 0.0))
+        if epoch < since and until > now:
             return True
         return bool(self._fences) and any(
-            epoch < fence.epoch
-            and fence.doubt_until > now
-            and in_arc(attribute_key(attribute), *where)
+            epoch < fence.epoch and fence.until > now and in_arc(attribute_key(attribute), *where)
             for where, fence in self._fences.items()
         )

@@ -33,7 +33,7 @@ from overlay.upper_tree.publisher.pending_event import (
     is_overdue,
     suspect_silent,
 )
-from overlay.upper_tree.publisher.routing_plan import Way
+from overlay.upper_tree.publisher.routing_plan import Route
 
 
 class Acceptance(NamedTuple):
@@ -99,14 +99,14 @@ class PendingStore(Machine):
         back for at most a moment."""
         self._coalescer.submit(by_names, largest)
 
-    def add_batch(self, events: Sequence[Event], way: Way) -> None:
-        """These events leave now for the hosts of `way`. If it names none they are done: nobody
+    def add_batch(self, events: Sequence[Event], route: Route) -> None:
+        """These events leave now for the hosts of `route`. If it names none they are done: nobody
         subscribes to any of their trees."""
-        if not way:
+        if not route:
             self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
             return
         now = self.port.now
-        pairs = {name: (host, now) for host, (_, trees) in way.items() for name in trees}
+        pairs = {name: (host, now) for host, (_, trees) in route.items() for name in trees}
         self.pairs += len(pairs) * len(events)
         self._batches.add(events, pairs, now)
 

@@ -22,7 +22,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
-from overlay.upper_tree.events import FoundTogether, TreeAbsent, TreeFound
+from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, TreeMoved, Visit
 from overlay.upper_tree.publisher.admission import Alike
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
@@ -30,8 +30,8 @@ from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import Pair, weigh
 from overlay.upper_tree.publisher.pending_store import PendingStore
-from overlay.upper_tree.publisher.routing_plan import Together, plan
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 
 
 class RetryDue(Timer, frozen=True):
@@ -46,7 +46,7 @@ class Publisher(Machine):
         port: Port,
         settings: Settings,
         incarnation: int,
-        finder: Finder,
+        finder: TreeFinder,
         locations: LocationCache,
         access_points: AccessPoints,
         history: History,
@@ -74,7 +74,7 @@ class Publisher(Machine):
             Accepted: self.on_accepted,
             TreeMoved: self.on_tree_moved,
             TreeFound: self.on_tree_found,
-            FoundTogether: self.on_found_together,
+            TreesFound: self.on_trees_found,
             TreeAbsent: self.on_tree_absent,
             LinkDown: self.on_link_down,
             RetryDue: self.on_retry_due,
@@ -139,21 +139,23 @@ class Publisher(Machine):
         for all of them. If not, returns the pairs, which have to be routed one by one."""
         found = None
         if not self.counting:
-            found = plan(names, self.locations, self.port.me.id, self.port.now)
+            found = make_plan(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
             return self.pending.add_single(events, names)
-        if found.fading:
-            self.finder.seek(found.fading)
+        if found.expiring:
+            self.finder.seek(found.expiring)
         if found.unknown:
             self._ask_summaries([name for name in found.unknown if self._is_due(name)])
-        ways = found.ways(events) if not found.is_fixed else [Together(found.fixed, (), events)]
+        routed = [RoutedEvents(found.fixed, (), events)]
+        if not found.is_fixed:
+            routed = found.route_events(events)
         visits: dict[NodeId, tuple[Peer, ByNames]] = {}
-        for way, skipped, alike in ways:
+        for route, skipped, alike in routed:
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
                 self.history.accepted(alike, Skipped(skipped))
-            self.pending.add_batch(alike, way)
-            for host, trees in way.values():
+            self.pending.add_batch(alike, route)
+            for host, trees in route.values():
                 groups = visits.setdefault(host.id, (host, {}))[1]
                 groups.setdefault(trees, []).extend(alike)
         for host, groups in visits.values():
@@ -198,13 +200,13 @@ class Publisher(Machine):
 
     def _is_due(self, attribute: str) -> bool:
         """Whether a tree's summary is to be asked for now. Says so once."""
-        return self.locations.summaries.is_due(attribute, self.port.now)
+        return self.locations.summaries.claim_refresh(attribute, self.port.now)
 
     def _ask_summaries(self, attributes: list[str]) -> None:
         """Ask for these, and for others that are due soon."""
         if attributes:
-            soon = self.locations.summaries.soon(self.port.now)
-            self.finder.ask_summaries(dict.fromkeys([*attributes, *soon]))
+            early = self.locations.summaries.claim_early(self.port.now)
+            self.finder.ask_summaries(dict.fromkeys([*attributes, *early]))
 
     def _may_skip(self, pair: Pair, unknown: dict[str, None]) -> bool:
         """Whether the tree's summary says that nobody there wants the event (C9). Adds trees whose
@@ -214,7 +216,7 @@ class Publisher(Machine):
             return False
         if self._is_due(attribute):
             unknown[attribute] = None
-        if self.locations.summaries.admits(attribute, pending.places, self.port.now):
+        if not self.locations.summaries.may_skip(attribute, pending.places, self.port.now):
             return False
         self.port.count("visits_skipped")
         self.history.accepted((pending.event,), Skipped((attribute,)))
@@ -283,10 +285,10 @@ class Publisher(Machine):
         """Events that waited for it are sent at the end of this turn, with those that waited for
         other trees that are found in it."""
         if not self._found:
-            self.port.emit(FoundTogether())
+            self.port.emit(TreesFound())
         self._found[event.attribute] = None
 
-    def on_found_together(self, event: FoundTogether) -> None:
+    def on_trees_found(self, event: TreesFound) -> None:
         """One visit per host, not one per tree."""
         found, self._found = self._found, {}
         self._route([pair for attribute in found for pair in self.pending.located(attribute)])

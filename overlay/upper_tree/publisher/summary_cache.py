@@ -1,60 +1,41 @@
-"""What a publisher holds of trees' summaries, and which visits it skips by them (C9).
+"""A publisher's cache of trees' summaries, and which visits it skips by them (C9).
 
-A summary is believed until its term ends or its owner recalls it (`beliefs.py`). It is asked for
-when events begin to visit a tree at another node, and again shortly before its term ends if it has
-been used lately; many trees are asked for together. (Rare attributes come seldom, and have most of
-the registrations: what was used within some terms is kept good beside what is used all the time.)
-Where there is none, everything is visited: correctness never depends on having one.
+A summary is used until its term ends or its owner invalidates it (summaries/summary_server.py). It
+is asked for when events begin to visit a tree at another node, and again shortly before its term
+ends if it has been used lately; many trees are asked for together. (Rare attributes come seldom,
+and have most of the registrations: what was used within some terms is kept valid beside what is
+used all the time.) Where there is none, everything is visited: correctness never depends on having
+one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Mapping
 
 from matching import Cut
+from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
+from overlay.upper_tree.publisher.constants import (
+    CHECKS_LEAST,
+    IDLE_MOST,
+    REFRESH_SUMMARY,
+    REFRESH_TOGETHER,
+    SKIP_RATES_MOST,
+    SKIPS_SHARE,
+    SUMMARY_RETRY,
+    USELESS_FOR,
+)
 from overlay.upper_tree.summary import Summary
-
-PAUSE = 0.5
-"""Seconds until a question for a summary that was not answered, or with none, is repeated: an owner
-waits a quarter of a second or more for a tree to be at rest (beliefs.py)."""
-
-EARLY = 0.8
-"""The share of the term after which a used summary is asked for again: sooner would cost messages,
-later some visits in vain while the answer is on its way. Wild guess."""
-
-TOGETHER = 0.4
-"""The share of the term that summaries are asked for ahead, if another one is due. Wild guess."""
-
-IDLE_MOST = 6
-"""Terms that a summary is kept good together with others though nothing checked it: a minute. Each
-costs some 20 bytes of a question that leaves anyway, and a recall if the owner has to take it back.
-Wild guess."""
-
-TRIED = 256
-"""Events after which a summary that skips few of them is checked no more. Wild guess."""
-
-WORTH = 16
-"""… few: less than one in so many. A check costs about as much as matching. Wild guess."""
-
-
-REST = 60.0
-"""Seconds after its term until a summary that skipped few is tried again. Wild guess."""
-
-HOSTS_MOST = 1_024
-"""Hosts with certain trees of which it is remembered whether events skip them. Wild guess."""
-
 
 Side = tuple[str, Cut, Cut]
 """An attribute, and the ends of a box's interval on it."""
 
 
-class Shelf:
-    """Boxes that are looked at by the same attribute first, by where they begin on it: an event
-    looks only at those that begin at or before its value. (Measured: 7 microseconds for 120 boxes,
-    of which half the events lie in none; one box after the other took 13.)"""
+class BoxIndex:
+    """Boxes that are checked by the same attribute first, sorted by where they begin on it: an
+    event is compared only with those that begin at or before its value. (Measured: 7 microseconds
+    for 120 boxes, of which half the events lie in none; one box after the other took 13.)"""
 
     __slots__ = ("boxes", "starts")
 
@@ -64,7 +45,8 @@ class Shelf:
         self.starts = [box[0] for box in self.boxes]
 
     def admits(self, spot: Cut, places: Mapping[str, Cut]) -> bool:
-        """Whether an event lies in one of them; `spot`: where on this attribute."""
+        """Whether an event lies in one of the boxes. `spot`: its place on this attribute;
+        `places`: its places on all of them."""
         for _, hi, rest in self.boxes[: bisect_right(self.starts, spot)]:
             if spot < hi:
                 for name, low, high in rest:
@@ -77,35 +59,36 @@ class Shelf:
 
 
 class CachedSummary:
-    """One tree's summary."""
+    """The copy of one tree's summary, and how useful it is. Times are the Port's seconds."""
 
     __slots__ = (
-        "admits_all", "ask_at", "checked", "digest", "idle", "shelves", "skipped", "soon_at",
-        "until",
+        "admits_all", "checked", "digest", "idle", "indexes", "refresh_at", "refresh_together_at",
+        "skipped", "until",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.shelves: dict[str, Shelf] = {}  # boxes by the attribute that is looked at first
-        self.admits_all = False  # there is a box that asks for nothing
+        self.indexes: dict[str, BoxIndex] = {}  # boxes by the attribute that is checked first
+        self.admits_all = False  # there is a box without sides
         self.digest = 0
-        self.until = 0.0
-        self.ask_at = 0.0
-        self.soon_at = 0.0  # from when on it is asked for together with another one
-        self.idle = 0  # how often it was heard of since it was used
-        self.checked = 0
-        self.skipped = 0
+        self.until = 0.0  # it may be used until then
+        self.refresh_at = 0.0  # from when on it is asked for again
+        self.refresh_together_at = 0.0  # … if another summary is asked for
+        self.idle = 0  # how many terms were granted since it was used
+        self.checked = 0  # events that were checked …
+        self.skipped = 0  # … and not admitted
 
     @property
     def is_useless(self) -> bool:
         """Whether it is checked no more, since it admits nearly everything."""
-        return self.checked >= TRIED and self.skipped * WORTH < self.checked
+        return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
 
-    def rests(self, now: float) -> bool:
-        """Whether it is too early to ask for it."""
-        return now < self.ask_at or (self.is_useless and now < self.until + REST)
+    def is_fresh(self, now: float) -> bool:
+        """Whether it is too early to ask for it again."""
+        return now < self.refresh_at or (self.is_useless and now < self.until + USELESS_FOR)
 
-    def take(self, summary: Summary, digest: int) -> None:
-        """Another summary. What few boxes ask for is looked at first: it is missing most often."""
+    def replace(self, summary: Summary, digest: int) -> None:
+        """The owner has another summary now. Each box is indexed by the attribute that fewest boxes
+        ask for: it is missing most often."""
         asked: dict[str, int] = {}
         for box in summary.boxes:
             for name, _ in box:
@@ -117,20 +100,20 @@ class CachedSummary:
             ordered = sorted(box, key=lambda each: asked[each[0]])
             (name, lo, hi), *rest = [(n, at.lo, at.hi) for n, at in ordered]
             by_first.setdefault(name, []).append((lo, hi, tuple(rest)))
-        self.shelves = {name: Shelf(boxes) for name, boxes in by_first.items()}
+        self.indexes = {name: BoxIndex(boxes) for name, boxes in by_first.items()}
         self.digest = digest
         self.checked = self.skipped = 0
 
     def admits(self, places: Mapping[str, Cut]) -> bool:
         """The same as `Summary.admits`, on an event's places."""
-        for name, shelf in self.shelves.items():
+        for name, index in self.indexes.items():
             spot = places.get(name)
-            if spot is not None and shelf.admits(spot, places):
+            if spot is not None and index.admits(spot, places):
                 return True
         return self.admits_all
 
     def check(self, places: Mapping[str, Cut]) -> bool:
-        """`admits`, and keep count of how much it skips."""
+        """`admits`, counting how much it skips."""
         self.idle = 0
         self.checked += 1
         if self.admits(places):
@@ -139,121 +122,136 @@ class CachedSummary:
         return False
 
 
-class Worth:
+class SkipRate:
     """Whether events skip a host by the summaries of all the trees that they visit there.
 
     Each summary may skip many events, and all together none: what one tree does not admit another
-    one does. Then nobody looks for a while.
+    one does. Then they are not checked for a while.
     """
 
-    __slots__ = ("_skipped", "_tried", "since")
+    __slots__ = ("_checked", "_skipped", "since")
 
     def __init__(self, since: float) -> None:
         self.since = since
-        self._tried = 0
+        self._checked = 0
         self._skipped = 0
 
-    def tried(self, admitted: bool) -> None:
-        """An event was looked at."""
-        self._tried += 1
+    def record(self, admitted: bool) -> None:
+        """An event was checked against all of the summaries."""
+        self._checked += 1
         self._skipped += not admitted
 
     @property
-    def is_vain(self) -> bool:
-        """Whether hardly an event skips it."""
-        return self._tried >= TRIED and self._skipped * WORTH < self._tried
+    def is_useless(self) -> bool:
+        """Whether hardly an event skips the host."""
+        return self._checked >= CHECKS_LEAST and self._skipped * SKIPS_SHARE < self._checked
 
 
 class SummaryCache:
-    """Bounded: the tree that was not used for longest goes first. Times are the Port's."""
+    """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
 
     def __init__(self, capacity: int) -> None:
         """`capacity` in trees."""
-        self.capacity = capacity
-        self._held: OrderedDict[str, CachedSummary] = OrderedDict()
-        self._worth: dict[tuple[NodeId, tuple[str, ...]], Worth] = {}
+        self._cached: BoundedDict[str, CachedSummary] = BoundedDict(capacity)
+        self._rates: BoundedDict[tuple[NodeId, tuple[str, ...]], SkipRate] = BoundedDict(
+            SKIP_RATES_MOST
+        )
 
-    def worth(self, host: NodeId, trees: tuple[str, ...], now: float) -> Worth:
-        """Whether events skip a host that they would visit for these trees; tried anew at times."""
-        worth = self._worth.get((host, trees))
-        if worth is None or now - worth.since > REST:
-            self._worth.pop((host, trees), None)
-            worth = self._worth[host, trees] = Worth(now)
-            if len(self._worth) > HOSTS_MOST:
-                del self._worth[next(iter(self._worth))]
-        return worth
+    def __len__(self) -> int:
+        """How many trees have an entry."""
+        return len(self._cached)
+
+    # --- skipping ---
+
+    def may_skip(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
+        """Whether an event with these places need not visit the tree: nobody there can want it."""
+        cached = self.usable(attribute, now)
+        return cached is not None and not cached.check(places)
+
+    def usable(self, attribute: str, now: float) -> CachedSummary | None:
+        """The tree's summary, if there is a valid one that skips enough to be checked."""
+        cached = self._cached.get(attribute)
+        if cached is None or cached.until <= now or cached.is_useless:
+            return None
+        return cached
+
+    def skip_rate(self, host: NodeId, trees: tuple[str, ...], now: float) -> SkipRate:
+        """How often events skip a host that they would visit for these trees; counted anew after
+        `USELESS_FOR`."""
+        rate = self._rates.get((host, trees))
+        if rate is None or now - rate.since > USELESS_FOR:
+            rate = SkipRate(now)
+            self._rates.renew((host, trees), rate)
+        return rate
+
+    # --- asking ---
+
+    def needs_refresh(self, attribute: str, now: float) -> bool:
+        """Whether the owner is to be asked for the tree's summary, since an event visits it."""
+        cached = self._cached.get(attribute)
+        return cached is None or not cached.is_fresh(now)
+
+    def claim_refresh(self, attribute: str, now: float) -> bool:
+        """`needs_refresh`, for who asks then: False from now on until `SUMMARY_RETRY`."""
+        cached = self._entry(attribute)
+        if cached.is_fresh(now):
+            return False
+        cached.refresh_at = cached.refresh_together_at = now + SUMMARY_RETRY
+        return True
+
+    def claim_early(self, now: float) -> list[str]:
+        """The trees worth a place in a question that is sent anyway, for who asks then."""
+        found = [
+            name
+            for name, cached in self._cached.items()
+            if cached.idle <= IDLE_MOST
+            and cached.refresh_together_at <= now < cached.until
+            and cached.digest
+        ]
+        for name in found:
+            cached = self._cached[name]
+            cached.refresh_at = cached.refresh_together_at = now + SUMMARY_RETRY
+        return found
+
+    # --- coherence ---
 
     def learn(
         self, attribute: str, digest: int, summary: Summary | None, until: float, now: float
     ) -> None:
-        """The owner's word. Without a summary: the one with this digest is still good."""
-        held = self._entry(attribute)
+        """The owner's answer. Without a summary: the one with this digest is still valid."""
+        cached = self._entry(attribute)
         if summary is not None:
-            held.take(summary, digest)
-        elif held.digest != digest:
-            return  # it was recalled or pushed out meanwhile
-        held.until = until
-        held.idle += 1
+            cached.replace(summary, digest)
+        elif cached.digest != digest:
+            return  # it was invalidated or evicted meanwhile
+        cached.until = until
+        cached.idle += 1
         term = max(until - now, 0.0)
-        held.ask_at = max(now + term * EARLY, now + PAUSE)
-        held.soon_at = now + term * TOGETHER
+        cached.refresh_at = max(now + term * REFRESH_SUMMARY, now + SUMMARY_RETRY)
+        cached.refresh_together_at = now + term * REFRESH_TOGETHER
 
-    def forget_all(self) -> None:
-        """Their owners are no more."""
-        self._held.clear()
+    def invalidate(self, attribute: str) -> None:
+        """Drop the tree's summary."""
+        self._cached.pop(attribute, None)
 
-    def recall(self, attribute: str) -> None:
-        """Believe it no more."""
-        self._held.pop(attribute, None)
+    def clear(self) -> None:
+        """Drop all: their owners own them no more."""
+        self._cached.clear()
 
-    def believed(self, now: float) -> list[tuple[str, int]]:
-        """Trees with a summary that is believed, and its digest."""
-        return [(name, held.digest) for name, held in self._held.items() if held.until > now]
+    def valid(self, now: float) -> list[tuple[str, int]]:
+        """The trees with a valid summary, and its digest."""
+        return [(name, one.digest) for name, one in self._cached.items() if one.until > now]
 
     def digest(self, attribute: str) -> int:
-        """Of the summary at hand, good or over; 0: there is none."""
-        held = self._held.get(attribute)
-        return 0 if held is None else held.digest
-
-    def admits(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
-        """Whether an event with these places has to visit the tree, as far as is known."""
-        held = self.good(attribute, now)
-        return held is None or held.check(places)
-
-    def good(self, attribute: str, now: float) -> CachedSummary | None:
-        """The summary, if there is one to be believed that is worth a look."""
-        held = self._held.get(attribute)
-        if held is None or held.until <= now or held.is_useless:
-            return None
-        return held
-
-    def wants_asking(self, attribute: str, now: float) -> bool:
-        """Whether `is_due` would say so now."""
-        held = self._held.get(attribute)
-        return held is None or not held.rests(now)
-
-    def is_due(self, attribute: str, now: float) -> bool:
-        """Whether the owner is to be asked now, since an event visits the tree. Says so once."""
-        held = self._entry(attribute)
-        if held.rests(now):
-            return False
-        held.ask_at = held.soon_at = now + PAUSE
-        return True
-
-    def soon(self, now: float) -> list[str]:
-        """Trees that are to be asked for soon: worth a place in a question that leaves anyway."""
-        found = [
-            name
-            for name, held in self._held.items()
-            if held.idle <= IDLE_MOST and held.soon_at <= now < held.until and held.digest
-        ]
-        for name in found:
-            self._held[name].ask_at = self._held[name].soon_at = now + PAUSE
-        return found
+        """Of the cached summary, valid or expired; 0: there is none."""
+        cached = self._cached.get(attribute)
+        return 0 if cached is None else cached.digest
 
     def _entry(self, attribute: str) -> CachedSummary:
-        held = self._held.setdefault(attribute, CachedSummary())
-        self._held.move_to_end(attribute)
-        while len(self._held) > self.capacity:
-            self._held.popitem(last=False)
-        return held
+        """The tree's entry, as the most recently used one; a new one if there is none."""
+        cached = self._cached.get(attribute)
+        if cached is None:
+            cached = self._cached[attribute] = CachedSummary()
+        else:
+            self._cached.move_to_end(attribute)
+        return cached

@@ -1,13 +1,13 @@
-"""Finding an attribute's tree: a walk first, then the ring (C3, C5, C10).
+"""Finds an attribute's tree: by a random walk first, then by asking its owner (C3, C5, C10).
 
     unknown ── walk ──► found                    an access point, by walk
-                 └────► ask the owner ──► found   an entry, by ring
-                                     └──► absent  nobody subscribes: believed for a term
+                 └────► ask the owner ──► found   virtual nodes, by ring
+                                     └──► absent  no subscribers: cached for a term
 
-An attribute whose owner is known, that was absent before, or whose known entries proved wrong
-several times, is asked for at the owner at once: one question for all attributes of an event that
-one cluster owns, which brings the summaries as well (`walk.always` and counting routing walk all
-the same, as the paper has it). Many attributes travel together, in walks as in questions.
+If the owner's cluster is known, the attribute had no subscribers before, or hosts that were known
+proved wrong several times, the owner is asked at once: one question for all attributes of an event
+that one cluster owns, which brings the summaries as well. (`walk.always` and counting routing walk
+all the same, as CBDLO has it.) Many attributes travel together, in walks as in questions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
@@ -25,26 +26,22 @@ from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import (
-    AskBeliefs,
+    AskCached,
     AskTree,
-    Believed,
+    CacheReport,
+    Invalidate,
+    Invalidated,
     NotOwner,
-    Recall,
-    Recalled,
     TreeAnswer,
 )
+from overlay.upper_tree.publisher.constants import (
+    QUESTIONS_MOST,
+    REDIRECTS_MOST,
+    SEARCH_PAUSE,
+    SEARCH_PAUSE_MOST,
+    SEARCH_PAUSE_SHARE,
+)
 from overlay.upper_tree.publisher.location_cache import LocationCache
-
-PAUSE = 0.25
-"""Seconds before an owner that refused is looked for again; wild guess."""
-
-PAUSE_SHARE = 0.25
-"""Of the time that somebody has waited for a tree that no host serves now: its outage is a quarter
-longer at most, and questions and visits in vain are few. (At a fixed pace they filled slow links,
-and what hosts wait for came too late: a seed of the soak.)"""
-
-PAUSE_MOST = 4.0
-"""Seconds of such a pause at most. Wild guess."""
 
 
 class Walker(Protocol):
@@ -54,21 +51,12 @@ class Walker(Protocol):
         """One walk for all: WalkFound per attribute that is met, WalkFailed for the rest."""
 
 
-class AskAgain(Timer, frozen=True):
-    """A question to an owner may be lost, or the owner was busy."""
-
-
-REDIRECTS = 3
-"""Owners in a row that are asked without a pause, so that two stale ones do not send a question to
-and fro; wild guess."""
-
-
-ASKED_MOST = 1_024
-"""Questions whose time is remembered: what is answered later is not believed. Wild guess."""
+class AskAgainDue(Timer, frozen=True):
+    """Questions to owners may be lost, or the owner was busy: ask again."""
 
 
 class Search:
-    """One attribute that is looked for."""
+    """The search for one attribute's tree."""
 
     __slots__ = ("again_at", "asked", "asked_at", "hops", "redirects", "stage")
 
@@ -81,8 +69,8 @@ class Search:
         self.redirects = 0  # owners that named another one
 
 
-class Finder(Machine):
-    """Looks trees up; tells by `TreeFound` and `TreeAbsent`, and fills the `LocationCache`."""
+class TreeFinder(Machine):
+    """Looks trees up. Emits `TreeFound` and `TreeAbsent`, and fills the `LocationCache`."""
 
     def __init__(
         self,
@@ -99,25 +87,25 @@ class Finder(Machine):
         self.ring = ring
         self.locations = locations
         self.searches: dict[str, Search] = {}
-        self._again = Alarm(port, AskAgain())
+        self._again = Alarm(port, AskAgainDue())
         self._number = 0  # of the last question
-        self._asked: dict[int, float] = {}  # when questions were asked
+        self._asked: BoundedDict[int, float] = BoundedDict(QUESTIONS_MOST)  # number -> when
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
             WalkFound: self.on_walk_found,
-            WalkFailed: self.on_walk_lost,
+            WalkFailed: self.on_walk_failed,
             OwnerFound: self.on_owner_found,
             OwnerUnknown: self.on_owner_unknown,
             TreeAnswer: self.on_tree_answer,
             NotOwner: self.on_not_owner,
-            Recall: self.on_recall,
-            AskBeliefs: self.on_ask_beliefs,
+            Invalidate: self.on_invalidate,
+            AskCached: self.on_ask_cached,
             ClusterForked: self.on_cluster_forked,
             LinkDown: self.on_link_down,
             RingLeft: self.on_ring_left,
-            AskAgain: self.on_ask_again,
+            AskAgainDue: self.on_ask_again_due,
         }
 
     # --- asked from above ---
@@ -128,7 +116,7 @@ class Finder(Machine):
         `stale`: an entry that was known proved wrong, so the walk has half the hops (C10).
         """
         new = [a for a in dict.fromkeys(attributes) if a not in self.searches]
-        walked = [a for a in new if self._is_worth_a_walk(a)]
+        walked = [a for a in new if self._is_walked(a)]
         asked = [a for a in new if a not in walked]
         for attribute in walked:
             self.searches[attribute] = Search("walk")
@@ -137,13 +125,13 @@ class Finder(Machine):
             self.walker.walk(walked, max(1, limit // 2) if stale else limit)
         self.ask_ring(asked)
 
-    def _is_worth_a_walk(self, attribute: str) -> bool:
+    def _is_walked(self, attribute: str) -> bool:
         if self.locations.was_absent(attribute):
             return False
         return self._always or self.ring.owner(attribute_key(attribute)) is None
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
-        """Ask the owners, without a walk."""
+        """Ask the owners where these trees are, without a walk."""
         questions: dict[str, tuple[Peer, list[str]]] = {}
         for attribute in attributes:
             search = self.searches.setdefault(attribute, Search("find"))
@@ -163,15 +151,17 @@ class Finder(Machine):
         for peer, names in questions.values():
             self._ask(peer, names)
         if self.searches:
-            self._again.within(PAUSE)
+            self._again.within(SEARCH_PAUSE)
 
     def ask_soon(self, attributes: Iterable[str], since: float) -> None:
-        """Ask the owners in a moment: the later the longer somebody has waited, `since` when."""
+        """Ask the owners in a moment: the later the longer an event has waited, since `since`."""
         waited = self.port.now - since
-        again_at = self.port.now + min(max(PAUSE, PAUSE_SHARE * waited), PAUSE_MOST)
+        again_at = self.port.now + min(
+            max(SEARCH_PAUSE, SEARCH_PAUSE_SHARE * waited), SEARCH_PAUSE_MOST
+        )
         for attribute in attributes:
             self.searches.setdefault(attribute, Search("find")).again_at = again_at
-        self._again.within(PAUSE)
+        self._again.within(SEARCH_PAUSE)
 
     def _find(self, attribute: str, search: Search) -> None:
         search.stage = "find"
@@ -179,7 +169,7 @@ class Finder(Machine):
         self.ring.find(attribute_key(attribute))
 
     def ask_summaries(self, attributes: Iterable[str]) -> None:
-        """Ask the owners what is in these trees. Nothing waits for the answer."""
+        """Ask the owners for these trees' summaries. Nothing waits for the answer."""
         questions: dict[str, tuple[Peer, list[str]]] = {}
         for attribute in attributes:
             key = attribute_key(attribute)
@@ -196,23 +186,21 @@ class Finder(Machine):
         for names in in_batches(attributes, weigh_text):
             self._number += 1
             self._asked[self._number] = self.port.now
-            if len(self._asked) > ASKED_MOST:
-                del self._asked[next(iter(self._asked))]
-            held = tuple(map(self.locations.summaries.digest, names))
-            self.port.send(owner, AskTree(names, self._number, held if any(held) else ()))
+            cached = tuple(map(self.locations.summaries.digest, names))
+            self.port.send(owner, AskTree(names, self._number, cached if any(cached) else ()))
 
     # --- walks ---
 
     def on_walk_found(self, event: WalkFound) -> None:
-        """An access point."""
+        """The walk met an access point of the tree."""
         attribute = event.point.attribute
         if attribute in self.searches:
             self.searches[attribute].hops += event.hop
             self.locations.learn_entry(attribute, event.point.peer)
             self._found(attribute, "walk")
 
-    def on_walk_lost(self, event: WalkFailed) -> None:
-        """The ring answers with certainty (C5)."""
+    def on_walk_failed(self, event: WalkFailed) -> None:
+        """The walk met no access point: ask the owners, who know for certain (C5)."""
         lost = []
         for attribute in event.attributes:
             search = self.searches.get(attribute)
@@ -235,13 +223,13 @@ class Finder(Machine):
         self.ask_ring(mine)
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """The ring is not reachable now: once more after a pause."""
+        """The lookup failed: look the owner up once more after a pause."""
         for attribute, search in self.searches.items():
             if search.stage == "find" and attribute_key(attribute) == event.key:
-                search.again_at = self.port.now + PAUSE
+                search.again_at = self.port.now + SEARCH_PAUSE
 
     def on_tree_answer(self, sender: Peer, message: TreeAnswer) -> None:
-        """Certainty."""
+        """The owner says where trees are, or that they have no subscribers."""
         now = self.port.now
         asked_at = self._asked.get(message.number)
         for found in message.summaries:
@@ -251,21 +239,22 @@ class Finder(Machine):
             self.locations.learn(location)
             if location.attribute in self.searches:
                 self._found(location.attribute, "ring")
-        for attribute in message.nobody:
+        for attribute in message.absent:
             search = self.searches.get(attribute)
             if search is None or search.asked_at is None:
                 continue
             # The owner counts the term from its answer. Counted from the question, and the first
-            # one if there were several, belief ends earlier here than there, however slow the link.
+            # one if there were several, it ends earlier here than there, however slow the link.
             until = search.asked_at + message.term
-            if self.locations.absent(attribute, until, message.epoch, now):
+            if self.locations.learn_absent(attribute, until, message.epoch, now):
                 del self.searches[attribute]
-                self.port.count("lookups_nobody")
+                self.port.count("lookups_absent")
                 self.port.trace("nobody", attribute=attribute, hops=search.hops)
                 self.port.emit(TreeAbsent(attribute, until))
 
     def on_not_owner(self, sender: Peer, message: NotOwner) -> None:
-        """The arc has moved (ask whom it names, at once), or is moving (ask again in a moment)."""
+        """The arc has moved (ask the owner that is named, at once), or is moving (ask again in a
+        moment)."""
         named = message.cluster is not None and message.cluster.primary.id != sender.id
         if message.cluster is not None:
             self.ring.learn(message.cluster)
@@ -273,34 +262,34 @@ class Finder(Machine):
         for attribute in message.attributes:
             search = self.searches.get(attribute)
             if search is not None:
-                search.again_at = self.port.now + PAUSE
+                search.again_at = self.port.now + SEARCH_PAUSE
                 search.redirects += 1
-                if named and search.redirects <= REDIRECTS:
+                if named and search.redirects <= REDIRECTS_MOST:
                     at_once.append(attribute)
         self.ask_ring(at_once)
         self.port.emit(OwnerRefused(message.attributes))
 
-    def on_recall(self, sender: Peer, message: Recall) -> None:
-        """Somebody subscribes now: look again at the next event. (A question whose answer is still
-        to come is answered after the recall, by this owner.)"""
-        doubt_until = self.port.now + self.settings.tree.nobody_term
-        self.locations.recall(message.attribute, message.epoch, doubt_until)
-        self.port.send(sender, Recalled(message.attribute, message.number))
+    def on_invalidate(self, sender: Peer, message: Invalidate) -> None:
+        """A cached summary does not admit a new subscriber: drop it, and ask at the next event.
+        (A question that is still unanswered is answered after this by the same owner.)"""
+        until = self.port.now + self.settings.tree.summary_term
+        self.locations.invalidate(message.attribute, message.epoch, until)
+        self.port.send(sender, Invalidated(message.attribute, message.number))
 
-    def on_ask_beliefs(self, sender: Peer, message: AskBeliefs) -> None:
-        """A new owner may have to take back what a former one said. What that one said under its
-        epoch and is still to come was asked for before: a term from now on it is over."""
+    def on_ask_cached(self, sender: Peer, message: AskCached) -> None:
+        """Report the copies that a former owner granted, for the new one to invalidate. Answers of
+        the former one that are still to come were asked for before: in a term they expire."""
         arc, now = message.cluster, self.port.now
         self.ring.learn(arc)
-        if not self.locations.fence(arc, now + self.settings.tree.nobody_term, now):
-            return  # the owner waits for the term
-        batches = list(in_batches(self.locations.beliefs(arc, now), weigh_belief)) or [()]
+        if not self.locations.fence(arc, now + self.settings.tree.summary_term, now):
+            return  # without a report the owner waits for the term
+        batches = list(in_batches(self.locations.cached(arc, now), weigh_copy)) or [()]
         for batch in batches:
             last = batch is batches[-1]
-            self.port.send(sender, Believed(arc.key, arc.version[0], batch, last))
+            self.port.send(sender, CacheReport(arc.key, arc.version[0], batch, last))
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
-        """Another has taken the place of an owner that did not answer: ask it at once."""
+        """A cluster went on under another primary: ask it at once what its former one was asked."""
         self.ask_ring(
             [
                 attribute
@@ -310,22 +299,23 @@ class Finder(Machine):
         )
 
     def on_link_down(self, event: LinkDown) -> None:
-        """An owner that was asked is lost: its cluster will have another primary."""
+        """An owner that was asked is lost: look up which primary its cluster has then."""
         for attribute, search in self.searches.items():
             if search.stage == "ask" and search.asked == event.peer.id:
                 self._find(attribute, search)
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """The owners are others now. Nothing counts that those of before have told or will tell."""
-        self.locations.forget_all()
+        """This node is in another ring: other nodes own the trees. Reject all that the former
+        owners answered or will answer."""
+        self.locations.clear()
         self._asked.clear()
         for search in self.searches.values():
             search.asked_at = None
             search.redirects = 0
         self.ask_ring([a for a, search in self.searches.items() if search.stage != "walk"])
 
-    def on_ask_again(self, timer: AskAgain) -> None:
-        """What was not answered in time is asked once more, through a fresh lookup."""
+    def on_ask_again_due(self, timer: AskAgainDue) -> None:
+        """Ask once more what was not answered in time, after another lookup."""
         self._again.rang()
         due = [
             attribute
@@ -339,9 +329,9 @@ class Finder(Machine):
         self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
         waiting = [s.again_at for s in self.searches.values() if s.stage != "walk"]
         if waiting:
-            self._again.within(min(PAUSE, max(0.0, min(waiting) - self.port.now)))
+            self._again.within(min(SEARCH_PAUSE, max(0.0, min(waiting) - self.port.now)))
         elif self.searches:
-            self._again.within(PAUSE)
+            self._again.within(SEARCH_PAUSE)
 
     def _found(self, attribute: str, by: str) -> None:
         search = self.searches.pop(attribute)
@@ -351,6 +341,6 @@ class Finder(Machine):
         self.port.emit(TreeFound(attribute))
 
 
-def weigh_belief(belief: tuple[str, int]) -> int:
-    """Bytes of one thing that is believed, about."""
-    return 2 * HEAD + weigh_text(belief[0])
+def weigh_copy(copy: tuple[str, int]) -> int:
+    """Estimated bytes of one entry of a `CacheReport`."""
+    return 2 * HEAD + weigh_text(copy[0])

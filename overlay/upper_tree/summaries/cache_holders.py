@@ -1,22 +1,23 @@
-"""Who may believe something that an owner of this arc told, also one that is lost (C5, P4).
+"""Publishers that may have cached what an owner of this arc, perhaps a lost one, sent (C5, P4).
 
-What publishers are told of trees (`beliefs.py`) is in no log: it changes too often. But a new
-primary must not give a SUBACK that a belief has no room for, or an event that is published after it
-could miss its registration. So the log says *who* was told anything at all, which changes seldom:
+Which copies publishers have (invalidation_table.py) is in no log: it changes too often. But a new
+primary must not give a SUBACK that a cached summary does not admit, or an event that is published
+after it could miss its registration. So the log says *which publishers* have copies at all, which
+changes seldom; they are the *cache holders*:
 
-* Nobody is told anything before a majority has in the log that it may believe something (`Told`).
-* A new primary asks all of them (`AskBeliefs`). Each answers what it believes of which trees, and
-  from then on believes no answer of an older epoch that is still on its way. What it believes is
-  taken back like the new primary's own words. A SUBACK waits for those who have not answered until
-  what they were told is over for certain: one `tree.nobody_term`.
-* Whoever believes nothing any more leaves the log (`over`) when its link is down, or after a while.
+* No publisher is sent a summary before a majority has in the log that it is a cache holder.
+* A new primary asks all of them (`AskCached`). Each reports its valid copies, and from then on uses
+  no answer of an older epoch that is still on its way. Those copies are invalidated like the new
+  primary's own. A SUBACK waits for those who have not answered until their copies have expired for
+  certain: one `tree.summary_term`.
+* A publisher without a valid copy leaves the log when its link is down, or after a while.
 
-Some are in no log: whom a cluster told that forked off, or lost its log (P5) without a whole copy
-(adopting.py). Then nobody knows whom to ask, and SUBACKs wait for the term; the log says that as
-well (`others`).
+Some are in no log: those to whom a cluster sent summaries that forked off, or lost its log (P5)
+without a complete replica (owner/restoration.py). Then it is unknown whom to ask, and SUBACKs wait
+for the term; the log says that as well (`has_unknown_holders`).
 
-A primary that asks itself believes its own answer no longer than its lease to decide, so that a
-lost one need not be asked what it told itself.
+A primary that asks itself may use its own answer no longer than its leader lease, so that a lost
+one need not be asked what it has cached of itself.
 """
 
 from __future__ import annotations
@@ -30,45 +31,35 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
-from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
-from overlay.upper_tree.invalidation_table import InvalidationTable
-from overlay.upper_tree.messages import AskBeliefs, Believed
+from overlay.upper_tree.events import CopiesReported, CopyInvalidated
+from overlay.upper_tree.messages import AskCached, CacheReport
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.tree_log import HOLDERS_PER_ENTRY, CacheHoldersChanged
-
-BELIEVERS_MOST = 16_384
-"""Peers that the log names; more are told nothing that lasts. About 1 MiB of a log's copy. Wild
-guess."""
-
-KEEP = 60.0
-"""Seconds that one stays in the log who believes nothing any more, since whoever publishes now and
-then would be put in and taken out all the time. Wild guess."""
-
-SWEEP_SHARE = 0.5
-"""Of the term: the time between two looks for those who believe nothing any more. Wild guess."""
+from overlay.upper_tree.summaries.constants import HOLDERS_MOST, KEEP_FOR, SWEEP_SHARE
+from overlay.upper_tree.summaries.invalidation_table import InvalidationTable
 
 
-class BelieversDue(Timer, frozen=True):
-    """Somebody believes nothing any more."""
+class HolderSweep(Timer, frozen=True):
+    """Look for cache holders whose copies have expired."""
 
 
 class FormerHolders(Protocol):
-    """What a restored arc's former owner is known to have told (owner/restoration.py)."""
+    """What is known of a restored arc's former owner (owner/restoration.py)."""
 
     @property
     def former_holders(self) -> tuple[Peer, ...] | None:
-        """Publishers that it may have given summaries; None: it is not known who."""
+        """Publishers to which it may have sent summaries; None: it is not known who."""
 
 
 class CacheHolders(Machine):
-    """At the primary: keeps the log's list, and asks it when it is inherited."""
+    """At the primary: keeps the log's list of cache holders, and asks them under a new epoch."""
 
     def __init__(
         self, port: Port, settings: Settings, owner: Owner, restoration: FormerHolders
     ) -> None:
         super().__init__(port)
-        self.longest = settings.tree.nobody_term
-        self.table = InvalidationTable(settings.tree.nobody_term)
+        self.term = settings.tree.summary_term
+        self.table = InvalidationTable(settings.tree.summary_term)
         self.owner = owner
         self.clusters = owner.clusters
         self.trees = owner.trees
@@ -76,11 +67,11 @@ class CacheHolders(Machine):
         self.restoration = restoration
         self._epoch = 0  # under which this node leads; 0: it does not
         self._index: dict[NodeId, int] = {}  # of the entry that named it, if it is this node's own
-        self._until: dict[NodeId, float] = {}  # when the last that it was told is over
-        self._unknown: dict[NodeId, Peer] = {}  # who has not said yet what it believes
-        self._unknown_until = 0.0
-        self._unheard: dict[NodeId, None] = {}  # of those, who may have lost the question
-        self._due = Alarm(port, BelieversDue())
+        self._until: dict[NodeId, float] = {}  # when the last copy expires that it was granted
+        self._unreported: dict[NodeId, Peer] = {}  # former primaries' holders that did not report
+        self._unreported_until = 0.0  # then all copies of these have expired
+        self._unasked: dict[NodeId, None] = {}  # of these, those who may have lost the question
+        self._sweep = Alarm(port, HolderSweep())
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -88,44 +79,44 @@ class CacheHolders(Machine):
             RoleChanged: self.on_role_changed,
             Elected: self.on_elected,
             Replanted: self.on_replanted,
-            Believed: self.on_believed,
+            CacheReport: self.on_cache_report,
             LinkUp: self.on_link_up,
             LinkDown: self.on_link_down,
-            BelieversDue: self.on_due,
+            HolderSweep: self.on_holder_sweep,
         }
 
-    # --- before somebody is told ---
+    # --- before a publisher is sent something that it may cache ---
 
     def admit(self, peer: Peer) -> int | None:
-        """Number of the log entry that has to be committed before `peer` may be told something that
-        lasts (-1: none); None: it may not be, since there is no room for it."""
+        """Make `peer` a cache holder. Returns the number of the log entry that has to be committed
+        before it is sent a summary (-1: none has to); None if there is no room in the log."""
         if peer.id == self.port.me.id:
             return -1
-        believers = self.owner.state.cache_holders
-        if believers.get(peer.id) != peer:
-            if peer.id not in believers and len(believers) >= BELIEVERS_MOST:
-                self.port.count("believers_refused")
+        holders = self.owner.state.cache_holders
+        if holders.get(peer.id) != peer:
+            if peer.id not in holders and len(holders) >= HOLDERS_MOST:
+                self.port.count("cache_holders_refused")
                 return None
             self._index[peer.id] = self._log((peer,))
-        self.told(peer)
+        self.lease(peer)
         return self._index.get(peer.id, 0)
 
-    def told(self, peer: Peer) -> float:
-        """It is being told something now: for how many seconds it may believe that."""
+    def lease(self, peer: Peer) -> float:
+        """`peer` is being sent summaries. Returns for how many seconds it may use them."""
         if peer.id == self.port.me.id:
-            return min(self.longest, self.clusters.lease_left)
-        self._until[peer.id] = self.port.now + self.longest
-        self._due.within(self.longest * SWEEP_SHARE)
-        return self.longest
+            return min(self.term, self.clusters.lease_left)
+        self._until[peer.id] = self.port.now + self.term
+        self._sweep.within(self.term * SWEEP_SHARE)
+        return self.term
 
     def all_known(self) -> bool:
-        """Whether whatever is believed is in the `ToldTable` (or waited for: `blind_until`)."""
-        return not self._unknown or self._unknown_until <= self.port.now
+        """Whether every valid copy is in the table, or covered by its `unknown_until`."""
+        return not self._unreported or self._unreported_until <= self.port.now
 
-    # --- inheriting ---
+    # --- a new owner ---
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """Ask the believers of the former primary, under each new epoch once."""
+        """Ask the cache holders of the former primary, once under each new epoch."""
         if event.role != "primary" or event.cluster is None:
             self._epoch = 0
             self._forget()
@@ -134,122 +125,124 @@ class CacheHolders(Machine):
             self._forget()
             self._ask_all(event.cluster)
 
-    def _forget(self) -> None:
-        self._index.clear()
-        self._until.clear()
-        self._unknown.clear()
-        self._unheard.clear()
-        self._due.cancel()
-
     def _ask_all(self, cluster: Cluster) -> None:
         state = self.owner.state
         self._ask(cluster, state.cache_holders)
         if state.has_unknown_holders:
-            self._be_blind()
+            self._wait_out_unknown()
 
-    def _ask(self, cluster: Cluster, peers: Mapping[NodeId, Peer]) -> None:
-        self._unknown |= peers
-        self._unknown_until = self.port.now + self.longest
-        for peer in peers.values():
-            self.port.send(peer, AskBeliefs(cluster))
-        if self._unknown:
-            self._due.within(self.longest)
+    def _forget(self) -> None:
+        self._index.clear()
+        self._until.clear()
+        self._unreported.clear()
+        self._unasked.clear()
+        self._sweep.cancel()
+
+    def _ask(self, cluster: Cluster, holders: Mapping[NodeId, Peer]) -> None:
+        self._unreported |= holders
+        self._unreported_until = self.port.now + self.term
+        for peer in holders.values():
+            self.port.send(peer, AskCached(cluster))
+        if self._unreported:
+            self._sweep.within(self.term)
 
     def on_elected(self, event: Elected) -> None:
-        """Under a fork's epoch: its log may lack whom the other branch told."""
+        """Under a fork's epoch: its log may lack the cache holders of the other branch."""
         if event.forked:
-            self._be_blind()
+            self._wait_out_unknown()
 
     def on_replanted(self, event: Replanted) -> None:
-        """Of an arc whose log is lost nobody knows whom its owner told, if no copy says so."""
+        """This node leads the arc of a lost cluster: ask its cache holders, if they are known."""
         found, cluster = self.restoration.former_holders, self.clusters.cluster
         known = len(self.owner.state.cache_holders)
-        if found is None or cluster is None or known + len(found) > BELIEVERS_MOST:
-            self._be_blind()
+        if found is None or cluster is None or known + len(found) > HOLDERS_MOST:
+            self._wait_out_unknown()
             return
         for first in range(0, len(found), HOLDERS_PER_ENTRY):
             self._log(found[first : first + HOLDERS_PER_ENTRY])
         self._ask(cluster, {peer.id: peer for peer in found})
 
-    def _be_blind(self) -> None:
-        table = self.table
-        table.blind_until = max(table.blind_until, self.port.now + self.longest)
+    def _wait_out_unknown(self) -> None:
+        self.table.expect_unknown(self.port.now + self.term)
         if not self.owner.state.has_unknown_holders:
-            self._log((), others=True)
-        self._due.within(self.longest)
+            self._log((), has_unknown=True)
+        self._sweep.within(self.term)
 
-    def on_believed(self, sender: Peer, message: Believed) -> None:
-        """What one of them believes."""
-        cluster, left = self.clusters.cluster, self._unknown_until - self.port.now
-        if cluster is None or sender.id not in self._unknown or left <= 0.0:
+    def on_cache_report(self, sender: Peer, message: CacheReport) -> None:
+        """A cache holder reports valid copies that a former primary granted."""
+        cluster, left = self.clusters.cluster, self._unreported_until - self.port.now
+        if cluster is None or sender.id not in self._unreported or left <= 0.0:
             return
         if (message.key, message.epoch) != (cluster.key, self._epoch):
             return
-        if len(message.beliefs) > MAX_BATCH:
-            raise ProtocolError("too many beliefs in one message")
-        for attribute, digest in message.beliefs:
-            self.table.tell(attribute, sender, self.port.now, left, digest)
-        self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unknown_until)
-        if message.beliefs:
-            self.port.emit(BeliefsLearned(tuple(name for name, _ in message.beliefs)))
+        if len(message.copies) > MAX_BATCH:
+            raise ProtocolError("too many cached summaries in one message")
+        for attribute, digest in message.copies:
+            self.table.grant(attribute, sender, self.port.now, left, digest)
+        self._until[sender.id] = max(self._until.get(sender.id, 0.0), self._unreported_until)
+        if message.copies:
+            self.port.emit(CopiesReported(tuple(name for name, _ in message.copies)))
         if message.last:
-            self._learnt(sender.id)
+            self._reported(sender.id)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """It may not have got the question."""
+        """Ask again a cache holder that may not have got the question."""
         cluster = self.clusters.cluster
-        if event.peer.id in self._unheard and cluster is not None:
-            del self._unheard[event.peer.id]
-            self.port.send(event.peer, AskBeliefs(cluster))
+        if event.peer.id in self._unasked and cluster is not None:
+            del self._unasked[event.peer.id]
+            self.port.send(event.peer, AskCached(cluster))
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Who has left believes nothing; who is only silent may."""
+        """A node that has left has no cache; one that is only silent may have."""
         if event.left:
-            self._learnt(event.peer.id)
-        elif event.peer.id in self._unknown:
-            self._unheard[event.peer.id] = None
+            self._reported(event.peer.id)
+        elif event.peer.id in self._unreported:
+            self._unasked[event.peer.id] = None
 
-    def _learnt(self, node: NodeId) -> None:
-        """Nothing is unknown of it any more."""
-        self._unheard.pop(node, None)
-        if self._unknown.pop(node, None) is not None and not self._unknown:
-            self._ease()
+    def _reported(self, node: NodeId) -> None:
+        """All copies of this holder are known."""
+        self._unasked.pop(node, None)
+        if self._unreported.pop(node, None) is not None and not self._unreported:
+            self._emit_all_known()
 
-    def _ease(self) -> None:
-        """SUBACKs wait for nobody unknown any more."""
+    def _emit_all_known(self) -> None:
+        """SUBACKs that waited for reports may be due."""
         for attribute, owned in self.trees.items():
             if owned.pending:
-                self.port.emit(BeliefEnded(attribute))
+                self.port.emit(CopyInvalidated(attribute))
 
-    # --- those who believe nothing any more ---
+    # --- expiry ---
 
-    def on_due(self, timer: BelieversDue) -> None:
-        """What former primaries told may be over; and what this one did."""
-        self._due.rang()
+    def on_holder_sweep(self, timer: HolderSweep) -> None:
+        """Take out of the log whose copies have expired, granted by former primaries or here."""
+        self._sweep.rang()
         now, owner = self.port.now, self.owner
-        if self._unknown and self._unknown_until <= now:
-            self.port.count("believers_waited_out", len(self._unknown))
-            self._unknown.clear()
-            self._unheard.clear()
-            self._ease()
-        believers = owner.state.cache_holders
-        over = tuple(node for node in believers if self._is_over(node, now))
-        others = owner.state.has_unknown_holders and self.table.blind_until > now
-        if (over or others != owner.state.has_unknown_holders) and not owner.is_handing_over:
-            for node in over:
+        if self._unreported and self._unreported_until <= now:
+            self.port.count("cache_holders_waited_out", len(self._unreported))
+            self._unreported.clear()
+            self._unasked.clear()
+            self._emit_all_known()
+        holders = owner.state.cache_holders
+        removed = tuple(node for node in holders if self._is_over(node, now))
+        unknown = owner.state.has_unknown_holders and self.table.unknown_until > now
+        if (removed or unknown != owner.state.has_unknown_holders) and not owner.is_handing_over:
+            for node in removed:
                 self._until.pop(node, None)
                 self._index.pop(node, None)
-            self._log((), over, others)
-        if believers or others:
-            self._due.within(self.longest * SWEEP_SHARE)
+            self._log((), removed, unknown)
+        if holders or unknown:
+            self._sweep.within(self.term * SWEEP_SHARE)
 
     def _is_over(self, node: NodeId, now: float) -> bool:
-        until = self._until.get(node, self._unknown_until)
+        until = self._until.get(node, self._unreported_until)
         gone = not self.hosts.is_reachable(node) or node == self.port.me.id
-        return until <= now if gone else until + KEEP <= now
+        return until <= now if gone else until + KEEP_FOR <= now
 
     def _log(
-        self, peers: tuple[Peer, ...], over: tuple[NodeId, ...] = (), others: bool | None = None
+        self,
+        added: tuple[Peer, ...],
+        removed: tuple[NodeId, ...] = (),
+        has_unknown: bool | None = None,
     ) -> int:
-        known = self.owner.state.has_unknown_holders if others is None else others
-        return self.owner.append(CacheHoldersChanged(peers, over, known))
+        known = self.owner.state.has_unknown_holders if has_unknown is None else has_unknown
+        return self.owner.append(CacheHoldersChanged(added, removed, known))

@@ -1,13 +1,13 @@
-"""How an owner makes summaries without keeping events waiting (C5, C9).
+"""Makes summaries of owned trees in small pieces, so that events do not wait for them (C5, C9).
 
 A summary of a thousand registrations takes some 40 ms, and who publishes to ten trees asks for ten
 of them: in one turn that is half a second in which the node does nothing else. So a turn makes as
 many as are small, and no more. The rest are made a piece at a time, one piece a turn, with timers
 that are due at once: what has come in is handled in between. Until a summary is there publishers
-are told none, so they visit, and ask again in a moment (held.py).
+are sent none, so they visit, and ask again in a moment (publisher/summary_cache.py).
 
 Registrations come and go meanwhile. One that came after the summary was begun may lie outside of
-it, so then it is thrown away, and the tree has to be at rest again before the next.
+it, so then it is thrown away, and no registration must have come for a while before the next.
 """
 
 from __future__ import annotations
@@ -21,21 +21,16 @@ from overlay.machine import Alarm, Handlers, Machine, Port, Timer
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.summaries.constants import AT_ONCE, COMPILED_AT_ONCE
 from overlay.upper_tree.summary import Box, Summary, merging
 
-AT_ONCE = 256
-"""Registrations that are summarised in the turn of a question: 10 ms (measured)."""
 
-COMPILED = 32
-"""Selectors of a tree that was taken over that are compiled in one turn: some 10 ms."""
-
-
-class MakeDue(Timer, frozen=True):
-    """Go on with the summaries that are wanted."""
+class BuildDue(Timer, frozen=True):
+    """The next piece of the summaries that are wanted is to be made."""
 
 
 class SummaryBuilder(Machine):
-    """Makes the summaries that somebody has asked for. Bounded by the owned trees."""
+    """Makes the summaries that publishers have asked for. Bounded by the owned trees."""
 
     def __init__(self, port: Port, most: int, owner: Owner) -> None:
         """`most`: boxes of one summary (`tree.summary_boxes`)."""
@@ -44,29 +39,29 @@ class SummaryBuilder(Machine):
         self.trees = owner.trees
         self._wanted: dict[str, OwnedTree] = {}
         self._piece: Generator[None, None, None] | None = None
-        self._alarm = Alarm(port, MakeDue())
-        self._made: tuple[float, int] = (0.0, 0)  # in the turn of that time so many registrations
+        self._alarm = Alarm(port, BuildDue())
+        self._built: tuple[float, int] = (0.0, 0)  # in the turn of that time so many registrations
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {MakeDue: self.on_make_due}
+        return {BuildDue: self.on_build_due}
 
-    def make(self, owned: OwnedTree) -> None:
-        """A tree's summary is wanted: it is made now, or soon."""
+    def build(self, owned: OwnedTree) -> None:
+        """Make a tree's summary: now if that is quickly done, else in the next turns."""
         attribute, count = owned.tree.attribute, len(owned.tree.registrations)
         if self._wanted.get(attribute) is owned:
             return
-        now, made = self.port.now, self._made[1] if self._made[0] == self.port.now else 0
+        now, made = self.port.now, self._built[1] if self._built[0] == self.port.now else 0
         if made + count <= AT_ONCE:
-            self._made = (now, made + count)
+            self._built = (now, made + count)
             for _ in self._pieces(owned):
                 pass
         else:
             self._wanted[attribute] = owned
             self._alarm.within(0.0)
 
-    def on_make_due(self, timer: MakeDue) -> None:
-        """One piece of the first that is wanted."""
+    def on_build_due(self, timer: BuildDue) -> None:
+        """Make one piece of the summary that was asked for first."""
         self._alarm.rang()
         while self._wanted:
             attribute, owned = next(iter(self._wanted.items()))
@@ -80,7 +75,7 @@ class SummaryBuilder(Machine):
             self._alarm.within(0.0)
 
     def _pieces(self, owned: OwnedTree) -> Generator[None, None, None]:
-        """Make a tree's summary; a turn may end at each yield."""
+        """Make a tree's summary; each yield ends a piece."""
         tree = owned.tree
         begun = dict(tree.registrations)
         boxes: list[Box] = []
@@ -92,16 +87,16 @@ class SummaryBuilder(Machine):
                 compiled += 1
                 if tree.registrations.get(id_) is registration:
                     owned.add_boxes(id_, known)
-                if compiled % COMPILED == 0:
+                if compiled % COMPILED_AT_ONCE == 0:
                     yield
             boxes += known
         summary = yield from merging(boxes, self.most)
         if all(begun.get(id_) is one for id_, one in tree.registrations.items()):
-            self._found(owned, summary, len(begun))
+            self._finish(owned, summary, len(begun))
         else:
             owned.summary.outdated(self.port.now)
 
-    def _found(self, owned: OwnedTree, summary: Summary, count: int) -> None:
+    def _finish(self, owned: OwnedTree, summary: Summary, count: int) -> None:
         encoded = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
         digest = int.from_bytes(encoded, "big") or 1
         owned.summary.replace(summary, digest, count, self.port.now)

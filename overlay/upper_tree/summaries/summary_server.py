@@ -1,20 +1,19 @@
-"""The owner's answers to publishers, and their recall (C5, C9, P1).
+"""The owner's answers to publishers, and the invalidation of what they cached of them (C5, C9, P1).
 
-A publisher that looks for trees is told for each: where its virtual nodes are, and a summary of
-what is registered there; or that nobody subscribes, which is the summary of nothing. It believes a
-summary for `tree.nobody_term` seconds and skips visits that the summary does not admit, so
-`ToldTable` remembers who was told which.
+A publisher that looks for trees is answered for each: where its virtual nodes are, and a summary of
+what is registered there; or that there are no subscribers, which is the summary of nothing. It may
+use a summary for `tree.summary_term` seconds and skips visits that the summary does not admit, so
+`InvalidationTable` remembers who has a copy of which.
 
-A registration that the present summary admits contradicts nobody who was told that one. Any other
-is *at odds* with everybody who was told something of the tree: its SUBACK waits for their
-`Recalled`, or until their term is over (registry.py). Then the summary is made anew, when somebody
-asks and the tree has been at rest for a moment; until then publishers are told none and visit.
+A registration that the present summary admits contradicts no copy of that one. Any other
+contradicts all copies of the tree's summaries: its SUBACK waits for the holders' `Invalidated`, or
+until the copies expire (owner/registry.py). Then the summary is made anew, when somebody asks and
+no other such registration came for a moment (owner/summary_state.py); until then publishers are
+sent none and visit.
 
-Where registrations keep coming, summaries do not last, and telling and recalling them costs more
-than they save. So one that was contradicted within a term makes the tree rest twice as long before
-the next. What is small is told exactly, of the rest few boxes (summary.py). A publisher that holds
-the present summary is only told that it is still good. Counting routing has none: there every tree
-has a say.
+Small trees are summarised exactly, of the rest a summary has few boxes (summary.py). A publisher
+that has the present summary is only granted another term. Counting routing has no summaries: there
+every tree counts its own constraints.
 """
 
 from __future__ import annotations
@@ -28,33 +27,26 @@ from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
 from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, MAX_BATCH, in_batches, weigh_text
-from overlay.upper_tree.events import BeliefEnded, BeliefsLearned
+from overlay.upper_tree.events import CopiesReported, CopyInvalidated
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     AskTree,
+    Invalidate,
+    Invalidated,
     Location,
-    Recall,
-    Recalled,
     TreeAnswer,
     TreeSummary,
 )
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
+from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
 from overlay.upper_tree.summary import contains
 
-PLACES_MOST = 64
-"""Virtual nodes of one tree that an answer names; of a larger tree only the root. Wild guess."""
 
-
-HELD_MOST = 4_096
-"""Questions that wait for the log, the oldest forgotten first: whoever gets no answer asks again.
-Wild guess."""
-
-
-class BeliefEnds(Timer, frozen=True):
-    """The term of answers that were never recalled is over."""
+class CopyExpires(Timer, frozen=True):
+    """The next copy expires that a registration of this tree waits for."""
 
     attribute: str
 
@@ -67,14 +59,16 @@ class Withholding(Protocol):
 
 
 class SummaryServer(Machine):
-    """Tells publishers of the trees that this node owns, and takes it back."""
+    """Answers publishers about the trees that this node owns, and keeps their caches coherent.
+
+    Towards owner/registry.py it is the `Summaries` that a SUBACK waits for."""
 
     def __init__(
         self,
         port: Port,
         settings: Settings,
         owner: Owner,
-        believers: CacheHolders,
+        holders: CacheHolders,
         restoration: Withholding,
     ) -> None:
         super().__init__(port)
@@ -82,64 +76,66 @@ class SummaryServer(Machine):
         self.owner = owner
         self.clusters = owner.clusters
         self.trees = owner.trees
-        self.believers = believers
-        self.table = believers.table
+        self.holders = holders
+        self.table = holders.table
         self.restoration = restoration
-        self.making = SummaryBuilder(port, settings.tree.summary_boxes, owner)
-        self._held: deque[tuple[int, Peer, AskTree]] = deque()
+        self.builder = SummaryBuilder(port, settings.tree.summary_boxes, owner)
+        self._deferred: deque[tuple[int, Peer, AskTree]] = deque()
         """Questions that wait for the log, with the number of their entry."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
             AskTree: self.on_ask_tree,
-            Recalled: self.on_recalled,
-            BeliefEnds: self.on_belief_ends,
-            BeliefsLearned: self.on_beliefs_learned,
+            Invalidated: self.on_invalidated,
+            CopyExpires: self.on_copy_expires,
+            CopiesReported: self.on_copies_reported,
             Committed: self.on_log_further,
             ObserversProgressed: self.on_log_further,
             RoleChanged: self.on_role_changed,
-            **self.making.handlers(),
+            **self.builder.handlers(),
         }
 
     # --- answering ---
 
     def on_ask_tree(self, sender: Peer, message: AskTree) -> None:
-        """Where trees are and what is in them, when the log says that the asker may believe it."""
+        """Answer where trees are and what is in them, once the log names the asker as a cache
+        holder."""
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many attributes in one question")
-        lasting = False  # whoever owns none of them says only so
+        may_cache = False  # an owner of none of them only names other owners
         if any(self.owner.decides(attribute) for attribute in message.attributes):
-            index = self.believers.admit(sender)
+            index = self.holders.admit(sender)
             if index is not None and not self._is_logged(index):
-                self._held.append((index, sender, message))
-                if len(self._held) > HELD_MOST:
-                    self._held.popleft()  # it will ask again
+                self._deferred.append((index, sender, message))
+                if len(self._deferred) > DEFERRED_MOST:
+                    self._deferred.popleft()  # it will ask again
                 return
-            lasting = index is not None
-        self._tell(sender, message, lasting)
+            may_cache = index is not None
+        self._answer(sender, message, may_cache)
 
     def _is_logged(self, index: int) -> bool:
-        """Whether who takes this primary's place will have that entry."""
+        """Whether every later primary will have that entry."""
         return index < self.owner.committed and self.clusters.is_copied(index)
 
     def on_log_further(self, event: Committed | ObserversProgressed) -> None:
-        """The log is further: some may be told now."""
-        while self._held and self._is_logged(self._held[0][0]):
-            _, peer, message = self._held.popleft()
-            self._tell(peer, message, lasting=True)
+        """Some askers may be cache holders now."""
+        while self._deferred and self._is_logged(self._deferred[0][0]):
+            _, peer, message = self._deferred.popleft()
+            self._answer(peer, message, may_cache=True)
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """Who asked before will ask again."""
+        """Drop the questions: publishers that get no answer ask again."""
         if event.role != "primary":
-            self._held.clear()
+            self._deferred.clear()
 
-    def _tell(self, sender: Peer, message: AskTree, lasting: bool) -> None:
-        """Who is told what is remembered; what does not last is good for what waits for it."""
-        term = self.believers.told(sender) if lasting else 0.0
-        held = dict(zip(message.attributes, message.held, strict=False))
+    def _answer(self, sender: Peer, message: AskTree, may_cache: bool) -> None:
+        """Not `may_cache`: the term is 0, so the answer is good only for events that wait for it
+        already, and brings no summaries."""
+        term = self.holders.lease(sender) if may_cache else 0.0
+        cached = dict(zip(message.attributes, message.cached, strict=False))
         entries: list[Location] = []
-        nobody: list[str] = []
+        absent: list[str] = []
         foreign: list[str] = []
         summaries: list[TreeSummary] = []
         now = self.port.now
@@ -148,43 +144,42 @@ class SummaryServer(Machine):
             if not self.owner.decides(attribute) or self.restoration.withholds(attribute, now):
                 foreign.append(attribute)
             elif owned is None:
-                nobody.append(attribute)
-                if lasting:
-                    self.table.tell(attribute, sender, now, term)
+                absent.append(attribute)
+                if may_cache:
+                    self.table.grant(attribute, sender, now, term)
             else:
-                entries += places(owned)
-                # Who is its only host visits nobody, so has nothing to skip: making a summary of a
+                entries += locations(owned)
+                # Its only host visits no other node, so has nothing to skip: making a summary of a
                 # thousand registrations takes tens of milliseconds.
                 visits = owned.all_hosts().keys() != {sender.id}
-                if lasting and visits and self._summarised(owned):
-                    self.table.tell(attribute, sender, now, term, owned.summary.digest)
+                if may_cache and visits and self._has_summary(owned):
                     digest = owned.summary.digest
-                    known = held.get(attribute) == digest
-                    summary = None if known else owned.summary.current
+                    self.table.grant(attribute, sender, now, term, digest)
+                    summary = None if cached.get(attribute) == digest else owned.summary.current
                     summaries.append(TreeSummary(attribute, digest, summary))
         self.owner.refuse(sender, foreign)
-        self._answer(sender, (message.number, term), entries, nobody, summaries)
+        self._send(sender, (message.number, term), entries, absent, summaries)
 
-    def _answer(
+    def _send(
         self,
         asker: Peer,
         about: tuple[int, float],
         entries: list[Location],
-        nobody: list[str],
+        absent: list[str],
         summaries: list[TreeSummary],
     ) -> None:
-        """As few messages as frames can carry. `about`: the question's number, and the term."""
+        """Send as few messages as frames can carry. `about`: the question's number, the term."""
         number, term = about
-        if not entries and not nobody:
+        if not entries and not absent:
             return
         batches = zip_longest(
             in_batches(entries, weigh_location) if entries else [()],
             in_batches(summaries, weigh_summary),
-            [tuple(nobody)],
+            [tuple(absent)],
             fillvalue=(),
         )
-        for some, outlines, absent in batches:
-            answer = TreeAnswer(some, absent, term, number, outlines, self._epoch)
+        for some, outlines, without in batches:
+            answer = TreeAnswer(some, without, term, number, outlines, self._epoch)
             self.port.send(asker, answer)
 
     @property
@@ -192,22 +187,23 @@ class SummaryServer(Machine):
         cluster = self.clusters.cluster
         return 0 if cluster is None else cluster.version[0]
 
-    def _summarised(self, owned: OwnedTree) -> bool:
-        """Whether the tree has a summary to be told. If not, one is made as soon as that is worth
-        it (making.py)."""
+    def _has_summary(self, owned: OwnedTree) -> bool:
+        """Whether the tree has a summary to be sent. If not, one is made as soon as that is worth
+        it."""
         if self.settings.routing == "counting" or owned.tree.attribute == EVENT_TREE:
             return False
         if owned.summary.is_current(len(owned.tree.registrations)):
             return True
         if not owned.summary.may_rebuild(self.port.now):
             return False
-        self.making.make(owned)
+        self.builder.build(owned)
         return owned.summary.current is not None
 
-    # --- taking back ---
+    # --- invalidation ---
 
-    def recall_for(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """A new registration, whose boxes are known: recall the summaries that do not admit it."""
+    def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
+        """A new registration, whose boxes are known: invalidate the copies of summaries that do not
+        admit it, and note their holders in `pending`."""
         boxes = owned.boxes(pending.registration.id)
         assert boxes is not None
         summary = owned.summary.current
@@ -215,89 +211,90 @@ class SummaryServer(Machine):
             any(contains(outer, box) for outer in summary.boxes) for box in boxes
         )
         if not admitted:
-            owned.summary.contradicted(self.port.now, self.settings.nobody_term)
-        self._recall(owned, pending, owned.summary.digest if admitted else 0)
+            owned.summary.contradicted(self.port.now, self.settings.summary_term)
+        self._invalidate(owned, pending, owned.summary.digest if admitted else 0)
 
-    def _recall(self, owned: OwnedTree, pending: PendingRegistration, unharmed: int) -> None:
-        """Take back what is believed, but for the summary with the digest `unharmed` (0: none)."""
-        attribute, told, now = owned.tree.attribute, self.table, self.port.now
-        for belief in told.believers(attribute, now):
-            if unharmed and belief.digest == unharmed:
+    def _invalidate(self, owned: OwnedTree, pending: PendingRegistration, admitting: int) -> None:
+        """Invalidate all copies but those with the digest `admitting` (0: none admits it)."""
+        attribute = owned.tree.attribute
+        for copy in self.table.holders(attribute, self.port.now):
+            if admitting and copy.digest == admitting:
                 continue
-            pending.await_recall(belief.peer.id, belief.until)
-            if not belief.recalled:
-                belief.recalled = True
-                self.port.send(belief.peer, Recall(attribute, told.number, self._epoch))
-        pending.unknown_holders_until = told.blind_until
-        self._wait(owned)
+            pending.await_invalidation(copy.peer.id, copy.until)
+            if not copy.invalidating:
+                copy.invalidating = True
+                self.port.send(copy.peer, Invalidate(attribute, self.table.number, self._epoch))
+        pending.unknown_holders_until = self.table.unknown_until
+        self._await_expiry(owned)
 
-    def on_beliefs_learned(self, event: BeliefsLearned) -> None:
-        """Somebody believes what a former owner said: it is taken back, whatever it is."""
+    def on_copies_reported(self, event: CopiesReported) -> None:
+        """Publishers have copies that a former owner granted: no pending registration of these
+        trees is known to be admitted by them."""
         for attribute in event.attributes:
             owned = self.trees.get(attribute)
             if owned is not None:
                 for pending in owned.pending.values():
-                    self._recall(owned, pending, 0)
+                    self._invalidate(owned, pending, 0)
 
     def is_admitted(self, pending: PendingRegistration) -> bool:
-        """Whether no publisher has a cached summary any more that does not admit it."""
-        return self.believers.all_known() and pending.is_admitted(self.port.now)
+        """Whether no publisher has a valid copy any more that does not admit the registration."""
+        return self.holders.all_known() and pending.is_admitted(self.port.now)
 
-    def recall_all(self) -> None:
-        """Recall all cached summaries of this owner's trees, also those that a former one gave."""
+    def invalidate_all(self) -> None:
+        """Invalidate all copies of this owner's summaries, also those of a former one."""
         for attribute in self.table.attributes():
-            for copy in self.table.believers(attribute, self.port.now):
-                if not copy.recalled:
-                    copy.recalled = True
-                    self.port.send(copy.peer, Recall(attribute, self.table.number))
+            for copy in self.table.holders(attribute, self.port.now):
+                if not copy.invalidating:
+                    copy.invalidating = True
+                    self.port.send(copy.peer, Invalidate(attribute, self.table.number))
 
     def none_cached(self) -> bool:
-        """Whether no publisher has a cached summary of this owner's trees."""
+        """Whether no publisher has a valid copy of a summary of this owner's trees."""
         table, now = self.table, self.port.now
-        if not self.believers.all_known() or table.blind_until > now:
+        if not self.holders.all_known() or table.unknown_until > now:
             return False
-        return not any(table.believers(attribute, now) for attribute in table.attributes())
+        return not any(table.holders(attribute, now) for attribute in table.attributes())
 
-    def _wait(self, owned: OwnedTree) -> None:
+    def _await_expiry(self, owned: OwnedTree) -> None:
         ends = [end for pending in owned.pending.values() for end in pending.expiries()]
         late = [end for end in ends if end > self.port.now]
         if late:
-            self.port.set_timer(min(late) - self.port.now, BeliefEnds(owned.tree.attribute))
+            self.port.set_timer(min(late) - self.port.now, CopyExpires(owned.tree.attribute))
 
-    def on_recalled(self, sender: Peer, message: Recalled) -> None:
-        """One believer less."""
-        self.table.recalled(message.attribute, sender.id, message.number)
+    def on_invalidated(self, sender: Peer, message: Invalidated) -> None:
+        """A holder has dropped its copy."""
+        self.table.invalidated(message.attribute, sender.id, message.number)
         owned = self.trees.get(message.attribute)
         if owned is not None:
             for pending in owned.pending.values():
-                pending.recalled(sender.id)
-            self.port.emit(BeliefEnded(message.attribute))
+                pending.invalidated(sender.id)
+            self.port.emit(CopyInvalidated(message.attribute))
 
-    def on_belief_ends(self, timer: BeliefEnds) -> None:
-        """Whoever did not answer believes it no more."""
+    def on_copy_expires(self, timer: CopyExpires) -> None:
+        """Holders that did not answer may not use their copies any more."""
         owned = self.trees.get(timer.attribute)
         if owned is not None:
             for pending in owned.pending.values():
                 pending.expire_holders(self.port.now)
-            self.port.emit(BeliefEnded(timer.attribute))
-            self._wait(owned)
+            self.port.emit(CopyInvalidated(timer.attribute))
+            self._await_expiry(owned)
 
 
-def places(owned: OwnedTree) -> list[Location]:
+def locations(owned: OwnedTree) -> list[Location]:
     """Where the tree can be entered: every virtual node if they are few, else the root."""
     map_ = owned.tree.map
-    entries = map_.entries if len(map_.entries) <= PLACES_MOST else (map_.root(),)
+    entries = map_.entries if len(map_.entries) <= LOCATIONS_MOST else (map_.root(),)
     return [Location(owned.tree.attribute, map_.version, e.interval, e.hosts) for e in entries]
 
 
 def weigh_location(location: Location) -> int:
-    """Bytes of a virtual node's place, about."""
+    """Estimated bytes of a virtual node's location."""
     at = location.interval
     return 8 * HEAD + weigh_text(location.attribute) + weigh_cut(at.lo) + weigh_cut(at.hi)
 
 
 def weigh_summary(found: TreeSummary) -> int:
-    """Bytes of a summary, about."""
+    """Estimated bytes of a summary."""
     boxes = () if found.summary is None else found.summary.boxes
     conditions = [condition for box in boxes for condition in box]
     return (4 + len(boxes)) * HEAD + sum(
@@ -306,5 +303,5 @@ def weigh_summary(found: TreeSummary) -> int:
 
 
 def weigh_cut(cut: Cut) -> int:
-    """Bytes of an interval's end."""
+    """Estimated bytes of an interval's end."""
     return HEAD + (weigh_text(cut[1]) if isinstance(cut[1], str) else HEAD)

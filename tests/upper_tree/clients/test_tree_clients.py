@@ -31,7 +31,7 @@ from overlay.upper_tree.messages import RenewRefused, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.overlays import settings
@@ -61,7 +61,7 @@ class Rig:
         ring = self.owner.ring
         ring.learn(cluster)
         locations, self.history = LocationCache(100, ReplicaSelector("me", 3.0)), History(100)
-        finder = Finder(self.port, chosen, Walks(self.port), ring, locations)
+        finder = TreeFinder(self.port, chosen, Walks(self.port), ring, locations)
         access_points = self.host.access_points
         self.publisher = Publisher(
             self.port,

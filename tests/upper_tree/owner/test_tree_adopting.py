@@ -14,9 +14,9 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.upper_tree.messages import (
-    AskBeliefs,
+    AskCached,
     AskTree,
-    Believed,
+    CacheReport,
     Install,
     NotOwner,
     Register,
@@ -223,7 +223,7 @@ def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whol
     told(found, CacheHoldersChanged((PUBLISHER,)), reset=False)
     lose(found, whole)
     node = found.owner
-    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == (["pub"] if whole else [])
+    assert [to for to, _ in node.port.sent_to(AskCached)] == (["pub"] if whole else [])
     assert node.owner.state.has_unknown_holders != whole
     found.settle(2)
     new = registration("s/50", "new", "new > 1", S)
@@ -232,7 +232,7 @@ def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whol
     waiting = node.owner.trees["new"].pending
     assert waiting, "somebody may believe that nobody wants it"
     if whole:
-        node.port.hear(Believed(node.clusters.cluster.key, 9, (), True), PUBLISHER)
+        node.port.hear(CacheReport(node.clusters.cluster.key, 9, (), True), PUBLISHER)
         found.settle(1)
         assert not waiting
 
@@ -242,4 +242,4 @@ def test_a_copy_whose_believers_are_not_all_known_says_so() -> None:
     told(found, CacheHoldersChanged((PUBLISHER,), (), has_unknown=True), reset=False)
     lose(found)
     assert found.owner.owner.state.has_unknown_holders
-    assert not found.owner.port.sent_to(AskBeliefs)
+    assert not found.owner.port.sent_to(AskCached)

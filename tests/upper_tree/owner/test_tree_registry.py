@@ -16,9 +16,9 @@ from overlay.upper_tree.messages import (
     Assign,
     Install,
     Installed,
+    Invalidate,
+    Invalidated,
     NotOwner,
-    Recall,
-    Recalled,
     Register,
     Registered,
     Registration,
@@ -116,14 +116,14 @@ def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
     node = owner()
     tell(node, "x", P)
     tell(node, "x", peer("pub2"))
-    assert [m.nobody for m in node.port.take(TreeAnswer)] == [("x",), ("x",)]
+    assert [m.absent for m in node.port.take(TreeAnswer)] == [("x",), ("x",)]
     ask_for(node, "s/0")
     node.clusters.commit()
     install(node, "s/0")
-    assert [to for to, _ in node.port.sent_to(Recall)] == ["pub", "pub2"]
-    node.port.hear(Recalled("x", 9), P)
+    assert [to for to, _ in node.port.sent_to(Invalidate)] == ["pub", "pub2"]
+    node.port.hear(Invalidated("x", 9), P)
     assert acknowledged(node) == []
-    node.port.hear(Recalled("x", 9), peer("pub2"))
+    node.port.hear(Invalidated("x", 9), peer("pub2"))
     assert acknowledged(node) == ["s/0"]
 
 
@@ -145,7 +145,7 @@ def test_a_belief_that_has_run_out_delays_nothing() -> None:
     tell(node, "x", P)
     node.port.advance(10.1)
     ask_for(node, "s/0")
-    assert node.port.take(Recall) == []
+    assert node.port.take(Invalidate) == []
     node.clusters.commit()
     install(node, "s/0")
     assert acknowledged(node) == ["s/0"]
@@ -159,7 +159,7 @@ def test_believers_that_could_not_be_remembered_are_waited_out() -> None:
     ask_for(node, "s/0")
     node.clusters.commit()
     install(node, "s/0")
-    assert node.port.take(Recall) == []
+    assert node.port.take(Invalidate) == []
     assert acknowledged(node) == []
     node.port.advance(10.1)
     assert acknowledged(node) == ["s/0"]
@@ -337,5 +337,5 @@ def test_trees_that_exist_are_named_by_their_root() -> None:
     node.clusters.commit()
     (answer,) = node.port.take(TreeAnswer)
     assert [(e.attribute, e.hosts[0].id) for e in answer.entries] == [("x", "h")]
-    assert answer.nobody == ("y",)
-    assert answer.term == Settings().tree.nobody_term
+    assert answer.absent == ("y",)
+    assert answer.term == Settings().tree.summary_term

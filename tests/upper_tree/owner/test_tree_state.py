@@ -21,7 +21,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.machine import Peer
 from overlay.settings import Settings
-from overlay.upper_tree.messages import AskBeliefs, AskTree, Entry, Installed, Register, TreeAnswer
+from overlay.upper_tree.messages import AskCached, AskTree, Entry, Installed, Register, TreeAnswer
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
     ClusterState,
@@ -242,7 +242,7 @@ def test_who_was_told_nobody_goes_along_with_the_arc() -> None:
     heir = standby(node.clusters.transferred)
     heir.clusters.cluster = cluster_of("q", version=(2, 1))
     heir.port.hear(RoleChanged(heir.clusters.cluster, "primary"))
-    assert [to for to, _ in heir.port.sent_to(AskBeliefs)] == ["pub", "p"]
+    assert [to for to, _ in heir.port.sent_to(AskCached)] == ["pub", "p"]
 
 
 def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:

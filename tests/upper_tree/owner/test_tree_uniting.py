@@ -11,9 +11,9 @@ from overlay.upper_tree.messages import (
     Adopted,
     AdoptRefused,
     AskTree,
+    Invalidate,
+    Invalidated,
     NotOwner,
-    Recall,
-    Recalled,
     Register,
     Registered,
     Unregister,
@@ -160,10 +160,10 @@ def test_a_ring_has_stopped_when_nobody_believes_what_was_told_there() -> None:
     adopt_all(rig)
     rig.owner.port.hear(MergeStageWanted(INTO, 2))
     rig.settle(0.4)
-    ((to, recall),) = [(to, m) for to, m in rig.owner.port.sent_to(Recall)]
+    ((to, recall),) = [(to, m) for to, m in rig.owner.port.sent_to(Invalidate)]
     assert (to, recall.attribute) == ("a", "nobody's")
     assert stages.reached == [1]
-    rig.owner.port.hear(Recalled("nobody's", recall.number), asker.me)
+    rig.owner.port.hear(Invalidated("nobody's", recall.number), asker.me)
     rig.settle(0.4)
     assert stages.reached == [1, 2]
 

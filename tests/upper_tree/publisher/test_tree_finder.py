@@ -18,16 +18,16 @@ from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import (
     AskTree,
+    Invalidate,
+    Invalidated,
     Location,
     NotOwner,
-    Recall,
-    Recalled,
     TreeAnswer,
     TreeSummary,
 )
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
@@ -53,7 +53,7 @@ class Seeker:
         self.settings = chosen or settings(walk={"always": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
         self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
-        self.finder = Finder(self.port, self.settings, self.walker, self.ring, self.locations)
+        self.finder = TreeFinder(self.port, self.settings, self.walker, self.ring, self.locations)
         self.port.add(self.finder)
 
     def lost(self, *attributes: str) -> None:
@@ -141,7 +141,7 @@ def test_the_term_of_nobody_counts_from_the_question() -> None:
 
 def test_what_was_absent_is_asked_for_without_a_walk() -> None:
     node = Seeker()
-    node.locations.absent("x", node.port.now, 1, node.port.now)
+    node.locations.learn_absent("x", node.port.now, 1, node.port.now)
     node.finder.seek(["x", "y"])
     assert node.walker.walks == [(("y",), 10)]
     assert node.ring.asked == [attribute_key("x")]
@@ -265,8 +265,8 @@ def test_a_recall_is_acknowledged_and_the_next_event_looks_again() -> None:
     node.ring.learn(cluster_of("o"))
     node.finder.ask_ring(["x"])
     node.answer("x")
-    node.port.hear(Recall("x"), OWNER)
-    assert node.port.sent_to(Recalled) == [("o", Recalled("x"))]
+    node.port.hear(Invalidate("x"), OWNER)
+    assert node.port.sent_to(Invalidated) == [("o", Invalidated("x"))]
     assert not node.locations.is_absent("x", node.port.now)
     assert not node.locations.was_absent("x")
 
@@ -276,7 +276,7 @@ def test_an_older_nobody_of_another_owner_is_doubted_and_asked_again() -> None:
     node = Seeker()
     node.ring.learn(cluster_of("old"))
     node.finder.ask_ring(["x"])
-    node.port.hear(Recall("x", epoch=2), peer("heir"))
+    node.port.hear(Invalidate("x", epoch=2), peer("heir"))
     node.answer("x", teller="old")
     assert node.told() == []
     node.port.advance(3.5)
@@ -310,7 +310,7 @@ def told_summary(node: Seeker, number: int, teller: str = "o", epoch: int = 1) -
 
 
 def admitted(node: Seeker) -> bool:
-    return node.locations.summaries.admits("x", {"x": place(0)}, node.port.now)
+    return not node.locations.summaries.may_skip("x", {"x": place(0)}, node.port.now)
 
 
 def test_the_term_of_a_summary_counts_from_its_own_question() -> None:
@@ -344,8 +344,8 @@ def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted()
         node.finder.ask_summaries(["x"])
     first, second = [m.number for _, m in node.port.sent_to(AskTree)]
     told_summary(node, first)
-    node.port.hear(Recall("x", 4, epoch=2), peer("heir"))
-    assert node.port.sent_to(Recalled) == [("heir", Recalled("x", 4))]
+    node.port.hear(Invalidate("x", 4, epoch=2), peer("heir"))
+    assert node.port.sent_to(Invalidated) == [("heir", Invalidated("x", 4))]
     assert admitted(node)
     told_summary(node, second)
     assert admitted(node)
@@ -358,11 +358,11 @@ def test_the_summary_at_hand_is_named_in_the_question() -> None:
     node.ring.learn(cluster_of("o"))
     node.finder.ask_summaries(["x"])
     ((_, question),) = node.port.sent_to(AskTree)
-    assert question.held == ()
+    assert question.cached == ()
     told_summary(node, question.number)
     node.finder.ask_summaries(["y", "x"])
     ((_, question),) = node.port.sent_to(AskTree)
-    assert (question.attributes, question.held) == (("y", "x"), (0, 7))
+    assert (question.attributes, question.cached) == (("y", "x"), (0, 7))
 
 
 def test_an_unknown_owner_is_looked_for() -> None:

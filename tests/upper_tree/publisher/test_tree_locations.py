@@ -9,7 +9,7 @@ from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.upper_tree.messages import Location
-from overlay.upper_tree.publisher.location_cache import ENTRIES, FENCES_MOST, LocationCache
+from overlay.upper_tree.publisher.location_cache import ENTRY_POINTS, FENCES_MOST, LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from tests.support.tree_net import peer
 
@@ -43,13 +43,13 @@ def test_without_an_entry_any_virtual_node_is_a_way_in() -> None:
 
 def test_the_newest_entries_are_kept_and_used_first() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
-    for number in range(ENTRIES + 2):
+    for number in range(ENTRY_POINTS + 2):
         known.learn_entry("x", peer(f"e{number}"))
     used = []
     while (entry := host(known, 1)) is not None:
         used.append(entry)
         known.forget("x", entry)
-    assert used == [f"e{number}" for number in reversed(range(2, ENTRIES + 2))]
+    assert used == [f"e{number}" for number in reversed(range(2, ENTRY_POINTS + 2))]
 
 
 def test_a_newer_map_replaces_what_it_overlaps_and_an_older_one_nothing() -> None:
@@ -107,7 +107,7 @@ def test_virtual_nodes_per_tree_are_bounded() -> None:
 def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), EVERYTHING, (peer("h"),)))
-    assert known.absent("x", until=20.0, epoch=1, now=10.0)
+    assert known.learn_absent("x", until=20.0, epoch=1, now=10.0)
     assert host(known, 5) is None, "there is no tree"
     assert known.is_absent("x", 19.9)
     assert not known.is_absent("x", 20.0)
@@ -116,7 +116,7 @@ def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
 
 def test_a_tree_that_is_met_ends_nobody() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
-    known.absent("x", until=20.0, epoch=1, now=10.0)
+    known.learn_absent("x", until=20.0, epoch=1, now=10.0)
     known.learn_entry("x", peer("h"))
     assert not known.is_absent("x", 11.0)
     assert not known.was_absent("x")
@@ -124,30 +124,32 @@ def test_a_tree_that_is_met_ends_nobody() -> None:
 
 def test_a_recall_ends_nobody_and_makes_an_older_word_doubtful() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
-    known.absent("x", until=20.0, epoch=1, now=10.0)
-    known.recall("x", 2, doubt_until=21.0)
+    known.learn_absent("x", until=20.0, epoch=1, now=10.0)
+    known.invalidate("x", 2, until=21.0)
     assert not known.is_absent("x", 11.0)
-    assert not known.absent("x", until=21.0, epoch=1, now=11.0), "may be older than the recall"
+    assert not known.learn_absent("x", until=21.0, epoch=1, now=11.0), (
+        "may be older than the recall"
+    )
     assert not known.is_absent("x", 11.0)
-    assert known.absent("x", until=22.0, epoch=2, now=12.0), "it knows what it recalled"
+    assert known.learn_absent("x", until=22.0, epoch=2, now=12.0), "it knows what it recalled"
     assert known.is_absent("x", 12.0)
 
 
 def test_the_doubt_ends() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
-    known.recall("x", 2, doubt_until=21.0)
-    assert known.absent("x", until=31.0, epoch=1, now=21.0)
+    known.invalidate("x", 2, until=21.0)
+    assert known.learn_absent("x", until=31.0, epoch=1, now=21.0)
 
 
 def test_a_former_owners_word_about_an_arc_is_doubted_for_a_term() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     key = attribute_key("x")
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))
-    assert known.fence(arc, doubt_until=20.0, now=10.0)
-    assert not known.absent("x", until=19.0, epoch=1, now=11.0)
-    assert known.absent("y", until=19.0, epoch=1, now=11.0), "of another arc"
-    assert known.absent("x", until=19.0, epoch=2, now=11.0)
-    assert known.absent("x", until=30.0, epoch=1, now=20.0), "by now its word is over"
+    assert known.fence(arc, until=20.0, now=10.0)
+    assert not known.learn_absent("x", until=19.0, epoch=1, now=11.0)
+    assert known.learn_absent("y", until=19.0, epoch=1, now=11.0), "of another arc"
+    assert known.learn_absent("x", until=19.0, epoch=2, now=11.0)
+    assert known.learn_absent("x", until=30.0, epoch=1, now=20.0), "by now its word is over"
 
 
 def test_where_there_is_no_room_to_doubt_the_new_owner_hears_of_it() -> None:
@@ -156,16 +158,16 @@ def test_where_there_is_no_room_to_doubt_the_new_owner_hears_of_it() -> None:
         Cluster("ring", f"{n + 1:040x}", f"{n:040x}", (2, 0), peer("new"))
         for n in range(FENCES_MOST + 1)
     ]
-    assert all(known.fence(arc, doubt_until=20.0, now=10.0) for arc in arcs[:-1])
-    assert not known.fence(arcs[-1], doubt_until=20.0, now=10.0)
-    assert known.fence(arcs[0], doubt_until=25.0, now=15.0), "it is known"
-    assert known.fence(arcs[-1], doubt_until=31.0, now=21.0), "the others are over"
+    assert all(known.fence(arc, until=20.0, now=10.0) for arc in arcs[:-1])
+    assert not known.fence(arcs[-1], until=20.0, now=10.0)
+    assert known.fence(arcs[0], until=25.0, now=15.0), "it is known"
+    assert known.fence(arcs[-1], until=31.0, now=21.0), "the others are over"
 
 
 def test_absent_attributes_are_bounded() -> None:
     known = LocationCache(2, ReplicaSelector("me", 3.0))
     for name in "abc":
-        known.absent(name, until=20.0, epoch=1, now=10.0)
+        known.learn_absent(name, until=20.0, epoch=1, now=10.0)
     assert [known.was_absent(name) for name in "abc"] == [False, True, True]
 
 

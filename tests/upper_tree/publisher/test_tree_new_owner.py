@@ -9,10 +9,10 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
-from overlay.upper_tree.messages import AskBeliefs, Believed, TreeAnswer, TreeSummary
+from overlay.upper_tree.messages import AskCached, CacheReport, TreeAnswer, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
 
@@ -28,14 +28,14 @@ class Asked:
         self.ring.learn(cluster_of("o"))
         self.locations = LocationCache(10_000, ReplicaSelector("me", 3.0))
         no_walks: Any = None
-        self.finder = Finder(self.port, Settings(), no_walks, self.ring, self.locations)
+        self.finder = TreeFinder(self.port, Settings(), no_walks, self.ring, self.locations)
         self.port.add(self.finder)
         self.finder.ask_ring(["x"])
         self.finder.ask_summaries(["x"])
 
     def absent(self, name: str) -> None:
         """Nobody subscribes to it, for 9 s."""
-        self.locations.absent(name, self.port.now + 9.0, 1, self.port.now)
+        self.locations.learn_absent(name, self.port.now + 9.0, 1, self.port.now)
 
     def hear(self, epoch: int, *nobody: str) -> None:
         """An owner's answer; without names it is x's summary."""
@@ -44,12 +44,12 @@ class Asked:
         self.port.hear(TreeAnswer((), nobody, 10.0, 2, summaries, epoch), peer("some owner"))
 
     def admits(self) -> bool:
-        return self.locations.summaries.admits("x", {"x": place(0)}, self.port.now)
+        return not self.locations.summaries.may_skip("x", {"x": place(0)}, self.port.now)
 
-    def asked_by(self, arc: Cluster) -> list[Believed]:
+    def asked_by(self, arc: Cluster) -> list[CacheReport]:
         """What it says to a new owner."""
-        self.port.hear(AskBeliefs(arc), arc.primary)
-        said = self.port.sent_to(Believed)
+        self.port.hear(AskCached(arc), arc.primary)
+        said = self.port.sent_to(CacheReport)
         assert all(to == arc.primary.id for to, _ in said)
         return [message for _, message in said]
 
@@ -59,17 +59,17 @@ def test_a_new_owner_is_told_what_is_believed_of_its_arc() -> None:
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))
     node.absent("x")
     node.absent("y")  # of another arc
-    assert node.asked_by(arc) == [Believed(key, 2, (("x", 0),), True)]
+    assert node.asked_by(arc) == [CacheReport(key, 2, (("x", 0),), True)]
     assert node.ring.owner(key) == arc, "it is the owner now"
     assert node.locations.is_absent("x", node.port.now), "until it is recalled"
     node.port.advance(9.1)
-    assert node.asked_by(arc) == [Believed(key, 2, (), True)]
+    assert node.asked_by(arc) == [CacheReport(key, 2, (), True)]
 
 
 def test_a_summary_that_is_believed_is_named_by_its_digest() -> None:
     node = Asked()
     node.hear(1)
-    assert [said.beliefs for said in node.asked_by(NEW)] == [(("x", 7),)]
+    assert [said.copies for said in node.asked_by(NEW)] == [(("x", 7),)]
 
 
 def test_what_a_former_owner_said_is_not_believed_after_that() -> None:
@@ -92,5 +92,5 @@ def test_many_beliefs_are_told_in_messages_that_a_frame_can_carry() -> None:
         node.absent(name)
     said = node.asked_by(NEW)
     assert [message.last for message in said] == [False, False, True]
-    assert [name for message in said for name, _ in message.beliefs] == names
-    assert [len(message.beliefs) for message in said] == [BATCH_ITEMS, BATCH_ITEMS, 1]
+    assert [name for message in said for name, _ in message.copies] == names
+    assert [len(message.copies) for message in said] == [BATCH_ITEMS, BATCH_ITEMS, 1]

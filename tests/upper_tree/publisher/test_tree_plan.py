@@ -9,8 +9,8 @@ from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.routing_plan import Plan, plan
-from overlay.upper_tree.publisher.summary_cache import REST, TRIED
+from overlay.upper_tree.publisher.routing_plan import RoutingPlan, make_plan
+from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
 from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import event, peer
 
@@ -41,7 +41,7 @@ def test_what_a_plan_says_is_what_host_for_says(
         else:
             known.forget_node(name)
     right = known.host_for("x", place(value))
-    found = plan(["x"], known, "a", NOW)
+    found = make_plan(["x"], known, "a", NOW)
     if right is None:
         assert found is None
         return
@@ -57,41 +57,41 @@ def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() ->
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("b"),)))
     for unknown in (["x"], []):
-        found = plan(["x"], known, "a", NOW)
+        found = make_plan(["x"], known, "a", NOW)
         assert found is not None
         assert found.fixed == {"b": (peer("b"), ("x",))}
         assert list(found.unknown) == unknown
-        assert known.summaries.is_due("x", NOW) == bool(unknown)
+        assert known.summaries.claim_refresh("x", NOW) == bool(unknown)
 
 
 def test_trees_without_subscribers_are_left_out_and_unknown_ones_are_not_planned() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), Interval(BOTTOM, TOP), (peer("a"),)))
-    assert plan(["x", "y"], known, "a", NOW) is None
-    known.absent("y", NOW + 5, 1, NOW)
-    found = plan(["x", "y"], known, "a", NOW)
+    assert make_plan(["x", "y"], known, "a", NOW) is None
+    known.learn_absent("y", NOW + 5, 1, NOW)
+    found = make_plan(["x", "y"], known, "a", NOW)
     assert found is not None
     assert found.fixed == {"a": (peer("a"), ("x",))}
-    assert plan(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
+    assert make_plan(["x", "y"], known, "a", NOW + 6) is None, "its term is over"
 
 
 def at(known: LocationCache, attribute: str, host: str, selector: str = "") -> None:
     """A tree that one host serves, with a summary of one selector."""
     known.learn(Location(attribute, (1, 1), Interval(BOTTOM, TOP), (peer(host),)))
-    known.summaries.is_due(attribute, NOW)
+    known.summaries.claim_refresh(attribute, NOW)
     if selector:
         found = summarise(compile_selector(selector).conjunctions, 8)
         known.learn_summary(TreeSummary(attribute, 7, found), NOW + 10, 1, NOW)
 
 
-def ways(
-    found: Plan, *places: dict[str, int]
+def route_events(
+    found: RoutingPlan, *places: dict[str, int]
 ) -> list[tuple[list[str], tuple[str, ...], list[int]]]:
     """Per group: the hosts that are visited, the trees that are skipped, and which events."""
     events = [event(number, **values) for number, values in enumerate(places)]
     return [
         (list(way), skipped, [each.sequence for each in alike])
-        for way, skipped, alike in found.ways(events)
+        for way, skipped, alike in found.route_events(events)
     ]
 
 
@@ -99,13 +99,13 @@ def test_a_host_is_skipped_only_if_none_of_its_trees_admits_the_event() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
-    found = plan(["x", "y"], known, "a", NOW)
+    found = make_plan(["x", "y"], known, "a", NOW)
     assert found is not None
-    assert ways(found, {"x": 1, "y": 9}, {"x": 1, "y": 1}, {"x": 9, "y": 1}) == [
+    assert route_events(found, {"x": 1, "y": 9}, {"x": 1, "y": 1}, {"x": 9, "y": 1}) == [
         (["b"], (), [0, 2]),
         ([], ("x", "y"), [1]),
     ]
-    ((way, _, _), _) = found.ways([event(1, x=9, y=1), event(2, x=1, y=1)])
+    ((way, _, _), _) = found.route_events([event(1, x=9, y=1), event(2, x=1, y=1)])
     assert way == {"b": (peer("b"), ("x", "y"))}
 
 
@@ -113,15 +113,15 @@ def test_nobody_looks_for_a_while_where_hardly_an_event_skips_a_host() -> None:
     known = LocationCache(100, ReplicaSelector("me", 3.0))
     at(known, "x", "b", "x > 5")
     at(known, "y", "b", "y > 5")
-    for number in range(TRIED):
-        found = plan(["x", "y"], known, "a", NOW)
+    for number in range(CHECKS_LEAST):
+        found = make_plan(["x", "y"], known, "a", NOW)
         assert found is not None
-        assert [one.trees for one in found.admitting] == [("x", "y")]
-        assert found.ways([event(number, x=9 - number % 2 * 9, y=number % 2 * 9)])[0].way
-    found = plan(["x", "y"], known, "a", NOW)
+        assert [one.trees for one in found.skippable] == [("x", "y")]
+        assert found.route_events([event(number, x=9 - number % 2 * 9, y=number % 2 * 9)])[0].route
+    found = make_plan(["x", "y"], known, "a", NOW)
     assert found is not None
-    assert (found.admitting, list(found.fixed), found.is_fixed) == ([], ["b"], True)
-    later = plan(["x", "y"], known, "a", NOW + REST + 1)
+    assert (found.skippable, list(found.fixed), found.is_fixed) == ([], ["b"], True)
+    later = make_plan(["x", "y"], known, "a", NOW + USELESS_FOR + 1)
     assert later is not None
     assert list(later.unknown) == ["x", "y"], "it is tried anew"
 
@@ -131,10 +131,10 @@ def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_loo
     at(known, "x", "b", "x > 5")
     at(known, "y", "b")
     at(known, "z", "c", "z > 5")
-    found = plan(["x", "y", "z"], known, "a", NOW)
+    found = make_plan(["x", "y", "z"], known, "a", NOW)
     assert found is not None
     assert found.fixed == {"b": (peer("b"), ("x", "y"))}
-    assert [one.trees for one in found.admitting] == [("z",)]
+    assert [one.trees for one in found.skippable] == [("z",)]
 
 
 @given(st.integers(0, 9), st.integers(-5, 70), st.integers(0, 60))
@@ -145,12 +145,12 @@ def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     cut = place(bound * 5)
     known.learn(Location("x", (1, 1), Interval(BOTTOM, cut), (peer("b"),)))
     known.learn(Location("x", (1, 1), Interval(cut, TOP), (peer("c"),)))
-    known.summaries.is_due("x", NOW)
+    known.summaries.claim_refresh("x", NOW)
     found = summarise(compile_selector(f"x >= {least}").conjunctions, 8)
     known.learn_summary(TreeSummary("x", 7, found), NOW + 10, 1, NOW)
-    planned = plan(["x"], known, "a", NOW)
+    planned = make_plan(["x"], known, "a", NOW)
     assert planned is not None
-    ((way, skipped, _),) = planned.ways([event(1, x=value)])
+    ((way, skipped, _),) = planned.route_events([event(1, x=value)])
     host = "b" if value < bound * 5 else "c"
     assert way == ({host: (peer(host), ("x",))} if value >= least else {})
     assert skipped == (() if value >= least else ("x",))

@@ -27,12 +27,12 @@ from overlay.upper_tree.publisher.constants import MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.tree_finder import Finder
+from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from tests.support.overlays import settings
 from tests.support.tree_net import FakeRing, TreePort, peer
 
 
-class FakeFinder(Finder):
+class FakeFinder(TreeFinder):
     """Notes what is sought; the test answers with `TreeFound` and `TreeAbsent`."""
 
     def __init__(self, port: TreePort, chosen: Settings, locations: LocationCache) -> None:
@@ -76,7 +76,7 @@ class Rig:
         )
         self.port.add(self.publisher)
         if not event_tree:
-            self.locations.absent(EVENT_TREE, 1e9, 1, 0.0)
+            self.locations.learn_absent(EVENT_TREE, 1e9, 1, 0.0)
 
     def publish(self, *events: dict[str, Any]) -> list[Event]:
         made = self.publisher.publish([Draft(attributes) for attributes in events])
@@ -186,7 +186,7 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
     rig.port.advance(3)
     until = rig.port.now - 1
     rig.publish({"x": 2})
-    rig.locations.absent("x", until, 1, rig.port.now)
+    rig.locations.learn_absent("x", until, 1, rig.port.now)
     rig.finder.sought.clear()
     rig.port.hear(TreeAbsent("x", until))
     assert rig.done() == [1]
@@ -196,7 +196,7 @@ def test_a_slow_nobody_does_not_end_events_that_are_younger_than_it_is_good_for(
 def test_that_nobody_subscribes_is_asked_for_anew_before_it_ends() -> None:
     rig = Rig()
     rig.know("x", "h")
-    rig.locations.absent("y", rig.port.now + 10, 1, rig.port.now)
+    rig.locations.learn_absent("y", rig.port.now + 10, 1, rig.port.now)
     rig.port.advance(6)
     rig.publish({"x": 1, "y": 1})
     assert rig.finder.sought == []
@@ -209,7 +209,7 @@ def test_that_nobody_subscribes_is_asked_for_anew_before_it_ends() -> None:
 def test_nobody_ends_the_pair_now_and_for_its_term() -> None:
     rig = Rig()
     rig.publish({"x": 1})
-    rig.locations.absent("x", rig.port.now + 10, 1, rig.port.now)
+    rig.locations.learn_absent("x", rig.port.now + 10, 1, rig.port.now)
     rig.port.hear(TreeAbsent("x", rig.port.now + 10))
     assert rig.done() == [1]
     rig.publish({"x": 2})

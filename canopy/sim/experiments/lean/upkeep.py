@@ -55,7 +55,7 @@ def upkeep(
     settings: Settings,
 ) -> Upkeep:
     """`publishers`: how many of the nodes publish often enough to keep what they know fresh."""
-    term, lease, period = settings.tree.nobody_term, settings.tree.lease, settings.view.period
+    term, lease, period = settings.tree.summary_term, settings.tree.lease, settings.view.period
     owners = max(1, -(-len(placing.trees) // settings.cluster.split_trees))
     ring = {name: number for number, name in enumerate(sorted(placing.trees, key=_key))}
     owner_of = {name: number * owners // len(ring) for name, number in ring.items()}

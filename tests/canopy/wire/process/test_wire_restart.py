@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def overlay(tmp_path: Path) -> Iterator[Overlay]:
-    found = Overlay(tmp_path, "tree: {nobody_term: 1}")  # a SUBACK after an election waits for it
+    found = Overlay(tmp_path, "tree: {summary_term: 1}")  # a SUBACK after an election waits for it
     yield found
     found.stop()
 

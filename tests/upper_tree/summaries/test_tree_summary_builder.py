@@ -6,7 +6,7 @@ from matching import compile_selector
 from overlay.machine import Peer
 from overlay.upper_tree.messages import AskTree, Register, TreeAnswer, TreeSummary
 from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST
-from overlay.upper_tree.summaries.summary_builder import AT_ONCE, COMPILED, MakeDue
+from overlay.upper_tree.summaries.summary_builder import AT_ONCE, COMPILED_AT_ONCE, BuildDue
 from overlay.upper_tree.summary import GROUP, Summary, box_of, merging
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
@@ -40,9 +40,9 @@ class Rig:
     def make(self) -> int:
         """All that is wanted; how many turns that takes."""
         turns = 0
-        while MakeDue() in self.port.timers:
-            del self.port.timers[MakeDue()]
-            self.port.hear(MakeDue())
+        while BuildDue() in self.port.timers:
+            del self.port.timers[BuildDue()]
+            self.port.hear(BuildDue())
             turns += 1
         return turns
 
@@ -80,7 +80,7 @@ def test_a_registration_that_comes_meanwhile_is_not_hidden() -> None:
     rig.register("y", range(MANY))
     rig.rest()
     rig.ask("y")
-    rig.port.hear(MakeDue())
+    rig.port.hear(BuildDue())
     rig.register("y", range(5_000, 5_001))
     rig.make()
     assert rig.ask("y") == {}, "the summary that was begun before is of no use"
@@ -98,8 +98,8 @@ def test_a_tree_that_is_taken_over_is_compiled_in_pieces() -> None:
     rig.node.owner.trees.popularity.clear()
     rig.rest()
     rig.ask("y")
-    rig.port.hear(MakeDue())
-    assert len(owned._boxes) == COMPILED
+    rig.port.hear(BuildDue())
+    assert len(owned._boxes) == COMPILED_AT_ONCE
     rig.make()
     assert len(owned._boxes) == MANY
     assert rig.node.owner.trees.popularity == {"y": MANY}
@@ -110,7 +110,7 @@ def test_nothing_is_made_of_a_tree_that_is_lost_meanwhile() -> None:
     rig.register("y", range(MANY))
     rig.rest()
     rig.ask("y")
-    rig.port.hear(MakeDue())
+    rig.port.hear(BuildDue())
     rig.node.owner.trees.drop("y")
     assert rig.make() == 1
     assert rig.port.counts["summaries_made"] == 0

@@ -12,8 +12,8 @@ from overlay.upper_tree.messages import (
     AskTree,
     Entry,
     Installed,
-    Recall,
-    Recalled,
+    Invalidate,
+    Invalidated,
     Register,
     Registered,
     Registration,
@@ -23,7 +23,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST, SUMMARY_PAUSE_MOST
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.summaries.summary_server import PLACES_MOST
+from overlay.upper_tree.summaries.summary_server import LOCATIONS_MOST
 from overlay.upper_tree.summary import Summary
 from tests.support.overlays import settings
 from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
@@ -69,7 +69,7 @@ class Rig:
         return found.digest, found.summary
 
     def recalls(self) -> list[tuple[str, int]]:
-        return [(to, message.number) for to, message in self.port.sent_to(Recall)]
+        return [(to, message.number) for to, message in self.port.sent_to(Invalidate)]
 
 
 def test_a_publisher_is_told_what_registrations_may_match() -> None:
@@ -107,9 +107,9 @@ def test_a_registration_at_odds_waits_for_everybody_who_was_told() -> None:
     assert not rig.register("s/1", "x < 0")
     ((one, number), (two, _)) = rig.recalls()
     assert (one, two) == ("pub", "pub2")
-    rig.port.hear(Recalled("x", number), P)
+    rig.port.hear(Invalidated("x", number), P)
     assert rig.acknowledged() == []
-    rig.port.hear(Recalled("x", number), peer("pub2"))
+    rig.port.hear(Invalidated("x", number), peer("pub2"))
     assert rig.acknowledged() == ["s/1"]
 
 
@@ -135,7 +135,7 @@ def test_an_older_summary_is_recalled_even_if_the_present_one_admits() -> None:
     assert new != old
     assert not rig.register("s/2", "x < -5")
     assert rig.recalls() == [], "it is being recalled already"
-    rig.port.hear(Recalled("x", 99), P)
+    rig.port.hear(Invalidated("x", 99), P)
     assert rig.acknowledged() == ["s/1", "s/2"]
 
 
@@ -158,7 +158,7 @@ def test_a_young_word_survives_the_answer_to_an_old_recall() -> None:
     rig.register("s/1", "x < 0")
     ((_, number),) = rig.recalls()
     rig.told()  # asked again before the recall's answer came
-    rig.port.hear(Recalled("x", number), P)
+    rig.port.hear(Invalidated("x", number), P)
     assert rig.acknowledged() == ["s/1"]
     assert not rig.register("s/2", "x = 'text'")
     assert [to for to, _ in rig.recalls()] == ["pub"]
@@ -192,7 +192,7 @@ def test_where_summaries_do_not_last_the_next_ones_are_waited_for_longer() -> No
         rig.register(f"s/{number}", f"x = {number}")
     assert found == [0.25, 0.5, 1.0, 2.0, 4.0, SUMMARY_PAUSE_MOST]
     waited()
-    rig.port.advance(Settings().tree.nobody_term)
+    rig.port.advance(Settings().tree.summary_term)
     rig.register("s/8", "x = 8")
     assert waited() == SUMMARY_PAUSE_LEAST, "the last one lasted"
 
@@ -234,7 +234,7 @@ def test_counting_and_the_event_tree_have_no_summaries() -> None:
     assert len(answer.entries) == 1
 
 
-@pytest.mark.parametrize(("count", "named"), [(3, 3), (PLACES_MOST + 1, 1)])
+@pytest.mark.parametrize(("count", "named"), [(3, 3), (LOCATIONS_MOST + 1, 1)])
 def test_an_answer_names_all_virtual_nodes_of_a_small_tree(count: int, named: int) -> None:
     rig = Rig()
     rig.register("s/0", "x > 1")
@@ -266,5 +266,5 @@ def test_large_answers_are_cut_and_nothing_is_lost() -> None:
     assert len(answers) > 1
     assert sorted(s.attribute for m in answers for s in m.summaries) == sorted(names)
     assert sorted(e.attribute for m in answers for e in m.entries) == sorted(names)
-    assert [m.nobody for m in answers if m.nobody] == [("nobody",)]
+    assert [m.absent for m in answers if m.absent] == [("nobody",)]
     assert {m.number for m in answers} == {0}

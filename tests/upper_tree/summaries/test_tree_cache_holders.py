@@ -10,23 +10,23 @@ from overlay.machine import Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.messages import (
-    AskBeliefs,
+    AskCached,
     AskTree,
-    Believed,
+    CacheReport,
     Installed,
+    Invalidate,
+    Invalidated,
     NotOwner,
-    Recall,
-    Recalled,
     Register,
     Registered,
     TreeAnswer,
 )
 from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, Operation, decode, encode
-from overlay.upper_tree.summaries.cache_holders import BELIEVERS_MOST, KEEP
+from overlay.upper_tree.summaries.cache_holders import HOLDERS_MOST, KEEP_FOR
 from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, registration
 
 S, P, Q, H = peer("s"), peer("pub"), peer("pub2"), peer("h")
-TERM = Settings().tree.nobody_term
+TERM = Settings().tree.summary_term
 
 
 def owner() -> OwnerNode:
@@ -67,20 +67,20 @@ def acknowledged(node: OwnerNode) -> bool:
 
 
 def believes(node: OwnerNode, who: Peer, *beliefs: tuple[str, int], last: bool = True) -> None:
-    node.port.hear(Believed(KEY, 2, beliefs, last), who)
+    node.port.hear(CacheReport(KEY, 2, beliefs, last), who)
 
 
 # --- before somebody is told ---
 
 
-def test_nobody_is_told_before_a_majority_knows_that_it_may_believe() -> None:
+def test_no_summary_is_sent_before_a_majority_knows_the_cache_holder() -> None:
     node = owner()
     node.port.hear(AskTree(("x",), 3), P)
     assert node.port.take(TreeAnswer) == []
     assert logged(node) == [CacheHoldersChanged((P,))]
     node.clusters.commit()
     (answer,) = node.port.take(TreeAnswer)
-    assert (answer.nobody, answer.term, answer.number, answer.epoch) == (("x",), TERM, 3, 1)
+    assert (answer.absent, answer.term, answer.number, answer.epoch) == (("x",), TERM, 3, 1)
 
 
 def test_who_is_in_the_log_is_told_at_once_and_named_once() -> None:
@@ -125,7 +125,7 @@ def test_a_primary_believes_itself_no_longer_than_it_leads_for_certain() -> None
     node.clusters.lease_left = 0.5
     node.port.hear(AskTree(("x",)), node.port.me)
     (answer,) = node.port.take(TreeAnswer)
-    assert (answer.nobody, answer.term) == (("x",), 0.5)
+    assert (answer.absent, answer.term) == (("x",), 0.5)
     assert logged(node) == []
 
 
@@ -141,14 +141,14 @@ def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
 
 
 def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
-    crowd = tuple(peer(f"c{n}") for n in range(BELIEVERS_MOST))
+    crowd = tuple(peer(f"c{n}") for n in range(HOLDERS_MOST))
     node = heir(CacheHoldersChanged(crowd))
     register(node)
     node.port.hear(AskTree(("x", "y")), P)
     (answer,) = node.port.take(TreeAnswer)
     assert [entry.attribute for entry in answer.entries] == ["x"]
-    assert (answer.nobody, answer.summaries, answer.term) == (("y",), (), 0.0)
-    assert node.cache_holders.table.believers("y", node.port.now) == []
+    assert (answer.absent, answer.summaries, answer.term) == (("y",), (), 0.0)
+    assert node.cache_holders.table.holders("y", node.port.now) == []
 
 
 # --- a new primary ---
@@ -156,7 +156,7 @@ def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
 
 def test_a_suback_waits_for_those_only_who_may_believe_something() -> None:
     node = heir(CacheHoldersChanged((P, Q)))
-    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == ["pub", "pub2"]
+    assert [to for to, _ in node.port.sent_to(AskCached)] == ["pub", "pub2"]
     register(node)
     believes(node, P)
     assert not acknowledged(node)
@@ -170,14 +170,14 @@ def test_where_nobody_was_told_anything_a_suback_waits_for_nobody() -> None:
     assert acknowledged(node)
 
 
-def test_what_is_believed_is_taken_back_before_the_suback() -> None:
+def test_cached_copies_are_invalidated_before_the_suback() -> None:
     node = heir(CacheHoldersChanged((P,)))
     register(node)
     believes(node, P, ("x", 7), ("other", 0))
-    ((to, recall),) = node.port.sent_to(Recall)
+    ((to, recall),) = node.port.sent_to(Invalidate)
     assert (to, recall.attribute, recall.epoch) == ("pub", "x", 2)
     assert not acknowledged(node)
-    node.port.hear(Recalled("x", recall.number), P)
+    node.port.hear(Invalidated("x", recall.number), P)
     assert acknowledged(node)
 
 
@@ -185,7 +185,7 @@ def test_what_is_believed_is_taken_back_for_later_registrations_as_well() -> Non
     node = heir(CacheHoldersChanged((P,)))
     believes(node, P, ("x", 0))
     register(node)
-    assert [to for to, _ in node.port.sent_to(Recall)] == ["pub"]
+    assert [to for to, _ in node.port.sent_to(Invalidate)] == ["pub"]
     assert not acknowledged(node)
 
 
@@ -201,7 +201,7 @@ def test_an_answer_in_several_messages_counts_with_the_last() -> None:
 def test_an_answer_to_another_primarys_question_counts_for_nothing() -> None:
     node = heir(CacheHoldersChanged((P,)))
     register(node)
-    node.port.hear(Believed(KEY, 1, (), True), P)
+    node.port.hear(CacheReport(KEY, 1, (), True), P)
     assert not acknowledged(node)
 
 
@@ -224,12 +224,12 @@ def test_who_has_left_believes_nothing() -> None:
 
 def test_who_is_back_is_asked_again() -> None:
     node = heir(CacheHoldersChanged((P,)))
-    node.port.take(AskBeliefs)
+    node.port.take(AskCached)
     node.port.hear(LinkUp(P, True))
-    assert node.port.sent_to(AskBeliefs) == [], "the question is on its way"
+    assert node.port.sent_to(AskCached) == [], "the question is on its way"
     node.port.hear(LinkDown(P, "silent", left=False))
     node.port.hear(LinkUp(P, True))
-    assert [to for to, _ in node.port.sent_to(AskBeliefs)] == ["pub"]
+    assert [to for to, _ in node.port.sent_to(AskCached)] == ["pub"]
 
 
 @pytest.mark.parametrize("how", ["forked", "replanted", "logged"])
@@ -277,7 +277,7 @@ def test_who_is_gone_leaves_the_log_when_its_beliefs_are_over() -> None:
 
 def test_who_may_ask_again_stays_for_a_while() -> None:
     node = heir(CacheHoldersChanged((P,)))
-    node.port.advance(KEEP)
+    node.port.advance(KEEP_FOR)
     assert logged(node) == []
     node.port.advance(2 * TERM)
     assert logged(node) == [CacheHoldersChanged((), (P.id,))]
