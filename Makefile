@@ -14,7 +14,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "making $(VENV) (about a minute and a half, most of it Spark)"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --config-settings editable_mode=compat -e .
 	@touch $@
 
 demo: setup
@@ -52,9 +53,9 @@ pairs: setup
 mutations: setup
 	$(BIN)/python -m bench.mutations.check $(MUTATIONS)
 
-# Hashes for every platform, and no registry's address.
+# All extras, with hashes for every platform, and no registry's address.
 lock:
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --custom-compile-command "make lock" -o requirements.lock
 

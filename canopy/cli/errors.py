@@ -31,6 +31,7 @@ CODES: Final = {
     "DemoError": FAILURE,
     "ScenarioError": USAGE,
     "TracesError": FAILURE,
+    "MissingExtraError": FAILURE,
 }
 REPLY_CODES: Final = {"usage": USAGE, "selector": USAGE, "time-out": TIME_OUT}
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
@@ -62,6 +63,14 @@ def report(error: BaseException) -> int:
     if isinstance(error, click.ClickException):
         say(error.format_message())
         return error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        from canopy.cli.extras import EXTRAS, advice
+
+        library = (error.name or "").partition(".")[0]
+        missing = [extra for extra, libraries in EXTRAS.items() if library in libraries]
+        if missing:
+            say(f"this needs {library}, {advice(missing)}")
+            return FAILURE
     code = known_code(error)
     if code is not None:
         say(explain(error))

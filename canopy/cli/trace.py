@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from canopy.cli.connect import json_option
+from canopy.cli.extras import require
 from canopy.cli.output import console, print_json
 
 
@@ -33,6 +34,7 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
     """
+    require("analysis")
     from canopy.traces.analysis import RichProgress, analyze
 
     with RichProgress() as progress:

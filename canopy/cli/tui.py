@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from canopy.cli.connect import connect_option
+from canopy.cli.extras import require
 
 
 @click.command()
@@ -18,6 +19,7 @@ def tui(connect: str | None) -> int:
     canopy tui
     canopy tui --connect /tmp/b
     """
+    require("tui")
     from canopy.tui.app import run
 
     return run(connect)

@@ -10,6 +10,7 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.constants import DEMO_NODES
+from canopy.cli.extras import require
 
 
 @click.command()
@@ -85,8 +86,10 @@ def demo(
     canopy demo --feed usgs --nodes 30               # a week of earthquakes, from the Internet
     canopy demo --feed events.jsonl --subscriptions subs.yaml --routing counting
     """
+    from canopy.cli.demo.plan import TELEMETRY, DemoPlan, check_format, read_subscriptions
+
+    require("analysis", *(("telemetry",) if feed == TELEMETRY else ()))
     from canopy.cli.demo.display import Display
-    from canopy.cli.demo.plan import DemoPlan, check_format, read_subscriptions
     from canopy.cli.demo.run import run_demo
     from canopy.cli.demo.summary import show
     from canopy.cli.output import console, print_json

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.errors import CommandError
+from canopy.cli.extras import is_installed, require
 from canopy.cli.sim.experiment import (
     changed,
     json_option,
@@ -64,12 +66,24 @@ def figure(
     canopy sim figure 7 --out build/figures --seed 2 --set "x=[100,1000,10000]"
     canopy sim figure 6 --out build/figures --set load.attributes=100 --set events=500
     """
+    require("sim")
+    find_baselines()
     from canopy.sim.experiments.figures.draw import draw
     from canopy.sim.experiments.figures.paper import PLANS, make
 
     plan = changed(PLANS[int(number)], changes)
     made = make(int(number), seed, PaperBaselines(), plan, None if quiet else print_share)
     write_report(made, f"figure-{number}", out, as_json, draw, print_figure)
+
+
+def find_baselines() -> None:
+    """Raise CommandError where the baselines are missing: an installed package has none."""
+    if not is_installed("bench.baselines"):
+        raise CommandError(
+            "the figures compare with the paper's baselines, which are in bench/baselines of the "
+            "project and not in the installed package: run `python -m canopy sim figure` in a "
+            "checkout of it"
+        )
 
 
 def print_share(share: float) -> None:

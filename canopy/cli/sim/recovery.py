@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.extras import require
 from canopy.cli.sim.experiment import (
     json_option,
     no_progress,
@@ -81,6 +82,7 @@ def recovery(
     canopy sim recovery --kill primary --rate 2000 --times 30 --json
     canopy sim recovery --silent --out build/recovery
     """
+    require("sim")
     from canopy.sim.experiments.recovery.picture import draw
     from canopy.sim.experiments.recovery.report import Plan, measure
     from canopy.sim.experiments.recovery.verdict import is_good

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from canopy.cli.constants import STAGE_INTERVAL
+from canopy.cli.extras import require
 from canopy.cli.sim.experiment import (
     json_option,
     out_option,
@@ -110,6 +111,8 @@ def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: 
     canopy sim routing --nodes 100000 --entries 500 --events 20000
     """
     from canopy.sim.experiments.lean.measure import measure
+
+    require("sim")
     from canopy.sim.experiments.lean.picture import draw
 
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from canopy.cli.extras import require
 from canopy.cli.sim.experiment import (
     changed,
     json_option,
@@ -47,6 +48,8 @@ def timeliness(
     canopy sim timeliness --set replicas=2 --set processor.per_match=0.0005 --json
     """
     from canopy.sim.experiments.timeliness.experiment import experiment
+
+    require("sim")
     from canopy.sim.experiments.timeliness.picture import draw
     from canopy.sim.experiments.timeliness.plan import TimelinessPlan
     from canopy.sim.experiments.timeliness.point import NotReadyError

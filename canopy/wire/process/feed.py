@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,6 +29,14 @@ FEED: Final = "telemetry"
 
 class FeedError(Exception):
     """The name of the feed is unknown, or its period out of bounds."""
+
+
+def is_available() -> bool:
+    """Whether this machine can be sampled: psutil is installed."""
+    try:
+        return find_spec("psutil") is not None
+    except ValueError:  # barred from import (sys.modules)
+        return False
 
 
 class TelemetryFeed:
@@ -65,6 +74,10 @@ class TelemetryFeed:
         if period and not FEED_PERIOD_LEAST <= period <= FEED_PERIOD_MOST:  # nan is refused too
             bounds = f"{FEED_PERIOD_LEAST:g} to {FEED_PERIOD_MOST:g}"
             raise FeedError(f"the period must be {bounds} seconds, or 0")
+        if period and not is_available():
+            raise FeedError(
+                "the node's machine lacks psutil: pip install 'canopy-overlay[telemetry]'"
+            )
         self._period = period
         self._log.info("feed", name=name, period=period)
         self._changed.unpark_all()
