@@ -1,5 +1,5 @@
-"""What CBDLO is held against in its paper: *Simple* and *TERA* (C12). No part of the product.
+"""The overlays that CBDLO is compared with in its paper: *Simple* and *TERA* (C12).
 
-They get their graph and load from the figures (sim/figures), so that all curves of a picture are
-about the same overlay.
+They get their graph and load from `canopy.sim.experiments.figures`, so that all curves of a figure
+are about the same overlay. Run by `canopy sim figure`.
 """

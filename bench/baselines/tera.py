@@ -21,10 +21,10 @@ TABLE = 50
 """Access points per node; CBDLO 5.3."""
 
 DEGREE = 5
-"""Neighbours in a topic's overlay. Wild guess: half of a view, enough to stay connected."""
+"""Neighbours in a topic's overlay. Half of a view, enough to stay connected; not measured."""
 
 TOPICS_PER_NODE = 1
-"""Subscriptions of a node; as many per node as the CBDLO overlay beside it has. Wild guess."""
+"""Subscriptions of a node; as many per node as the CBDLO overlay beside it has."""
 
 
 class Tera:

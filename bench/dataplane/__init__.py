@@ -1,1 +1,5 @@
-"""The way of an event in real processes, beside what users would pick instead."""
+"""Events per second and latency between real processes, beside other systems that do the same.
+
+`compare` runs the variants one after the other, `stage` is one run, `adapter` the interface that
+each system is given. Rows: docs/lab/dataplane.md.
+"""

@@ -26,13 +26,13 @@ NAMES: Final = ("mag", "depth", "lat", "lon", "sig", "time", "flag", "net", "reg
 """The attributes of a row, in the harness's order; from `net` on they are bytes."""
 
 SUBSCRIBE_TIMEOUT: Final = 300.0
-"""Seconds for all subscriptions of a connection. Wild guess, for a busy machine."""
+"""Seconds for all subscriptions of a connection. Ample, for a busy machine."""
 
 SUBSCRIBED_AT_ONCE: Final = 48
 """Subscriptions of a connection without an answer; the node reads no more at 64."""
 
 PUBLISH_TIMEOUT: Final = 120.0
-"""Seconds. Wild guess."""
+"""Seconds; ample."""
 
 PUBLISHED_AT_ONCE: Final = 16
 """Batches of the publisher without an answer: as many as the node takes from a client."""

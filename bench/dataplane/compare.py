@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = (100, 1_000, 10_000)
 VARIANTS: Final = ("pct1", "ten", "one", "parts")
 PAYLOAD: Final = 100  # bytes, as in the harness's own campaign
-RUN_TIMEOUT: Final = 900.0  # seconds for one run with its start and subscriptions; wild guess
+RUN_TIMEOUT: Final = 900.0  # seconds for one run with its start and subscriptions; ample
 GOSSIP_MOST: Final = 1_000  # subscriptions beyond which gossipsub is not waited for
 
 Row = dict[str, Any]

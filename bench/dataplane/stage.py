@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 PARTS: Final = 64
-"""Connections in the variant *parts* (issue 5: 64 connections)."""
+"""Connections in the variant *parts*."""
 
 SEEDED: Final = """
 gen_events.__defaults__ = ({seed},)

@@ -1,1 +1,5 @@
-"""Many events and many faults at random, on real processes."""
+"""An overlay of real processes under random load and random faults for minutes to hours.
+
+`endurance` is the command; `faults` injects faults, `clients` publish and subscribe, `load` draws
+events from their numbers, and `oracle` says which deliveries were due.
+"""

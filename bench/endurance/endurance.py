@@ -50,7 +50,7 @@ CONNECTIONS: Final = 4
 """Publishing connections to each node: their unanswered events are what a recovery has to carry."""
 
 CALM: Final = 5.0
-"""Seconds of events before the first fault. Wild guess."""
+"""Seconds of events before the first fault. Not measured; ample for trees to be found."""
 
 QUIET: Final = 5.0
 """Seconds without a delivery after which nothing more is expected, once all receipts are there."""
@@ -64,7 +64,7 @@ TELL: Final = 20.0
 
 
 class Endurance:
-    """One run."""
+    """One run: processes, clients, faults, and the report."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, progress: Progress) -> None:
         self.options = options
@@ -81,7 +81,7 @@ class Endurance:
         self._told = -TELL
 
     def run(self) -> dict[str, Any]:
-        """The report."""
+        """Run everything and return the report."""
         with self.stack:
             self.say("nodes start")
             self.nodes.grow()

@@ -38,7 +38,7 @@ def mixed(number: int, salt: int) -> int:
 
 
 def attributes(number: int) -> dict[str, Value | None]:
-    """Of event `number`."""
+    """The attributes of event `number`."""
     chance = mixed(number, 1)
     first, step = chance % TREES, 1 + (chance >> 8) % (TREES - 1)
     values = mixed(number, 2)

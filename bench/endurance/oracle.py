@@ -31,14 +31,14 @@ MARGIN: Final = 30.0
 
 HELD: Final = 8.0
 """Seconds for which a node may hold what it cannot deliver: `links.dead_after`, and some to find
-another way. Wild guess."""
+another way; ample."""
 
 SHOWN: Final = 40
 """Lost events that are named in the report."""
 
 
 class Session:
-    """One subscription's life."""
+    """One subscription: its selector, when it was acknowledged and ended, and what it was shown."""
 
     def __init__(self, wanted: int, node: str, since: float) -> None:
         self.wanted = wanted  # index in WANTED
@@ -99,7 +99,7 @@ class Ledger:
             self.answered[number] = now
 
     def begin(self, wanted: int, node: str, since: float) -> Session:
-        """A SUBACK."""
+        """A SUBACK has come: open a session and return it."""
         session = Session(wanted, node, since)
         with self._lock:
             self.sessions.append(session)

@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Microseconds."""
+    """Microseconds that one call takes."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e6

@@ -130,7 +130,7 @@ def row(catch: Catch) -> dict[str, Any]:
 
 
 def table(catches: Iterable[Catch]) -> list[str]:
-    """Lines of Markdown."""
+    """The result as lines of a Markdown table."""
     lines = ["| planted fault | breaks | found by | message |", "|---|---|---|---|"]
     for catch in catches:
         found = catch.where if catch.found else f"**{catch.where}**"
@@ -145,7 +145,7 @@ def shorten(text: str) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """The command `python -m bench.mutations.check`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", default="", help="faults whose name has this word")
     parser.add_argument("--seeds", type=int, default=MOST, help="seeds to try for each")

@@ -1,1 +1,3 @@
-"""What one node costs: time per stage, memory, a slow subscriber, a quick smoke run."""
+"""What one real node costs: time per stage (`stages`), memory (`memory`), a subscriber that stalls
+(`slow_subscriber`, `slow_reader`), and a quick run of everything (`smoke`, `make bench`).
+"""

@@ -29,7 +29,7 @@ ASK_EVERY: Final = 0.1
 
 
 class Program:
-    """Consumes, or stalls."""
+    """A subscriber that consumes what arrives, or stalls when told to."""
 
     def __init__(self, client: ControlClient, selector: str) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Program:
                 self.told += news.count
 
     def report(self) -> dict[str, Any]:
-        """What is printed."""
+        """Events received, events reported lost, and the slowest answer in milliseconds."""
         return {"got": self.got, "told": self.told, "answer_ms": round(self.answer_ms, 1)}
 
 
@@ -86,13 +86,13 @@ class Apart:
         self.process.communicate()
 
     def say(self, word: str) -> None:
-        """``stall`` or ``go``."""
+        """Send the process a word: ``stall``, ``go`` or ``end``."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """Its report."""
+        """End the process. Returns its report."""
         self.say("end")
         found = json.loads(self._line())
         assert isinstance(found, dict)

@@ -122,7 +122,7 @@ class Slow:
         self.memory: list[dict[str, int]] = []  # the most of each node in each phase, bytes
 
     def run(self) -> dict[str, Any]:
-        """One row."""
+        """Measure one variant: a row of the table."""
         with self.stack, tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
             proxy = self.stack.enter_context(FaultProxy())
             self.nodes = SpoiltNodes(NODES, Path(work), proxy, CONFIG)

@@ -30,7 +30,7 @@ from overlay.client import Draft, GetStatus, Publish, Published, Status, Subscri
 
 BATCH: Final = 256
 SUBSCRIPTIONS: Final = 10
-IDLE: Final = 20.0  # seconds without a delivery after which some are lost; wild guess
+IDLE: Final = 20.0  # seconds without a delivery after which some are lost
 
 
 def drafts(count: int, seed: int = 1) -> list[Draft]:

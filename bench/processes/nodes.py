@@ -31,13 +31,13 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 """So that the nodes run the code beside this file, wherever Canopy is installed."""
 
 PATIENCE: Final = 60.0
-"""Seconds for a process to listen on its control socket, on a busy machine. Wild guess."""
+"""Seconds for a process to listen on its control socket, on a busy machine; ample."""
 
 PORTS: Final = (10_000, 32_000)
 """Below those that Linux gives to whoever dials (net.ipv4.ip_local_port_range)."""
 
 SHORT: Final = 3.0
-"""Seconds for a question that may be put to a node that was just stopped. Wild guess."""
+"""Seconds for a question that may be put to a node that was just stopped; ample."""
 
 
 _ports = Random()
@@ -170,12 +170,12 @@ class SpoiltNodes:
         self._start(node, [other.entrance for other in self.nodes.values() if other is not node])
 
     def pause(self, name: str) -> None:
-        """SIGSTOP."""
+        """Make the process stand still (SIGSTOP)."""
         self.nodes[name].is_paused = True
         self.nodes[name].signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """SIGCONT."""
+        """Let the process go on (SIGCONT)."""
         self.nodes[name].is_paused = False
         self.nodes[name].signal(signal.SIGCONT)
 

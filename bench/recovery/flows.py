@@ -18,13 +18,13 @@ from canopy.sim.experiments.recovery.verdict import Arrival, Sent
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 
 BURST: Final = 0.1
-"""Seconds of events that may be published at once, after a wait. Wild guess."""
+"""Seconds of events that may be published at once, after a wait."""
 
 AHEAD: Final = 4
 """Publications without an answer: as many as a node takes from a client."""
 
 TIMEOUT: Final = 30.0
-"""Seconds for a publication or a SUBACK, in whatever state the overlay is. Wild guess."""
+"""Seconds for a publication or a SUBACK, in whatever state the overlay is; ample."""
 
 
 class Publisher(threading.Thread):

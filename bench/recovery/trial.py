@@ -39,7 +39,7 @@ from canopy.sim.experiments.recovery.plan import (
     settings,
     shape,
 )
-from canopy.sim.experiments.recovery.verdict import Verdict, judge
+from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import (
     GetRing,
     GetStatus,
@@ -53,7 +53,7 @@ from overlay.client import (
 from overlay.info import ClusterInfo
 
 SETTLE: Final = 60.0
-"""Seconds for clusters to fill, and for trees to find their hosts. Wild guess."""
+"""Seconds for clusters to fill, and for trees to find their hosts; ample."""
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """So that the nodes run the code beside this file, wherever Canopy is installed."""
@@ -159,7 +159,7 @@ class Trial:
         publisher.one(once, lookup)
         probes = (lookup,) if self.kill in PROBED else ()
 
-        def verdict() -> Verdict:
+        def verdict() -> RecoveryVerdict:
             arrivals = [one for each in self.subscribers for one in list(each.arrivals)]
             needing = (*found.needing, *probes)
             return judge(publisher.so_far(), arrivals, killed_at, needing, late)

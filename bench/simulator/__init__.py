@@ -1,1 +1,1 @@
-"""What the simulator costs."""
+"""Processor time and memory that simulations of growing size take (`cost`)."""

@@ -25,7 +25,7 @@ TAKEN = (
 
 
 def sizes(text: str) -> list[int]:
-    """`100,1000` as numbers."""
+    """Parse a list of sizes such as `100,1000`."""
     return [int(part) for part in text.split(",")]
 
 
@@ -43,7 +43,7 @@ def measure(nodes: int, extra: Sequence[str]) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure each size in a process of its own and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulator.cost", description=__doc__)
     parser.add_argument("--nodes", type=sizes, default=[100, 300, 1000], help="100,300,1000")
     parser.add_argument("--subscriptions", type=int, help="for every size (two a node)")

@@ -1,13 +1,15 @@
-"""The simulator: the very same Node in a world of virtual time, by seed.
+"""The simulator: the same Node as in a process, in a world of virtual time, reproducible by seed.
 
-In the order of reading: `world` (time, nodes, clients), `driver` (one process), `network`, `disk`,
-`recorder` (trace hash), `clients` (who subscribes and publishes), `workload` (what), `oracle` (what
-should have come), `checkers` and `*_checks` (what must hold), `traffic` (what it cost), `scenario`
-(a run as YAML), `population` (its nodes and what befalls them), `run` (its stages), `result`. Of
-what is wrong: `story` (the records that matter), `examine` and `shrink` (a smaller scenario).
-`recorded` and `replay` run once more what real nodes' traces tell.
+Folders, in the order of reading:
 
-sim imports node, overlay, matching and traces, never wire: the codec is handed in. With that the
-bodies of batches are encoded and decoded as between processes, so that nothing is shared by
-reference and whatever the codec cannot carry is found here.
+* `world`: virtual time, network, disks, processors; nodes and the clients that use them,
+* `scenario`: a run described in YAML, its load, its faults, its stages and its result,
+* `checks`: the oracle of deliveries, and invariants of logs, arcs, trees, walks and bounds,
+* `soak`: random scenarios by seed, pairs of faults, and the search for a smaller failing scenario,
+* `experiments`: the papers' figures, and measurements of routing, recovery, timeliness and mass
+  failure; a recorded run replayed in another configuration.
+
+sim imports node, overlay, matching and canopy.traces, never canopy.wire: the codec is handed in.
+The bodies of batches are encoded and decoded with it as between processes, so that nodes share no
+object and whatever the codec cannot carry is found here.
 """

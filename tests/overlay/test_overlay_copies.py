@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.sim.checks.state_checks import check_trees
+from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.world import World
 from overlay.upper_tree.messages import Register
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from canopy.sim.checks.checkers import check_arcs
-from canopy.sim.checks.log_checks import check_voters
-from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
+from canopy.sim.checks.cluster_logs import check_voters
+from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
+from canopy.sim.checks.ownership import check_arcs
 from canopy.sim.world.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from canopy.sim.checks.checkers import check_arcs, check_maps
-from canopy.sim.checks.log_checks import check_voters
-from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
+from canopy.sim.checks.cluster_logs import check_voters
+from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
+from canopy.sim.checks.ownership import check_arcs, check_maps
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.sim.checks.log_checks import check_voters
-from canopy.sim.checks.state_checks import check_trees
+from canopy.sim.checks.cluster_logs import check_voters
+from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.world import World
 from overlay.chord.epochs import fork_count
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role

@@ -103,7 +103,7 @@ class FakeRegistry:
                 clusters.merge_stage_reached(event.stage)
 
     def go_on(self) -> None:
-        """Transfer what leaves."""
+        """Hand over the entries of the arc that leaves."""
         arc, own = self.departing, self.node.clusters.cluster
         assert arc is not None
         assert own is not None

@@ -65,7 +65,7 @@ class Namespaces:
         ip("-n", self.hub, "link", "set", f"v{number}", "down")
 
     def join(self, number: int) -> None:
-        """They pass again."""
+        """Let packets between these nodes pass again."""
         ip("-n", self.hub, "link", "set", f"v{number}", "up")
 
     def _make(self) -> None:

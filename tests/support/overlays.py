@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
-from canopy.sim.checks.checkers import Violation, check_arcs, check_deliveries, check_maps
-from canopy.sim.checks.story import tell as story_of
+from canopy.sim.checks.deliveries import check_deliveries
+from canopy.sim.checks.failure_report import explain as story_of
+from canopy.sim.checks.ownership import check_arcs, check_maps
+from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.result import Result
 from canopy.sim.scenario.run import run_scenario
 from canopy.sim.scenario.scenario import Scenario
@@ -28,11 +30,11 @@ def settings(**groups: dict[str, Any]) -> Settings:
 def run_green(scenario: Scenario) -> Result:
     """Run it; every violation is an error that tells its story."""
     result = run_scenario(scenario, WireCodec())
-    assert result.green, tell(result.violations, result.stories)
+    assert result.green, explain(result.violations, result.stories)
     return result
 
 
-def tell(violations: Any, stories: Any = ()) -> str:
+def explain(violations: Any, stories: Any = ()) -> str:
     """Violations and their records as text."""
     lines = [f"{len(violations)} violations", *(f"{v.kind}: {v.text}" for v in violations[:10])]
     for story in stories[:3]:
@@ -63,7 +65,7 @@ def assert_exact(world: World, grace: float = 10.0) -> None:
     violations: list[Violation] = check_deliveries(world, grace=grace)
     violations += [*check_arcs(world), *check_maps(world)]
     stories = [story_of(world, v) for v in violations[:3] if v.about]
-    assert not violations, tell(violations, stories)
+    assert not violations, explain(violations, stories)
 
 
 def with_role(world: World, role: str) -> list[str]:

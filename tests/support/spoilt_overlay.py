@@ -13,7 +13,7 @@ from bench.processes.fault_proxy import FaultProxy
 from bench.recovery.flows import Publisher, Subscriber
 from canopy.client.blocking import ControlClient
 from canopy.sim.experiments.recovery.plan import members
-from canopy.sim.experiments.recovery.verdict import Verdict, judge
+from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import GetRing, Ring
 from overlay.info import ClusterInfo
 from tests.support.namespaces import Namespaces
@@ -73,7 +73,7 @@ class SpoiltOverlay(FlowingOverlay):
         self.proxy = proxy
 
     def grow(self, count: int) -> None:
-        """So many nodes."""
+        """Start so many nodes, each in its own network namespace."""
         first: tuple[str, ...] = ()
         for number in range(count):
             port = free_port()
@@ -123,7 +123,7 @@ class Flow:
         self.publisher.client.close()
         self.subscriber.client.close()
 
-    def verdict(self, since: float) -> Verdict:
+    def verdict(self, since: float) -> RecoveryVerdict:
         """What came of it, for a fault at `since`."""
         return judge(self.publisher.so_far(), list(self.subscriber.arrivals), since, [self.name])
 
@@ -131,7 +131,7 @@ class Flow:
         """Wait for an event that was published after `since`."""
         wait_for(lambda: self.verdict(since).first_s is not None)
 
-    def exact(self, since: float) -> Verdict:
+    def exact(self, since: float) -> RecoveryVerdict:
         """Stop, and wait until everything has come: exactly what was published, once."""
         self.publisher.stop()
         assert self.publisher.error is None

@@ -1,7 +1,7 @@
 """A made-up run of an overlay whose right answers are known: it writes traces as nodes would.
 
 Also an evaluator of selector trees that shares nothing with Spark or `matching`: Python's own exact
-comparisons, straight from the language's definition (DESIGN.md, Selectors).
+comparisons, straight from the language's definition (docs/reference/selectors.md).
 """
 
 from __future__ import annotations

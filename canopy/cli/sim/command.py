@@ -28,7 +28,7 @@ from canopy.cli.sim.timeliness import timeliness
 if TYPE_CHECKING:
     from canopy.sim.scenario.result import Result
     from canopy.sim.scenario.scenario import Scenario
-    from canopy.sim.world.cost import Cost
+    from canopy.sim.world.cost import RunCost
     from canopy.traces.writer import OpenFile, TraceFile
 
 
@@ -112,9 +112,9 @@ def run(
     import msgspec
 
     from canopy.cli.sim.progress import SimProgress
-    from canopy.sim.scenario.examine import examine_run
     from canopy.sim.scenario.run import Run
     from canopy.sim.scenario.scenario import ScenarioError, parse_scenario
+    from canopy.sim.scenario.verdict import judge_run
     from canopy.sim.world.cost import Meter
     from canopy.wire.transport.codec import WireCodec
 
@@ -130,7 +130,7 @@ def run(
     codec = WireCodec()
     with SimProgress(quiet) as progress:
         made = Run(plan, codec, progress, None if traces is None else opener(traces))
-        verdict = examine_run(made)
+        verdict = judge_run(made)
     result = verdict.result
     cost = meter.read(made.world.steps, len(made.world.drivers))
     counts = {
@@ -207,7 +207,7 @@ def opener(root: Path) -> OpenFile:
     return out
 
 
-def print_result(result: Result, cost: Cost) -> None:
+def print_result(result: Result, cost: RunCost) -> None:
     """Print the result as a table."""
     from rich.console import Console
     from rich.table import Table

@@ -1,6 +1,6 @@
 """`canopy sim failure`: a share of the simulated nodes fails at once.
 
-`canopy.sim.experiments.mass` computes it; here are its options and its table.
+`canopy.sim.experiments.mass_failure` computes it; here are its options and its table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 from canopy.cli.sim.experiment import json_option, no_progress, print_progress, quiet_option
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.mass import Report
+    from canopy.sim.experiments.mass_failure import FailureReport
 
 
 @click.command(short_help="Kill or pause a share of the nodes at once.")
@@ -50,12 +50,12 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
     """
     import msgspec
 
-    from canopy.sim.experiments.mass import Plan, measure
+    from canopy.sim.experiments.mass_failure import FailurePlan, measure
     from canopy.wire.transport.codec import WireCodec
     from overlay.settings import Settings, TreeSettings
 
     settings = Settings() if replicas is None else Settings(tree=TreeSettings(replicas=replicas))
-    plan = Plan(settings=settings, **options)
+    plan = FailurePlan(settings=settings, **options)
     report = measure(plan, WireCodec(), no_progress if quiet else print_progress)
     if as_json:
         click.echo(msgspec.json.encode(report))
@@ -64,7 +64,7 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
     return 1 if report.twice or report.spurious else 0
 
 
-def print_report(report: Report) -> None:
+def print_report(report: FailureReport) -> None:
     """Print a table by time of publication, and totals."""
     from rich.console import Console
     from rich.table import Table

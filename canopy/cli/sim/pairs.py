@@ -1,6 +1,6 @@
 """`canopy sim pairs`: each fault alone, and each pair of faults at once.
 
-`canopy.sim.soak.pairs` has the catalogue and the scenarios; here are the options and the output.
+`canopy.sim.soak.fault_pairs` has the catalogue and the scenarios; here are options and output.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def pairs(
     """
     import msgspec
 
-    from canopy.sim.scenario.examine import examine_scenario
-    from canopy.sim.soak.pairs import CATALOGUE, trials
+    from canopy.sim.scenario.verdict import judge_scenario
+    from canopy.sim.soak.fault_pairs import CATALOGUE, trials
     from canopy.wire.transport.codec import WireCodec
 
     if as_list:
@@ -74,7 +74,7 @@ def pairs(
     chosen = [trial for trial in trials(seed, only) if not alone or len(trial.names) == 1]
     began = shown_at = time.monotonic()
     for number, trial in enumerate(chosen, 1):
-        verdict = examine_scenario(trial.scenario, codec)
+        verdict = judge_scenario(trial.scenario, codec)
         if not verdict.green:
             bad.append(trial.names)
             click.echo(f"{' with '.join(trial.names)} fails:", err=True)

@@ -21,7 +21,7 @@ from canopy.cli.sim.experiment import (
 )
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.recovery.report import Report
+    from canopy.sim.experiments.recovery.report import RecoveryReport
 
 KILLS = ("primary", "standby", "broker", "cluster", "link", "last-link")
 
@@ -84,17 +84,17 @@ def recovery(
     """
     require("sim")
     from canopy.sim.experiments.recovery.picture import draw
-    from canopy.sim.experiments.recovery.report import Plan, measure
+    from canopy.sim.experiments.recovery.report import RecoveryPlan, measure
     from canopy.sim.experiments.recovery.verdict import is_good
     from canopy.wire.transport.codec import WireCodec
 
-    plan = Plan(kills or KILLS, rates, **options)
+    plan = RecoveryPlan(kills or KILLS, rates, **options)
     found = measure(plan, WireCodec(), no_progress if quiet else print_progress)
     write_report(found, "recovery", out, as_json, draw, print_report)
     return 0 if all(map(is_good, found.rows)) else 1
 
 
-def print_report(found: Report) -> None:
+def print_report(found: RecoveryReport) -> None:
     """Print a line per loss and rate."""
     from rich.console import Console
     from rich.table import Table

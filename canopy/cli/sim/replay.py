@@ -1,6 +1,6 @@
 """`canopy sim replay`: recorded subscriptions and events in other configurations.
 
-Files are read here; `canopy.sim.experiments.recorded` and `replay` interpret and run them.
+Files are read here; `canopy.sim.experiments.recorded_run` and `replay` interpret and run them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from canopy.cli.constants import MAX_CONFIGURATIONS
 from canopy.cli.sim.experiment import json_option, quiet_option
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.recorded import Expense, Recorded
+    from canopy.sim.experiments.recorded_run import Expense, RecordedRun
     from canopy.sim.experiments.replay import Configuration
     from overlay.settings import Settings
 
@@ -64,11 +64,11 @@ def replay(
     import msgspec
 
     from canopy.cli.sim.progress import SimProgress
-    from canopy.sim.experiments.recorded import Recorded
+    from canopy.sim.experiments.recorded_run import RecordedRun
     from canopy.sim.experiments.replay import replay as run
     from canopy.wire.transport.codec import WireCodec
 
-    recorded = Recorded(trace_lines(traces))
+    recorded = RecordedRun(trace_lines(traces))
     print_unread(recorded)
     expenses, violations = [recorded.expense()], []
     for configuration in configurations(recorded, nodes, routing, files, seed):
@@ -97,7 +97,7 @@ def replay(
 
 def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
     """(file:line, text) of all trace files below a folder. TracesError if there are none."""
-    from canopy.sim.experiments.recorded import TracesError
+    from canopy.sim.experiments.recorded_run import TracesError
 
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
@@ -111,7 +111,7 @@ def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{path.relative_to(folder)}:{number}", line
 
 
-def print_unread(recorded: Recorded) -> None:
+def print_unread(recorded: RecordedRun) -> None:
     """Print unreadable lines, and a warning about sampled traces, on standard error."""
     for text in recorded.unreadable:
         click.echo(f"! not read: {text}", err=True)
@@ -125,7 +125,7 @@ def print_unread(recorded: Recorded) -> None:
 
 
 def configurations(
-    recorded: Recorded,
+    recorded: RecordedRun,
     nodes: tuple[int, ...],
     routing: tuple[str, ...],
     files: tuple[Path, ...],

@@ -1,6 +1,6 @@
 """`canopy sim routing`: how close routing comes to the lower bound, and at what state and load.
 
-`canopy.sim.experiments.lean` computes it; here are its options, its table and its picture.
+`canopy.sim.experiments.routing_model` computes it; here are its options, its table and its picture.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from canopy.cli.sim.experiment import (
 )
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.lean.measure import Progress, RoutingPlan
-    from canopy.sim.experiments.lean.report import Report, Spread
+    from canopy.sim.experiments.routing_model.measure import Progress, RoutingPlan
+    from canopy.sim.experiments.routing_model.report import RoutingReport, Spread
 
 
 @click.command(short_help="Compare styles of routing.")
@@ -110,10 +110,10 @@ def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: 
     canopy sim routing --fail 0.2 --out build/routing
     canopy sim routing --nodes 100000 --entries 500 --events 20000
     """
-    from canopy.sim.experiments.lean.measure import measure
+    from canopy.sim.experiments.routing_model.measure import measure
 
     require("sim")
-    from canopy.sim.experiments.lean.picture import draw
+    from canopy.sim.experiments.routing_model.picture import draw
 
     try:
         found = measure(plan_of(**options), seed, None if quiet else throttled())
@@ -138,9 +138,9 @@ def plan_of(
     **rest: Any,
 ) -> RoutingPlan:
     """The plan with the values of the options. Raises UsageError."""
-    from canopy.sim.experiments.lean.measure import RoutingPlan
-    from canopy.sim.experiments.lean.placing import Coarseness
-    from canopy.sim.scenario.lean_load import LoadShape
+    from canopy.sim.experiments.routing_model.measure import RoutingPlan
+    from canopy.sim.experiments.routing_model.pivot_placement import Coarseness
+    from canopy.sim.scenario.range_load import LoadShape
 
     shape = LoadShape(attributes=attributes, zipf=zipf, mean=predicates, kinds=kinds)
     if predicates > attributes:
@@ -174,7 +174,7 @@ def throttled() -> Progress:
     return progress
 
 
-def print_report(found: Report) -> None:
+def print_report(found: RoutingReport) -> None:
     """Print tables with a column per style."""
     from rich.console import Console
     from rich.table import Table

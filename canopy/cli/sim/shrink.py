@@ -13,7 +13,7 @@ import click
 from canopy.cli.constants import SHRINK_TIME, VIOLATIONS_PRINTED
 
 if TYPE_CHECKING:
-    from canopy.sim.scenario.examine import Verdict
+    from canopy.sim.scenario.verdict import Verdict
     from overlay.links.events import Codec
 
 shrink_option = click.option(

@@ -20,7 +20,7 @@ from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 if TYPE_CHECKING:
-    from canopy.sim.scenario.examine import Verdict
+    from canopy.sim.scenario.verdict import Verdict
 
 
 class SoakTotals:
@@ -99,7 +99,7 @@ def soak(
     """
     import msgspec
 
-    from canopy.sim.soak.soak import draw_scenario, examine
+    from canopy.sim.soak.soak import draw_scenario, judge_seed
     from canopy.wire.transport.codec import WireCodec
 
     if show:
@@ -108,7 +108,7 @@ def soak(
     totals = SoakTotals()
     codec = WireCodec()
     for seed in count(first) if seeds is None else range(first, first + seeds):
-        verdict = examine(seed, codec)
+        verdict = judge_seed(seed, codec)
         totals.add(verdict)
         if not verdict.green:
             click.echo(f"seed {seed} is bad:", err=True)

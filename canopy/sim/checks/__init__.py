@@ -1,1 +1,9 @@
-"""What must hold in a world, and the records that tell why it does not."""
+"""What has to hold in a world; each check returns `violation.Violation`s.
+
+Deliveries: `oracle` (brute force: every event against every selector) and `deliveries`. At rest:
+`ownership` (arcs and partition maps), `node_state` (subscribers, owners and hosts agree; bounds),
+`successor_lists` (Zave's invariants of Chord), `tree_routes` (C7), `cluster_logs` (P1, P4; at every
+moment), `single_ring` (P2, P5). Of the trace records: `trace_rules` (walks, paths, copies,
+counting) and `routing_cost`. `failure_report` selects the records that explain a violation. All of
+it reads the machines' state and changes nothing.
+"""

@@ -6,8 +6,7 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
   `grace` after it was admitted;
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
   yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
-  may have been under way (DESIGN.md section 5: a live event is lost only in flight through a node
-  that dies);
+  may have been under way (a live event is lost only in flight through a node that dies);
 * anything else that is shown is **spurious**.
 """
 
@@ -37,7 +36,7 @@ class Expectation:
     @property
     def lower_bound(self) -> int:
         """Data-plane messages that no routing can do without: one for each event to enter, and
-        one for each interested node (issue 3, point 6)."""
+        one for each interested node."""
         return sum(1 + len(nodes) for nodes in self.interested.values())
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
-from canopy.sim.checks.checkers import Violation
-from canopy.sim.experiments.recorded import Expense, Recorded, Tally
+from canopy.sim.checks.violation import Violation
+from canopy.sim.experiments.recorded_run import Expense, RecordedRun, RunTally
 from canopy.sim.scenario.run import Progress, Run
 from canopy.sim.scenario.scenario import Moment, Scenario
 from overlay.links.events import Codec
@@ -33,7 +33,7 @@ class Configuration(msgspec.Struct, frozen=True):
     seed: int = 1
 
 
-def replay_scenario(recorded: Recorded, configuration: Configuration) -> Scenario:
+def replay_scenario(recorded: RecordedRun, configuration: Configuration) -> Scenario:
     """The recorded run as a scenario."""
     return Scenario(
         nodes=configuration.nodes,
@@ -46,21 +46,21 @@ def replay_scenario(recorded: Recorded, configuration: Configuration) -> Scenari
 
 
 def replay(
-    recorded: Recorded,
+    recorded: RecordedRun,
     configuration: Configuration,
     codec: Codec,
     progress: Progress | None = None,
 ) -> tuple[Expense, tuple[Violation, ...]]:
     """Run it. What it cost, and whatever was wrong."""
     run = Run(replay_scenario(recorded, configuration), codec, progress)
-    tally = Tally()
+    tally = RunTally()
     run.world.recorder.listen = tally.add
     result = run.result()
     expense = tally.expense(configuration.name, configuration.nodes, run.world.clients)
     return expense, result.violations
 
 
-def _timeline(recorded: Recorded, nodes: int) -> tuple[Moment, ...]:
+def _timeline(recorded: RecordedRun, nodes: int) -> tuple[Moment, ...]:
     clients = recorded.clients
     number = {node: place % nodes for place, node in enumerate(recorded.nodes)}
     events = clients.publications

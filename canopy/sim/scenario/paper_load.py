@@ -1,19 +1,19 @@
 """The load of the papers' figures for full nodes: `load:` in a scenario, `--load paper`.
 
-The same draws as in the lean mode (canopy/sim/scenario/lean_load.py): attributes by a Zipf law,
-one-sided ranges of integers, as selectors and events that the real nodes take.
+The same draws as in the routing model (canopy/sim/scenario/range_load.py): attributes by a Zipf
+law, one-sided ranges of integers, as selectors and events that the real nodes take.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from canopy.sim.scenario.lean_fit import fitted
-from canopy.sim.scenario.lean_load import MOST_VALUE, Load, LoadShape, attribute_name
+from canopy.sim.scenario.range_load import MOST_VALUE, LoadShape, RangeLoad, attribute_name
+from canopy.sim.scenario.range_width import fitted
 from matching import Value
 
 MATCHING = 10.0
-"""Interested nodes per event of `--load paper` (issue 3, point 6: about 10)."""
+"""Interested nodes per event of `--load paper`; the papers leave it open."""
 
 PAPER = LoadShape(attributes=100, kinds=0)
 """100 attributes, Zipf 0.8, 8 each on average; subscriptions and events draw for themselves."""
@@ -28,7 +28,7 @@ class PaperWorkload:
     """Draws selectors and events, as `canopy.sim.scenario.workload.Workload` does."""
 
     def __init__(self, rng: Random, shape: LoadShape) -> None:
-        self._load = Load(rng, shape, 1)
+        self._load = RangeLoad(rng, shape, 1)
         self._number = 0
 
     def selector(self) -> str:

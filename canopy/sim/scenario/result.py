@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from canopy.sim.checks.checkers import Violation, check_deliveries
+from canopy.sim.checks.deliveries import check_deliveries
+from canopy.sim.checks.failure_report import explain, explainable_first
 from canopy.sim.checks.oracle import expectation
-from canopy.sim.checks.story import tell, telling
-from canopy.sim.checks.ways import Ways, ways
+from canopy.sim.checks.routing_cost import RoutingCost, ways
+from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.traffic import TrafficReport
 from canopy.sim.world.world import World
 
 MOST_STORIES = 5
-"""Violations that are told as a story of trace records."""
+"""Violations for which the trace records that explain them are kept."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a run printed as JSON has at least (issue 2, point 8)."""
+    """What a run printed as JSON has."""
 
     seed: int
     nodes: int
@@ -40,10 +41,10 @@ class Result(msgspec.Struct, frozen=True):
     frames_lost: int
     clusters: int
     records: dict[str, int]  # trace records of each kind
-    ways: Ways | None  # what the way of events cost; None: nodes that are no real ones
+    ways: RoutingCost | None  # what the way of events cost; None: nodes that are no real ones
     traffic: TrafficReport  # all messages and bytes by purpose, of all processes
     violations: tuple[Violation, ...]
-    stories: tuple[tuple[str, ...], ...]  # of the most telling violations
+    stories: tuple[tuple[str, ...], ...]  # the records that explain the first violations
 
     @property
     def green(self) -> bool:
@@ -97,5 +98,7 @@ def summarise(
         ways=ways(world, expected, messages) if real else None,
         traffic=world.traffic.report(world.node_seconds),
         violations=tuple(violations),
-        stories=tuple(tell(world, violation) for violation in telling(violations)[:MOST_STORIES]),
+        stories=tuple(
+            explain(world, violation) for violation in explainable_first(violations)[:MOST_STORIES]
+        ),
     )

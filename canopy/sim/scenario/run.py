@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from random import Random
 
-from canopy.sim.checks.checkers import Violation, check_arcs, check_maps
-from canopy.sim.checks.chord_checks import check_chord
-from canopy.sim.checks.log_checks import check_voters
+from canopy.sim.checks.cluster_logs import check_voters
+from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
 from canopy.sim.checks.oracle import GRACE
-from canopy.sim.checks.ring_checks import one_ring
-from canopy.sim.checks.route_checks import check_routes
-from canopy.sim.checks.state_checks import Watch, check_ring, check_trees, led
-from canopy.sim.checks.trace_checks import check_copies, check_counting, check_paths, check_walks
+from canopy.sim.checks.ownership import check_arcs, check_maps
+from canopy.sim.checks.single_ring import one_ring
+from canopy.sim.checks.successor_lists import check_chord
+from canopy.sim.checks.trace_rules import check_copies, check_counting, check_paths, check_walks
+from canopy.sim.checks.tree_routes import check_routes
+from canopy.sim.checks.violation import Violation
+from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.paper_load import PaperWorkload
-from canopy.sim.scenario.population import Population
 from canopy.sim.scenario.result import Result, summarise
 from canopy.sim.scenario.scenario import Moment, Scenario
 from canopy.sim.scenario.workload import Workload
@@ -47,7 +48,7 @@ ANEW = 15.0
 (docs/lab/recovery.md)."""
 
 EAGER_TRIES = 30
-"""Events that are drawn in the hope that one matches a selector; wild guess."""
+"""Events that are drawn at most until one matches a selector."""
 
 EAGER_AFTER = 0.000_1
 """Seconds from a SUBACK to the event that holds the overlay to it: less than any latency."""
@@ -74,11 +75,11 @@ def run_scenario(
     progress: Progress | None = None,
     traces: OpenFile | None = None,
     build: NodeBuilder | None = None,
-    state_checks: bool = True,
+    check_state: bool = True,
 ) -> Result:
     """Run it to the end. `build` replaces the real node in tests of the simulator itself;
-    `state_checks` reads the machines' maps and arcs, which a fake does not have."""
-    return Run(scenario, codec, progress, traces, build).result(state_checks=state_checks)
+    `check_state` reads the machines' maps and arcs, which a fake does not have."""
+    return Run(scenario, codec, progress, traces, build).result(check_state=check_state)
 
 
 class Run:
@@ -107,7 +108,7 @@ class Run:
         self._watch: Watch | None = None
         self._quiet_since: int | None = None  # which record the probes begin with
         self._rng: Random = self.world.generator("run")
-        self.population = Population(self.world, self._rng)
+        self.population = FaultInjector(self.world, self._rng)
         drawn = self.world.generator("workload")
         self.workload: Workload | PaperWorkload = Workload(drawn, scenario.shape)
         if scenario.load is not None:
@@ -115,20 +116,20 @@ class Run:
         if scenario.eager:
             self.world.clients.on_suback = self._eager
 
-    def result(self, *, state_checks: bool = True) -> Result:
+    def result(self, *, check_state: bool = True) -> Result:
         """All stages, and what came of them."""
         with collector_at_rest():
-            if state_checks:
+            if check_state:
                 self._watch = Watch(self.world)
             self.grow()
             self.subscribe()
             self.publish()
             self.rest()
-            if state_checks:
+            if check_state:
                 self.lead()
             if self.scenario.probes:
                 self.probe()
-            return self.judge(state_checks=state_checks)
+            return self.judge(check_state=check_state)
 
     # --- stages ---
 
@@ -207,15 +208,15 @@ class Run:
         self._publish_all(self.scenario.probes, "probe")
         self.rest()
 
-    def judge(self, *, state_checks: bool = True) -> Result:
-        """Oracle and checkers."""
+    def judge(self, *, check_state: bool = True) -> Result:
+        """Hold the deliveries against the oracle, and the state against all checks."""
         world = self.world
         self._tell("judge", 0.0)
-        state = self._lasting_violations() if state_checks else []
+        state = self._lasting_violations() if check_state else []
         clusters = 0
-        if state_checks:
+        if check_state:
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)
-        return summarise(world, self.scenario, self.violations, state, clusters, real=state_checks)
+        return summarise(world, self.scenario, self.violations, state, clusters, real=check_state)
 
     # --- helpers ---
 

@@ -40,7 +40,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from canopy.sim.scenario.lean_load import LoadShape
+from canopy.sim.scenario.range_load import LoadShape
 from canopy.sim.scenario.workload import Shape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -75,7 +75,7 @@ class ScenarioError(ValueError):
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A subscription."""
+    """A first subscription: its selector (`where`), its node and its name in the timeline."""
 
     where: str
     node: int | None = None  # absent: the next one in turn

@@ -31,8 +31,8 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zipf: float = 0.8  # CBDLO 5.1
     per_event: int = 5
     most_terms: int = 3  # per conjunction
-    other_type: float = 0.02  # share of values with a type that is not the attribute's; wild guess
-    null: float = 0.03  # share of values that are NULL; wild guess
+    other_type: float = 0.02  # share of values of another type than the attribute's
+    null: float = 0.03  # share of values that are NULL
 
 
 class Workload:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from canopy.sim.checks.checkers import Violation
-from canopy.sim.checks.story import tell, telling
-from canopy.sim.scenario.examine import Verdict, examine_run
+from canopy.sim.checks.failure_report import explain, explainable_first
+from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import Run
 from canopy.sim.scenario.scenario import Fault, Moment, Scenario, ScenarioError, check_nodes
+from canopy.sim.scenario.verdict import Verdict, judge_run
 from canopy.sim.scenario.workload import Shape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -49,7 +49,7 @@ class Shrinker:
         """`more`: whether there is time for another run."""
         self.best = verdict
         self.runs = 0
-        self._wanted = signature(telling(verdict.violations)[0])
+        self._wanted = signature(explainable_first(verdict.violations)[0])
         self._codec = codec
         self._more = more
         self._run: Run | None = None  # of the best verdict, once there was one
@@ -96,12 +96,12 @@ class Shrinker:
             return False
         self.runs += 1
         run = Run(candidate, self._codec)
-        verdict = examine_run(run)
+        verdict = judge_run(run)
         same = [found for found in verdict.violations if signature(found) == self._wanted]
         if not same:
             return False
         if verdict.result is not None:
-            verdict = replace(verdict, stories=(tell(run.world, same[0]), *verdict.stories))
+            verdict = replace(verdict, stories=(explain(run.world, same[0]), *verdict.stories))
         self.best = verdict
         self._run = run
         return True

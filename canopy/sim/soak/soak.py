@@ -20,12 +20,12 @@ from random import Random
 
 import msgspec
 
-from canopy.sim.scenario.examine import Verdict, examine_scenario
 from canopy.sim.scenario.run import Progress
 from canopy.sim.scenario.scenario import Fault, Scenario
+from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.scenario.workload import Shape
-from canopy.sim.soak.deaths import ENOUGH, blackout, deaths, fatal
-from canopy.sim.soak.divisions import divisions
+from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal
+from canopy.sim.soak.split_overlays import divisions
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
@@ -63,7 +63,8 @@ DIVIDED = 0.15
 """Share of the scenarios in which the overlay is two for a while: founded apart, or cut."""
 
 ONE_WITHIN = 15.0
-"""Seconds from then on in which there is one ring (issue 4)."""
+"""Seconds from then on within which there has to be one ring: a cluster's walk of the ring, and the
+steps of a merge."""
 
 MANY_HOSTS = 0.25
 """Share of the scenarios whose trees are spread as far as they can be. Small overlays have no trees
@@ -71,7 +72,8 @@ of several hosts otherwise: one host has room for all, or each serves everything
 
 FAST = 0.2
 """Most seconds of latency where members die: on slower networks an election may take several rounds
-and the next deaths would come before the lost ones are replaced. Wild guess."""
+and the next deaths would come before the lost ones are replaced. Not measured; would be measured by
+the time to replace a member at each latency."""
 
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
@@ -80,18 +82,18 @@ FIRST_FAULT = 1.0
 def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
     """The verdict on each seed in turn. An exception in a node is a violation as well."""
     for seed in seeds:
-        yield examine(seed, codec)
+        yield judge_seed(seed, codec)
 
 
-def examine(
+def judge_seed(
     seed: int, codec: Codec, progress: Progress | None = None, traces: OpenFile | None = None
 ) -> Verdict:
     """Run the scenario of one seed."""
-    return examine_scenario(draw_scenario(seed), codec, progress, traces)
+    return judge_scenario(draw_scenario(seed), codec, progress, traces)
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """The scenario of a seed. All numbers below are wild guesses at what is near an edge."""
+    """The scenario of a seed. The numbers below are chosen near the edges of their ranges."""
     rng = Random(f"{seed}/soak")
     nodes = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))
     events = rng.choice((60, 120, 200))

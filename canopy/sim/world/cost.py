@@ -1,4 +1,4 @@
-"""What a simulation costs its machine: processor time and memory (issue 3, point 5).
+"""What a simulation costs its machine: processor time and memory.
 
 Steps per second say how fast the simulator is, bytes per node how large a world fits. Both are
 facts about a run and not of it: they differ from one time to the next, while everything in
@@ -26,7 +26,7 @@ STATM = Path("/proc/self/statm")
 """Linux: the second number is resident memory in pages."""
 
 
-class Cost(msgspec.Struct, frozen=True):
+class RunCost(msgspec.Struct, frozen=True):
     """What a run cost."""
 
     cpu_s: float  # of this process, user and system
@@ -46,10 +46,10 @@ class Meter:
         """Seconds of processor time since."""
         return time.process_time() - self._cpu
 
-    def read(self, steps: int, nodes: int) -> Cost:
+    def read(self, steps: int, nodes: int) -> RunCost:
         """The cost of a world that made `steps` and had `nodes`, and still exists."""
         cpu = self.cpu()
-        return Cost(
+        return RunCost(
             cpu_s=round(cpu, 3),
             steps_per_second=round(steps / cpu) if cpu else 0,
             bytes_per_node=max(0, resident() - self._memory) // max(1, nodes),

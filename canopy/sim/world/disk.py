@@ -53,7 +53,7 @@ class Disk:
         self.waiting: list[bytes] = []
         """Records that were stored, but are not durable."""
         self.syncs = 0
-        """How many succeeded."""
+        """How many calls of `sync` succeeded."""
         self._number = 1  # of the next block
         self._anew = False  # what waits takes the place of the whole file
         self._rng = rng

@@ -74,7 +74,7 @@ class Host(Protocol):
         """A process has heard that it is to leave."""
 
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
-        """The phone book."""
+        """Publish the node's addresses in the overlay's directory."""
 
 
 class SimDriver:
@@ -140,7 +140,7 @@ class SimDriver:
         self._input("on_opened", connection)
 
     def accepted(self, connection: int) -> None:
-        """Somebody dialled us."""
+        """A connection that another process dialled is open (`network.Process`)."""
         self._input("on_accepted", connection)
 
     def arrived(self, connection: int, frame: Frame) -> None:
@@ -165,7 +165,7 @@ class SimDriver:
         self._input("client_gone", client)
 
     def drain(self) -> None:
-        """SIGTERM."""
+        """Ask the process to leave in order, as SIGTERM does."""
         self._input("drain")
 
     def pause(self) -> None:
@@ -270,7 +270,7 @@ class SimDriver:
         self._catch_up()
 
     def _answer(self) -> None:
-        """The turn's replies."""
+        """Hand the turn's replies to the clients, when what they depend on is durable."""
         if self._replies:
             replies, self._replies = self._replies, []
             for client, reply in replies:

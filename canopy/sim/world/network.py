@@ -1,7 +1,7 @@
 """The virtual network: connections with latency, loss, cuts and partitions, all by one seed.
 
 Theory of operation. A connection is a pair of `End`s, one at each process. What one end writes
-reaches the other in the order of writing (links rely on it, DESIGN.md section 3), each frame after
+reaches the other in the order of writing (links rely on it, docs/design/links.md), each frame after
 a latency of its own: a frame may never overtake the one before it, so its arrival is the later of
 "now + latency" and the arrival of its predecessor. TCP would hide loss; here a lost frame is simply
 gone, so that the links' numbers, gaps and retransmission are put to work, which a process meets
@@ -68,7 +68,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the network is like now. Latency in seconds, evenly spread between the two."""
 
     latency_low: float = 0.001
-    latency_high: float = 0.020  # wild guess: nodes of one continent
+    latency_high: float = 0.020  # nodes of one continent; not measured
     loss: float = 0.0  # share of frames that vanish
     duplicate: float = 0.0  # share of frames that come twice
     damage: float = 0.0  # share of batches of which a bit is not what was sent (V3)
@@ -98,9 +98,9 @@ class Network:
     ) -> None:
         self.conditions = Conditions()
         self.frames = 0
-        """Frames written."""
+        """Frames that were written so far."""
         self.lost = 0
-        """Frames that vanished."""
+        """Frames that were lost on the way so far."""
         self.damaged = 0
         """Frames that arrive with a wrong bit."""
         self._rng = rng

@@ -1,9 +1,10 @@
-"""What happened in a world: every trace record with its virtual time, and one hash over all.
+"""Records what happened in a world: every trace record with its virtual
+time, and one hash over all.
 
 The hash is what "deterministic to the byte" means: two runs of a seed give the same one, whatever
-PYTHONHASHSEED says (issue 2, point 8). The last records are kept, so that a violation can be told
-as a short story; all of them can be written to a folder in the real format, which the Spark job
-then analyses like that of a real overlay.
+PYTHONHASHSEED says. The last records are kept, to explain violations (`failure_report`); all of
+them can be written to a folder in the real format, which the Spark job then analyses like that of
+a real overlay.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ EPOCH = 1_767_225_600.0
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
 
 KEPT = 400_000
-"""Records kept for stories: some 100 MB (measured: 250 bytes each)."""
+"""Records kept to explain violations: some 100 MB (measured: 250 bytes each)."""
 
 
 class Record(NamedTuple):
-    """One trace record."""
+    """One trace record: virtual seconds, node id, kind, and the fields of that kind."""
 
     time: float  # virtual seconds
     node: str

@@ -1,6 +1,6 @@
 """What the overlay says, by purpose: how many messages and bytes, data plane beside maintenance.
 
-Messages are those that nodes hand to their links, counted as DESIGN.md (section 6, Messages) says:
+Messages are those that nodes hand to their links, counted as everywhere:
 of the data plane each event or attribute of a message, of the rest each message. Bytes are those
 that connections really carry, what is sent again and the links' own frames included, so that a
 lossy network shows in the bytes and not in the messages.

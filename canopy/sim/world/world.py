@@ -1,4 +1,4 @@
-"""A world with virtual time that runs the very same Node as a process does (issue 2, point 8).
+"""A world with virtual time that runs the same Node as a process does.
 
 Theory of operation. Everything that will happen lies on one heap, keyed by (virtual time, sequence
 number), so that two things at the same time happen in the order in which they were caused. Time
@@ -174,7 +174,7 @@ class World:
         self.clients.crashed(name, self.now, orderly=True)
 
     def node(self, name: str) -> Any:
-        """The Node itself, for checkers."""
+        """The Node itself, for checks."""
         return self.drivers[name].node
 
     def names(self) -> list[str]:
@@ -326,7 +326,7 @@ class World:
 
 
 def _real_node() -> NodeBuilder:
-    from canopy.sim.world.metered import (
+    from canopy.sim.world.metered_node import (
         MeteredNode,
     )  # here, so that a world of fakes needs no overlay
 

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from canopy.sim.scenario.lean_load import LoadShape
+from canopy.sim.scenario.range_load import LoadShape
 
 Progress = Callable[[float], None]
 """Called with the share that is done."""
 
 
-class Series(msgspec.Struct, frozen=True):
+class FigureCurve(msgspec.Struct, frozen=True):
     """One curve. A value that does not exist (nothing was delivered) is null."""
 
     name: str
@@ -24,21 +24,21 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """What `figure-N.json` has."""
+    """One figure: what `figure-N.json` has."""
 
     figure: int
     title: str
     x_label: str
     y_label: str
     x: tuple[int, ...]
-    series: tuple[Series, ...]
+    series: tuple[FigureCurve, ...]
     parameters: dict[str, Any]
     seed: int
     x_log: bool = False
     y_log: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FigurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a figure depends on, beside the code and the seed."""
 
     x: tuple[int, ...]
@@ -48,21 +48,21 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hops: int = 10  # CBDLO 5.3
     trace: int = 10  # open in the paper: as long as the walk
     subscriptions: int = 1_000  # open in the paper
-    events: int = 125  # 68,605 messages and 408 matches fit 125 events (issue 3)
+    events: int = 125  # CBDLO's 68,605 messages and 408 matches fit 125 events
     walkers: int = 55  # of *Simple*; see bench/baselines/simple.py
     placement: str = "subscribers"  # the paper's; `cluster` is the product's
     load: LoadShape = LoadShape()
 
 
 class Wanderer(Protocol):
-    """*Simple*."""
+    """The baseline *Simple* over the same graph: what its events cost."""
 
     def publish(self, source: int, hops: int) -> tuple[dict[int, None], int]:
         """(nodes that saw the event, messages)."""
 
 
 class Broadcaster(Protocol):
-    """*TERA*."""
+    """The baseline *TERA* over the same subscriptions: what its events cost."""
 
     subscribed: list[int]
 

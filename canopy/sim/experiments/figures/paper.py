@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from canopy.sim.experiments.figures.model import Baselines, Figure, Plan, Progress, Series
+from canopy.sim.experiments.figures.model import (
+    Baselines,
+    Figure,
+    FigureCurve,
+    FigurePlan,
+    Progress,
+)
 from canopy.sim.experiments.figures.points import SimpleCost, cbdlo, simple, tera
-from canopy.sim.experiments.lean.counting import Cost, effective
+from canopy.sim.experiments.routing_model.counting_routing import EventCost, effective
 
 SIMPLE_SHARE = 0.1
 """Figures 8 and 9: factor on *Simple*'s curve, as the paper has it ("0.1")."""
@@ -16,20 +22,20 @@ SIMPLE_SHARE = 0.1
 CBDLO_SHARE = 1 / 8
 """… and on CBDLO's: one of 8 attributes, so the cost of a single walk ("1/8")."""
 
-LOAD = Plan(x=()).load
+LOAD = FigurePlan(x=()).load
 
 PLANS = {
-    5: Plan(x=(500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 10_000)),
-    6: Plan(x=(2, 4, 6, 8, 10, 15, 20, 30)),
-    7: Plan(x=(100, 300, 1_000, 3_000, 10_000, 30_000)),
-    8: Plan(
+    5: FigurePlan(x=(500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 10_000)),
+    6: FigurePlan(x=(2, 4, 6, 8, 10, 15, 20, 30)),
+    7: FigurePlan(x=(100, 300, 1_000, 3_000, 10_000, 30_000)),
+    8: FigurePlan(
         x=(250, 500, 1_000, 2_000, 3_000, 5_000, 8_000, 10_000),
         view=20,
         access_points=20,
         hops=30,
         load=msgspec.structs.replace(LOAD, attributes=100),
     ),
-    9: Plan(
+    9: FigurePlan(
         x=(25, 50, 100, 150, 200, 300, 400, 500),
         view=20,
         access_points=20,
@@ -42,7 +48,7 @@ docs/lab/figures.md."""
 
 
 def make(
-    number: int, seed: int, baselines: Baselines, plan: Plan, progress: Progress | None = None
+    number: int, seed: int, baselines: Baselines, plan: FigurePlan, progress: Progress | None = None
 ) -> Figure:
     """The figure with this number: 5 to 9."""
     make_it = {5: _five, 6: _six, 7: _seven, 8: _eight, 9: _nine}[number]
@@ -50,12 +56,12 @@ def make(
 
 
 Facts = dict[str, tuple[float | None, ...]]
-Vary = Callable[[Plan, int], Plan]
+Vary = Callable[[FigurePlan, int], FigurePlan]
 
 
 def _points(
-    plan: Plan, seed: int, vary: Vary, baselines: Baselines, progress: Progress
-) -> list[tuple[Cost, SimpleCost]]:
+    plan: FigurePlan, seed: int, vary: Vary, baselines: Baselines, progress: Progress
+) -> list[tuple[EventCost, SimpleCost]]:
     """CBDLO and *Simple* at every x, each with a graph and load of its own."""
     found = []
     for place, x in enumerate(plan.x):
@@ -66,7 +72,7 @@ def _points(
     return found
 
 
-def _effective_series(points: list[tuple[Cost, SimpleCost]]) -> tuple[Series, ...]:
+def _effective_series(points: list[tuple[EventCost, SimpleCost]]) -> tuple[FigureCurve, ...]:
     ours = [cost for cost, _ in points]
     simples = [cost for _, cost in points]
     facts: Facts = {
@@ -83,17 +89,17 @@ def _effective_series(points: list[tuple[Cost, SimpleCost]]) -> tuple[Series, ..
         "delivered": tuple(float(c.delivered) for c in simples),
     }
     return (
-        Series(
+        FigureCurve(
             "Simple",
             tuple(effective(c.messages, c.delivered, c.expected) for c in simples),
             facts=theirs,
         ),
-        Series(
+        FigureCurve(
             "CBDLO (CRAWL)",
             tuple(effective(c.routing, c.delivered, c.expected) for c in ours),
             facts=facts,
         ),
-        Series(
+        FigureCurve(
             "CBDLO with the messages of the node lists",
             tuple(effective(c.messages, c.delivered, c.expected) for c in ours),
             paper=False,
@@ -101,15 +107,15 @@ def _effective_series(points: list[tuple[Cost, SimpleCost]]) -> tuple[Series, ..
     )
 
 
-def _figure(number: int, title: str, labels: tuple[str, str], series: tuple[Series, ...],
-            plan: Plan, seed: int, x_log: bool = False) -> Figure:  # fmt: skip
+def _figure(number: int, title: str, labels: tuple[str, str], series: tuple[FigureCurve, ...],
+            plan: FigurePlan, seed: int, x_log: bool = False) -> Figure:  # fmt: skip
     parameters = msgspec.to_builtins(plan)
     x = parameters.pop("x")
     return Figure(number, title, *labels, tuple(x), series, parameters, seed, x_log, y_log=True)
 
 
-def _five(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: Plan, x: int) -> Plan:
+def _five(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+    def vary(plan: FigurePlan, x: int) -> FigurePlan:
         return msgspec.structs.replace(plan, subscriptions=x)
 
     series = _effective_series(_points(plan, seed, vary, baselines, progress))
@@ -118,8 +124,8 @@ def _five(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Fi
     return _figure(5, title, labels, series, plan, seed)
 
 
-def _six(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: Plan, x: int) -> Plan:
+def _six(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+    def vary(plan: FigurePlan, x: int) -> FigurePlan:
         return msgspec.structs.replace(plan, hops=x)
 
     series = _effective_series(_points(plan, seed, vary, baselines, progress))
@@ -128,7 +134,7 @@ def _six(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Fig
     return _figure(6, title, labels, series, plan, seed)
 
 
-def _seven(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+def _seven(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
     """One subscription per node, so that both overlays grow alike."""
     ours, theirs = [], []
     for place, x in enumerate(plan.x):
@@ -137,7 +143,7 @@ def _seven(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> F
         ours.append(cbdlo(here, f"{seed}/{x}"))
         theirs.append(tera(here, f"{seed}/{x}", baselines))
     series = (
-        Series(
+        FigureCurve(
             "TERA",
             tuple((c.walk + c.broadcast) / c.events for c in theirs),
             facts={
@@ -146,7 +152,7 @@ def _seven(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> F
                 "hit_rate": tuple(c.found / c.events for c in theirs),
             },
         ),
-        Series(
+        FigureCurve(
             "CBDLO",
             tuple(c.routing / c.events for c in ours),
             facts={
@@ -155,7 +161,7 @@ def _seven(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> F
                 "hit_rate": tuple(c.found / c.attributes for c in ours),
             },
         ),
-        Series(
+        FigureCurve(
             "CBDLO with the messages of the node lists",
             tuple(c.messages / c.events for c in ours),
             paper=False,
@@ -166,14 +172,16 @@ def _seven(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> F
     return _figure(7, title, labels, series, plan, seed, x_log=True)
 
 
-def _matching_series(plan: Plan, points: list[tuple[Cost, SimpleCost]]) -> tuple[Series, ...]:
+def _matching_series(
+    plan: FigurePlan, points: list[tuple[EventCost, SimpleCost]]
+) -> tuple[FigureCurve, ...]:
     ours = [cost for cost, _ in points]
     return (
-        Series(
+        FigureCurve(
             "Simple, times 0.1",
             tuple(SIMPLE_SHARE * cost.matching / plan.events for _, cost in points),
         ),
-        Series(
+        FigureCurve(
             "CBDLO, times 1/8",
             tuple(CBDLO_SHARE * cost.matching / plan.events for cost in ours),
             facts={
@@ -185,8 +193,8 @@ def _matching_series(plan: Plan, points: list[tuple[Cost, SimpleCost]]) -> tuple
     )
 
 
-def _eight(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: Plan, x: int) -> Plan:
+def _eight(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+    def vary(plan: FigurePlan, x: int) -> FigurePlan:
         return msgspec.structs.replace(plan, subscriptions=x)
 
     series = _matching_series(plan, _points(plan, seed, vary, baselines, progress))
@@ -195,8 +203,8 @@ def _eight(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> F
     return _figure(8, title, labels, series, plan, seed)
 
 
-def _nine(plan: Plan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
-    def vary(plan: Plan, x: int) -> Plan:
+def _nine(plan: FigurePlan, seed: int, baselines: Baselines, progress: Progress) -> Figure:
+    def vary(plan: FigurePlan, x: int) -> FigurePlan:
         load = msgspec.structs.replace(plan.load, attributes=x)
         return msgspec.structs.replace(plan, load=load)
 

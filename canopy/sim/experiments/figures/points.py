@@ -7,10 +7,10 @@ from typing import Literal, cast
 
 import msgspec
 
-from canopy.sim.experiments.figures.model import Baselines, Neighbours, Plan
-from canopy.sim.experiments.lean.counting import Cost, LeanOverlay
-from canopy.sim.experiments.lean.lower import LowerLayer
-from canopy.sim.scenario.lean_load import Load
+from canopy.sim.experiments.figures.model import Baselines, FigurePlan, Neighbours
+from canopy.sim.experiments.routing_model.counting_routing import EventCost, ModelOverlay
+from canopy.sim.experiments.routing_model.random_graph import LowerLayer
+from canopy.sim.scenario.range_load import RangeLoad
 from overlay.settings import ViewSettings, WalkSettings
 
 
@@ -32,9 +32,9 @@ class TeraCost(msgspec.Struct):
     found: int = 0
 
 
-def overlay(plan: Plan, seed: str) -> LeanOverlay:
+def overlay(plan: FigurePlan, seed: str) -> ModelOverlay:
     """CBDLO with these parameters."""
-    return LeanOverlay(
+    return ModelOverlay(
         seed,
         plan.nodes,
         plan.subscriptions,
@@ -45,21 +45,21 @@ def overlay(plan: Plan, seed: str) -> LeanOverlay:
     )
 
 
-def cbdlo(plan: Plan, seed: str) -> Cost:
+def cbdlo(plan: FigurePlan, seed: str) -> EventCost:
     """All events through CBDLO."""
     return overlay(plan, seed).run(plan.events)
 
 
-def graph(plan: Plan, seed: str) -> Neighbours:
+def graph(plan: FigurePlan, seed: str) -> Neighbours:
     """The random graph below, without anything on it."""
     view = ViewSettings(size=plan.view)
     layer = LowerLayer(seed, plan.nodes, (), lambda name, rng: None, {}, view, WalkSettings())
     return layer.neighbours
 
 
-def simple(plan: Plan, seed: str, baselines: Baselines) -> SimpleCost:
+def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
     """The same events, from the same sources, through *Simple*."""
-    load = Load(Random(f"{seed}/load"), plan.load, plan.nodes)  # as in LeanOverlay, to the number
+    load = RangeLoad(Random(f"{seed}/load"), plan.load, plan.nodes)  # exactly as in ModelOverlay
     subscriptions = [load.subscription(number) for number in range(plan.subscriptions)]
     wanderer = baselines.simple(graph(plan, seed), Random(f"{seed}/simple"), plan.walkers)
     at: dict[int, list[int]] = {}
@@ -80,7 +80,7 @@ def simple(plan: Plan, seed: str, baselines: Baselines) -> SimpleCost:
     return cost
 
 
-def tera(plan: Plan, seed: str, baselines: Baselines) -> TeraCost:
+def tera(plan: FigurePlan, seed: str, baselines: Baselines) -> TeraCost:
     """As many events through *TERA*, on the same random graph."""
     rng = Random(f"{seed}/tera")
     broadcaster = baselines.tera(graph(plan, seed), plan.nodes, rng, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
-from canopy.sim.experiments.recovery.report import PAPER, Report, rows_of
+from canopy.sim.experiments.recovery.report import PAPER, RecoveryReport, rows_of
 
 SIZE = (8.0, 4.8)
 """Inches."""
@@ -16,7 +16,7 @@ LEAST = 0.01
 """Seconds: what is less is drawn here, since the axis is logarithmic."""
 
 
-def draw(report: Report, out: BinaryIO) -> None:
+def draw(report: RecoveryReport, out: BinaryIO) -> None:
     """Write an SVG: the same bytes for the same report."""
     import matplotlib
 
@@ -24,7 +24,7 @@ def draw(report: Report, out: BinaryIO) -> None:
         _draw(report, out)
 
 
-def _draw(report: Report, out: BinaryIO) -> None:
+def _draw(report: RecoveryReport, out: BinaryIO) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Picture
 

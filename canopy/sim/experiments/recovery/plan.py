@@ -101,7 +101,7 @@ def probe(flow: str, now: float) -> tuple[dict[str, Value | None], Sent]:
     return {"id": flow, "type": "probe", flow: 1}, Sent(now, flow, True)
 
 
-class Plan(NamedTuple):
+class TrialPlan(NamedTuple):
     """Whom to hit, and what they are needed for."""
 
     victims: tuple[str, ...]
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     """Flows whose trees they host."""
 
 
-def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> Plan:
+def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> TrialPlan:
     """Whom to hit in `cluster`; `hosts`: flow -> host of its tree. Of a link it is the host
     that is at one end of it."""
     if kill == "cluster":
@@ -124,7 +124,7 @@ def plan(kill: str, cluster: ClusterInfo, hosts: dict[str, str]) -> Plan:
     needing = [(n, flow) for n, (flow, host) in enumerate(hosts.items()) if host in victims]
     if kill == "last-link":  # the first subscriber's flows
         needing = [(n, flow) for n, flow in needing if n % (OUTSIDE - 1) == 0]
-    return Plan(victims, tuple(flow for _, flow in needing))
+    return TrialPlan(victims, tuple(flow for _, flow in needing))
 
 
 def members(cluster: ClusterInfo) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ Progress = Callable[[str, float], None]
 """Called with what is being done, and the share that is done (0 to 1)."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What to measure."""
+class RecoveryPlan(msgspec.Struct, frozen=True):
+    """What to measure: sizes, seeds and faults."""
 
     kills: tuple[str, ...]
     rates: tuple[float, ...]  # events per second
@@ -34,17 +34,19 @@ class Plan(msgspec.Struct, frozen=True):
     silent: bool = False  # the machine dies, too: nobody is told
 
 
-class Report(msgspec.Struct):
+class RecoveryReport(msgspec.Struct):
     """What came out; `rows` are one per kind and rate, with every repetition."""
 
-    parameters: Plan
+    parameters: RecoveryPlan
     rows: list[Row]
     not_measured: list[str]
 
 
-def measure(plan: Plan, codec: Codec, progress: Progress = lambda what, share: None) -> Report:
+def measure(
+    plan: RecoveryPlan, codec: Codec, progress: Progress = lambda what, share: None
+) -> RecoveryReport:
     """All of it, one after the other."""
-    report = Report(plan, [], [])
+    report = RecoveryReport(plan, [], [])
     total, done = len(plan.kills) * len(plan.rates) * plan.times, 0
     for kill in plan.kills:
         for rate in plan.rates:
@@ -63,6 +65,6 @@ def measure(plan: Plan, codec: Codec, progress: Progress = lambda what, share: N
     return report
 
 
-def rows_of(report: Report, kill: str) -> Sequence[Row]:
+def rows_of(report: RecoveryReport, kill: str) -> Sequence[Row]:
     """Of one kind, by rate."""
     return [row for row in report.rows if row["kill"] == kill]

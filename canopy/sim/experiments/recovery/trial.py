@@ -21,8 +21,8 @@ from canopy.sim.experiments.recovery.plan import (
     QUIET,
     TICK,
     WARM,
-    Plan,
     TrialError,
+    TrialPlan,
     event,
     members,
     names,
@@ -32,8 +32,8 @@ from canopy.sim.experiments.recovery.plan import (
     settings,
     shape,
 )
-from canopy.sim.experiments.recovery.verdict import Arrival, Row, Sent, Verdict, judge
-from canopy.sim.scenario.population import Population
+from canopy.sim.experiments.recovery.verdict import Arrival, RecoveryVerdict, Row, Sent, judge
+from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.world.clients import Subscription
 from canopy.sim.world.world import World
 from overlay.client import GetRing, Located, Ring, Where
@@ -65,7 +65,7 @@ class Trial:
         self.clusters, self.size = shape(kill)
         self.nodes = max(nodes, self.clusters * self.size + OUTSIDE)
         self.world = World(seed, codec, settings(kill))
-        self.population = Population(self.world, self.world.generator("run"))
+        self.population = FaultInjector(self.world, self.world.generator("run"))
         self.sent: dict[str, Sent] = {}
         self._late: Subscription | None = None
         self._published = 0
@@ -102,7 +102,7 @@ class Trial:
 
     # -- the fault -------------------------------------------------------------------------------
 
-    def _inflict(self, found: Plan, source: str, subscriber: str) -> None:
+    def _inflict(self, found: TrialPlan, source: str, subscriber: str) -> None:
         for node in found.victims:
             name = self.world.identities[node]
             if self.kill in CUTS:
@@ -117,7 +117,7 @@ class Trial:
         verdict = self._verdict(killed_at, needing, late)
         return verdict.all_s is not None and verdict.subscribe_s is not None
 
-    def _verdict(self, killed_at: float, needing: tuple[str, ...], late: str) -> Verdict:
+    def _verdict(self, killed_at: float, needing: tuple[str, ...], late: str) -> RecoveryVerdict:
         flow_of = {s.identity: s.name for s in self.world.clients.subscriptions}
         arrivals = [
             Arrival(

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 LATE: Final = 0.5
-"""Seconds from publishing to delivery that are no longer usual. Wild guess."""
+"""Seconds from publishing to delivery that are no longer usual. Not measured; would be measured
+by the slowest delivery of a run without faults."""
 
 Row = dict[str, Any]
 
@@ -37,7 +38,7 @@ class Arrival(NamedTuple):
     id: str
 
 
-class Verdict(NamedTuple):
+class RecoveryVerdict(NamedTuple):
     """One kill. Times in seconds after it; None: not seen at all."""
 
     first_s: float | None
@@ -61,7 +62,7 @@ class Verdict(NamedTuple):
     spurious: int
 
     def as_row(self) -> Row:
-        """For JSON."""
+        """The same as plain values for JSON."""
         return {
             name: round(value, 3) if isinstance(value, float) else value
             for name, value in self._asdict().items()
@@ -74,7 +75,7 @@ def judge(
     killed_at: float,
     needing: Iterable[str],
     subscribed: str = "",
-) -> Verdict:
+) -> RecoveryVerdict:
     """Hold what came against what was published. `needing` are the flows that needed the killed,
     `subscribed` is the one that was subscribed to after the kill."""
     came: dict[str, float] = {}
@@ -100,7 +101,7 @@ def judge(
     lost = [event.at for name, event in sent.items() if event.wanted and name not in came]
     needed = [first.get(flow) for flow in needing]
     seen = [at for at in needed if at is not None]
-    return Verdict(
+    return RecoveryVerdict(
         first_s=min(seen) if seen else None,
         all_s=max(seen) if seen and len(seen) == len(needed) else None,
         subscribe_s=first.get(subscribed),

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.sim.checks import route_checks, state_checks
-from canopy.sim.checks.chord_checks import check_chord, chord_violations
-from canopy.sim.checks.route_checks import check_routes
-from canopy.sim.checks.state_checks import Watch, bounds, check_ring, check_trees
-from canopy.sim.checks.trace_checks import check_copies, check_paths, check_walks
+from canopy.sim.checks import node_state, tree_routes
+from canopy.sim.checks.node_state import Watch, bounds, check_ring, check_trees
+from canopy.sim.checks.successor_lists import check_chord, chord_violations
+from canopy.sim.checks.trace_rules import check_copies, check_paths, check_walks
+from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.world.recorder import Record
 from canopy.sim.world.world import World
 from overlay.machine import Peer
@@ -105,10 +105,10 @@ def test_a_way_that_leads_astray_or_in_circles_is_found() -> None:
         "c": tree(True, ""),
         "d": tree(False, "c"),
     }
-    assert route_checks._way(trees, "a", (), 7) == "not in 3 steps"
-    assert route_checks._way(trees, "c", (), 1) == route_checks._way(trees, "d", (), 2) == ""
+    assert tree_routes._way(trees, "a", (), 7) == "not in 3 steps"
+    assert tree_routes._way(trees, "c", (), 1) == tree_routes._way(trees, "d", (), 2) == ""
     trees["d"] = tree(False, "e")
-    assert route_checks._way(trees, "d", (), 2) == "leads to e, who does not serve it"
+    assert tree_routes._way(trees, "d", (), 2) == "leads to e, who does not serve it"
 
 
 def test_a_short_successor_list_is_found(world: World) -> None:
@@ -295,8 +295,8 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
 def test_the_bounds_of_a_large_world_are_looked_at_in_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_checks, "BOUNDS_AT_ONCE", 1)
-    monkeypatch.setattr(state_checks, "bounds", lambda node: [(node.name, 2, 1)])
+    monkeypatch.setattr(node_state, "BOUNDS_AT_ONCE", 1)
+    monkeypatch.setattr(node_state, "bounds", lambda node: [(node.name, 2, 1)])
     watch = Watch(world)
     for looks in range(1, len(world.names()) + 1):
         watch.look()

@@ -15,12 +15,12 @@ from bench.baselines.simple import Simple
 from bench.baselines.tera import Tera
 from canopy.cli.sim.command import sim
 from canopy.cli.sim.figure import PaperBaselines
-from canopy.sim.experiments.figures.model import Figure, Plan
+from canopy.sim.experiments.figures.model import Figure, FigurePlan
 from canopy.sim.experiments.figures.paper import PLANS, make
 from canopy.sim.experiments.figures.points import simple
-from canopy.sim.experiments.lean.counting import effective
-from canopy.sim.experiments.lean.lower import LowerLayer
-from canopy.sim.scenario.lean_load import LoadShape
+from canopy.sim.experiments.routing_model.counting_routing import effective
+from canopy.sim.experiments.routing_model.random_graph import LowerLayer
+from canopy.sim.scenario.range_load import LoadShape
 from overlay.settings import ViewSettings, WalkSettings
 
 
@@ -45,7 +45,7 @@ def dense(number: int, **changes: Any) -> Figure:
 
 
 def test_figure_5_simple_costs_what_the_paper_says() -> None:
-    cost = simple(Plan(x=(), subscriptions=3_000), "1", PaperBaselines())
+    cost = simple(FigurePlan(x=(), subscriptions=3_000), "1", PaperBaselines())
     assert cost.messages == 125 * 550
     per_match = effective(cost.messages, cost.delivered, cost.expected)
     assert per_match == pytest.approx(411_630, rel=0.2)
@@ -127,7 +127,7 @@ def test_simple_sees_one_node_in_six() -> None:
 
 
 def test_a_source_that_matches_itself_counts() -> None:
-    cost = simple(Plan(x=(), nodes=1, subscriptions=3, events=20), "1", PaperBaselines())
+    cost = simple(FigurePlan(x=(), nodes=1, subscriptions=3, events=20), "1", PaperBaselines())
     assert cost.messages == 0
     assert cost.delivered == cost.expected
 

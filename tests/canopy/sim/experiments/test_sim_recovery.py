@@ -12,8 +12,15 @@ from click.testing import CliRunner
 from canopy.cli.sim.recovery import recovery
 from canopy.sim.experiments.recovery.picture import draw
 from canopy.sim.experiments.recovery.plan import TrialError, names, plan
-from canopy.sim.experiments.recovery.report import Plan, Report, measure
-from canopy.sim.experiments.recovery.verdict import Arrival, Sent, Verdict, is_good, judge, summary
+from canopy.sim.experiments.recovery.report import RecoveryPlan, RecoveryReport, measure
+from canopy.sim.experiments.recovery.verdict import (
+    Arrival,
+    RecoveryVerdict,
+    Sent,
+    is_good,
+    judge,
+    summary,
+)
 from canopy.wire.transport.codec import WireCodec
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.info import ClusterInfo
@@ -21,7 +28,9 @@ from overlay.info import ClusterInfo
 KILL = 100.0
 
 
-def judged(*arrivals: tuple[float, str, str], needing: tuple[str, ...] = ("a", "b")) -> Verdict:
+def judged(
+    *arrivals: tuple[float, str, str], needing: tuple[str, ...] = ("a", "b")
+) -> RecoveryVerdict:
     """Events at 99, 100.5 and 101 in flow a, at 101 in flow b; `no` is wanted by nobody."""
     sent = {
         "1": Sent(99.0, "a", True),
@@ -110,8 +119,8 @@ def test_flows_are_the_clusters_own() -> None:
         assert in_arc(attribute_key(name), cluster.start, cluster.key)
 
 
-def simulated(kill: str, rate: float = 200.0) -> Report:
-    return measure(Plan((kill,), (rate,), 8, 1, 3), WireCodec())
+def simulated(kill: str, rate: float = 200.0) -> RecoveryReport:
+    return measure(RecoveryPlan((kill,), (rate,), 8, 1, 3), WireCodec())
 
 
 def test_flows_through_a_broker_that_dies_in_the_simulator_come_back() -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from canopy.cli.sim.command import opener, sim
 from canopy.cli.sim.replay import configurations, trace_lines
-from canopy.sim.experiments.recorded import Recorded, Tally, TracesError, quantile
+from canopy.sim.experiments.recorded_run import RecordedRun, RunTally, TracesError, quantile
 from canopy.sim.experiments.replay import SETTLE, Configuration, replay, replay_scenario
 from canopy.sim.scenario.run import run_scenario
 from canopy.sim.scenario.scenario import Scenario
@@ -31,11 +31,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 
 @pytest.fixture
-def recorded(folder: tuple[Path, Any]) -> Recorded:
-    return Recorded(trace_lines(folder[0]))
+def recorded(folder: tuple[Path, Any]) -> RecordedRun:
+    return RecordedRun(trace_lines(folder[0]))
 
 
-def test_what_was_recorded_is_what_happened(folder: tuple[Path, Any], recorded: Recorded) -> None:
+def test_what_was_recorded_is_what_happened(
+    folder: tuple[Path, Any], recorded: RecordedRun
+) -> None:
     result, expense = folder[1], recorded.expense()
     assert (expense.nodes, expense.routing) == (6, "pivot")
     assert (expense.published, expense.subscriptions) == (80, 25)
@@ -54,7 +56,7 @@ def test_what_was_recorded_is_what_happened(folder: tuple[Path, Any], recorded: 
     assert 5 < expense.latency_median_ms < 100
 
 
-def test_the_same_configuration_does_the_same_work_again(recorded: Recorded) -> None:
+def test_the_same_configuration_does_the_same_work_again(recorded: RecordedRun) -> None:
     then = recorded.expense()
     now, violations = replay(recorded, Configuration("again", 6, Settings()), WireCodec())
     assert violations == ()
@@ -65,7 +67,7 @@ def test_the_same_configuration_does_the_same_work_again(recorded: Recorded) -> 
     assert 0.5 < now.messages / then.messages < 1.5
 
 
-def test_moments_keep_their_nodes_their_order_and_their_distances(recorded: Recorded) -> None:
+def test_moments_keep_their_nodes_their_order_and_their_distances(recorded: RecordedRun) -> None:
     timeline = replay_scenario(recorded, Configuration("", 4, Settings())).timeline
     events = [m for m in timeline if m.publish is not None]
     assert [m.publish for m in events] == [p.attributes for p in recorded.clients.publications]
@@ -104,7 +106,7 @@ def test_subscriptions_end_when_they_did_but_not_after_the_last_event() -> None:
         publish(90, "e.2"),
         record("unsubscribe", 91, subscription="a.2"),
     ]
-    recorded = Recorded(lines)
+    recorded = RecordedRun(lines)
     timeline = replay_scenario(recorded, Configuration("", 2, Settings())).timeline
     assert [(m.at, m.unsubscribe) for m in timeline if m.unsubscribe] == [
         (SETTLE + 1, "s0"),
@@ -122,12 +124,12 @@ def test_latency_levels_are_replayed_and_none_where_none_was_recorded() -> None:
         *(record("suback", 2, subscription=name) for name in ("a.1", "a.2")),
         publish(3, "e.1"),
     ]
-    timeline = replay_scenario(Recorded(lines), Configuration("", 2, Settings())).timeline
+    timeline = replay_scenario(RecordedRun(lines), Configuration("", 2, Settings())).timeline
     assert [m.level for m in timeline if m.subscribe] == [2, 0]
 
 
 def test_messages_to_oneself_are_none_and_shares_are_counted() -> None:
-    tally = Tally()
+    tally = RunTally()
     tally.add("a", "visit", {"peer": "a"})
     tally.add("a", "visit", {"peer": "b"})
     tally.add("a", "forward", {"peer": "b"})
@@ -150,7 +152,7 @@ def test_what_cannot_be_replayed_is_refused_with_its_reason(
     lines: list[tuple[str, bytes]], words: str
 ) -> None:
     with pytest.raises(TracesError, match=words):
-        Recorded(lines)
+        RecordedRun(lines)
 
 
 def test_lines_that_cannot_be_read_are_counted_and_told() -> None:
@@ -161,13 +163,13 @@ def test_lines_that_cannot_be_read_are_counted_and_told() -> None:
         record("publish", 2, event="e.2"),
         ("f:5", b"\n"),
     ]
-    recorded = Recorded(lines)
+    recorded = RecordedRun(lines)
     assert recorded.unread == 3
     assert [text.split(":")[1] for text in recorded.unreadable] == ["2", "3", "1"]
     assert recorded.expense().published == 1
 
 
-def test_every_combination_is_run(recorded: Recorded, tmp_path: Path) -> None:
+def test_every_combination_is_run(recorded: RecordedRun, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text("tree: {split_at: 8}")
     found = configurations(recorded, (3, 5), ("pivot", "counting"), (file,), 7)

@@ -23,7 +23,7 @@ SMALL = Scenario(nodes=5, subscriptions=20, events=60)
 
 
 def run(scenario: Scenario, **more: object) -> object:
-    return run_scenario(scenario, None, build=FakeNode, state_checks=False, **more)  # type: ignore[arg-type]
+    return run_scenario(scenario, None, build=FakeNode, check_state=False, **more)  # type: ignore[arg-type]
 
 
 def test_a_run_without_faults_is_green() -> None:

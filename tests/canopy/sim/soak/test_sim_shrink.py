@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
-from canopy.sim.checks.checkers import Violation
-from canopy.sim.checks.story import AFTER
-from canopy.sim.scenario.examine import Verdict, examine_scenario
-from canopy.sim.scenario.population import Population
+from canopy.sim.checks.failure_report import AFTER
+from canopy.sim.checks.violation import Violation
+from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.scenario import Fault, Moment, Scenario, Wish, parse_scenario
+from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.soak.shrink import Shrinker, signature, spare, without
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -45,7 +45,7 @@ def nothing_is_sent_again() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relays.Relays, "is_worth_retrying", lambda self, node: False)
         patch.setattr(relays.Relays, "relay", lambda self, node: None)
-        patch.setattr(Population, "_excuse", lambda self, name, since: None)
+        patch.setattr(FaultInjector, "_excuse", lambda self, name, since: None)
         yield
 
 
@@ -56,7 +56,7 @@ def runs(most: int) -> Callable[[], bool]:
 
 @pytest.fixture(scope="module")
 def bad() -> Verdict:
-    return examine_scenario(APART, WireCodec())
+    return judge_scenario(APART, WireCodec())
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_what_fails_is_the_same_and_fails_again(bad: Verdict, small: Verdict) ->
     assert bad.violations[0].kind == "missing"
     assert "missing" in [violation.kind for violation in small.violations]
     assert "did not reach" in small.stories[0][0]
-    again = examine_scenario(small.scenario, WireCodec())
+    again = judge_scenario(small.scenario, WireCodec())
     assert again.violations == small.violations
     assert again.result is not None
     assert small.result is not None
@@ -195,7 +195,7 @@ def test_a_timeline_is_followed_and_checked() -> None:
       {at: 1, node: 0, subscribe: x > 1, name: a}, {at: 2, node: 1, publish: {x: 2}},
       {at: 3, node: 0, unsubscribe: a}, {at: 9, node: 1, publish: {x: 3}}]}
     """
-    verdict = examine_scenario(parse_scenario(text), WireCodec())
+    verdict = judge_scenario(parse_scenario(text), WireCodec())
     assert verdict.green
     assert verdict.result is not None
     assert (verdict.result.published, verdict.result.delivered) == (2, 1)
@@ -207,5 +207,5 @@ def test_a_timeline_is_followed_and_checked() -> None:
 
 def test_disks_that_refuse_are_told() -> None:
     faults = (Fault(0.1, "disk", nodes=(1,), disk=DiskConditions(room=0)),)
-    run = examine_scenario(Scenario(nodes=2, events=10, faults=faults), WireCodec())
+    run = judge_scenario(Scenario(nodes=2, events=10, faults=faults), WireCodec())
     assert run.green

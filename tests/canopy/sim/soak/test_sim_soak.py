@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
 from canopy.sim.scenario.scenario import check_nodes, parse_scenario
-from canopy.sim.soak.soak import draw_scenario, examine, soak
+from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
 from canopy.wire.transport.codec import WireCodec
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
@@ -62,7 +62,7 @@ def test_an_exception_in_a_node_is_a_finding(monkeypatch: pytest.MonkeyPatch) ->
         raise KeyError("planted")
 
     monkeypatch.setattr(HostedTree, "install", broken)
-    (violation,) = examine(1, WireCodec()).violations
+    (violation,) = judge_seed(1, WireCodec()).violations
     assert violation.kind == "exception"
     assert "planted" in violation.text
     assert "broken" in violation.text

@@ -1,0 +1,146 @@
+"""What must be true of clusters' logs and primaries at every moment, whatever goes wrong (P1, P4).
+
+* A *ledger* of what was committed: the first primary that calls entry n of a cluster's log
+  committed fixes it for ever. A later primary that has something else there, or an end before it,
+  took over without what a majority had, or a minority acknowledged it.
+* What a primary calls committed is held by a majority of the voters of its log. A voter that died
+  counts as one that holds it: its disk has it, and is looked at when it starts again.
+* A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
+  stands still decides nothing; its clock goes on before it does anything again.)
+
+A fork (P5) goes on without a majority, so all of this holds within each fork_id of epochs; that one
+of two is left at rest is seen by other checks (`check_arcs`).
+
+Once the world is at rest, every voter has applied what its primary has, and every copy outside of
+the cluster is the same (`check_voters`).
+
+All of it is read from the machines; nothing in the product takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from canopy.sim.checks.violation import Violation
+from canopy.sim.world.world import World
+from overlay.chord.epochs import fork_id
+from overlay.chord.keys import attribute_key
+from overlay.machine import NodeId
+
+Note = Callable[[str, str], None]
+"""Takes the kind of a violation, and its text."""
+
+
+class LogWatch:
+    """Compares what all primaries believe, look by look."""
+
+    def __init__(self, world: World, note: Note) -> None:
+        self.world = world
+        self.note = note
+        self._ledger: dict[tuple[str, int], dict[int, tuple[int, bytes]]] = {}  # ring/key
+        self._seen: dict[tuple[NodeId, int, str, int], int] = {}
+
+    def look(self) -> None:
+        """Look at all nodes now."""
+        nodes = {self.world.drivers[name].disk.node: name for name in self.world.names()}
+        members: list[str] = []  # of clusters, and awake: who belongs to none has nothing to decide
+        attributes: dict[str, None] = {}
+        for name in nodes.values():
+            node = self.world.node(name)
+            if node.clusters.is_primary:
+                self._compare(name, node)
+                if not self._is_replaced(node.clusters):
+                    self._count(name, node, nodes)
+            if node.clusters.cluster is not None and not self.world.drivers[name].is_paused:
+                members.append(name)
+            attributes.update(dict.fromkeys(node.owner.trees))
+        for attribute in attributes:
+            key = attribute_key(attribute)
+            by_lineage: dict[tuple[str, int], list[str]] = {}  # rings that do not know each other
+            for name in members:
+                clusters = self.world.node(name).clusters
+                if clusters.owns(key):
+                    cluster = clusters.cluster
+                    branch = (cluster.ring, fork_id(cluster.version[0]))
+                    by_lineage.setdefault(branch, []).append(name)
+            for owners in by_lineage.values():
+                if len(owners) > 1:
+                    self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
+
+    def _is_replaced(self, clusters: Any) -> bool:
+        """Whether another has taken its place under a later fork, with its voters perhaps: what it
+        committed last is no promise any more (P5), it just has not heard so yet."""
+        mine = clusters.cluster
+        others = (self.world.node(name).clusters for name in self.world.names())
+        return any(
+            other.is_primary
+            and other.owns(mine.key)
+            and fork_id(other.cluster.version[0]) > fork_id(mine.version[0])
+            for other in others
+        )
+
+    def _compare(self, name: str, node: Any) -> None:
+        log, cluster = node.clusters.log, node.clusters.cluster
+        committed = node.clusters.leader_log.committed
+        if log.voter_log is None:
+            return
+        which = f"{cluster.ring}/{cluster.key}"
+        reign = (node.me.id, node.incarnation, which, cluster.version[0])
+        ledger = self._ledger.setdefault((which, fork_id(cluster.version[0])), {})
+        known = max(ledger, default=-1)
+        if reign not in self._seen and log.next <= known:
+            self.note("log", f"{name} leads with {log.next} entries, {known + 1} were committed")
+        if self._seen.get(reign, -1) == committed:
+            return
+        first, items = log.voter_log.tail()
+        start = max(first, self._seen.get(reign, 0))
+        for index in range(start, committed):
+            item = items[index - first]
+            entry = (item.epoch, item.body)
+            if ledger.setdefault(index, entry) != entry:
+                text = f"{name} has another entry {index} than the committed one of {cluster.key}"
+                self.note("log", text)
+        self._seen[reign] = max(start, committed)
+
+    def _count(self, name: str, node: Any, nodes: dict[NodeId, str]) -> None:
+        log, committed = node.clusters.log, node.clusters.leader_log.committed
+        holding = 0
+        for voter in log.voters:
+            if voter.id not in nodes:
+                holding += 1
+                continue
+            held = self.world.node(nodes[voter.id]).clusters.log.voter_log
+            holding += held is not None and held.key == log.voter_log.key and held.next >= committed
+        if log.voters and holding < log.majority():
+            text = f"{name} calls {committed} entries committed, {holding} voters have them"
+            self.note("log", text)
+
+
+def check_voters(world: World) -> list[Violation]:
+    """At rest: the trees and registrations of each voter, and of each observer that the primary
+    waits for, are those of the primary."""
+    nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
+    violations = []
+    for node in nodes.values():
+        if not node.clusters.is_primary:
+            continue
+        wanted = _told(node.owner.state)
+        for observer, known in node.clusters.observers.observers.items():
+            if known.awaited and observer in nodes:
+                copy = nodes[observer].restoration.replicas.get(node.clusters.cluster.key)
+                if copy is None or _told(copy) != wanted:
+                    text = f"{observer} has another copy of the log of {node.me.id}"
+                    violations.append(Violation("log", text))
+        for voter in node.clusters.log.voters:
+            if voter.id in nodes and _told(nodes[voter.id].owner.state) != wanted:
+                text = f"{voter.id} holds another state than {node.me.id}, for which it votes"
+                violations.append(Violation("log", text))
+    return violations
+
+
+def _told(state: Any) -> dict[str, tuple[Any, ...]]:
+    return {
+        attribute: (tree.map.version, tree.map.entries, sorted(tree.registrations))
+        for attribute, tree in state.trees.items()
+    }

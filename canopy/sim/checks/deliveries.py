@@ -1,0 +1,98 @@
+"""Checks deliveries against the oracle, once the world is quiet: nothing spurious, altered,
+duplicate or late, nothing expected that is missing, and every client command answered."""
+
+from __future__ import annotations
+
+from canopy.sim.checks.oracle import GRACE, Expectation, Pair, expectation
+from canopy.sim.checks.violation import Violation
+from canopy.sim.world.clients import Clients, Publication, Shown
+from canopy.sim.world.world import World
+from matching import compile_selector
+
+
+def check_deliveries(
+    world: World, expected: Expectation | None = None, grace: float = GRACE
+) -> list[Violation]:
+    """Nothing spurious, altered or shown twice or after the end; everything expected is there."""
+    clients = world.clients
+    if expected is None:
+        expected = expectation(clients, grace)
+    violations, seen = _check_shown(clients, expected)
+    names = {s.identity: s for s in clients.subscriptions}
+    for subscription, event in expected.expected:
+        if (subscription, event) not in seen:
+            which = names[subscription]
+            violations.append(
+                Violation(
+                    "missing",
+                    f"{event} did not reach {subscription} at {which.node}: {which.selector}",
+                    (event, subscription),
+                )
+            )
+    violations.extend(_check_answers(world))
+    return violations
+
+
+def _check_shown(
+    clients: Clients, expected: Expectation
+) -> tuple[list[Violation], dict[Pair, None]]:
+    events = {event.identity: event for event in clients.publications if event.identity}
+    subscriptions = {s.identity: s for s in clients.subscriptions if s.identity}
+    violations: list[Violation] = []
+    seen: dict[Pair, None] = {}
+    for shown in clients.deliveries:
+        delivery = shown.delivery
+        pair = (delivery.subscription, delivery.event.identity)
+        about = (pair[1], pair[0])
+        where = f"{pair[1]} for {pair[0]} at {shown.node}, {shown.time:.3f} s"
+        event, subscription = events.get(pair[1]), subscriptions.get(pair[0])
+        if pair in seen:
+            violations.append(Violation("duplicate", f"shown twice: {where}", about))
+        seen[pair] = None
+        if event is None or subscription is None:
+            if not _early(clients, shown, event):
+                violations.append(Violation("spurious", f"nobody knows {where}", about))
+            continue
+        if dict(delivery.event.attributes) != event.attributes:
+            violations.append(Violation("altered", f"not as it was published: {where}", about))
+        if (subscription.node, subscription.client) != (shown.node, shown.client):
+            violations.append(Violation("spurious", f"shown to another client: {where}", about))
+        if subscription.ended is not None and shown.time > subscription.ended:
+            violations.append(Violation("late", f"shown after the end: {where}", about))
+        if pair not in expected.expected and pair not in expected.allowed:
+            text = f"does not match {subscription.selector}: {where} {event.attributes}"
+            violations.append(Violation("spurious", text, about))
+    return violations, seen
+
+
+def _early(clients: Clients, shown: Shown, event: Publication | None) -> bool:
+    """Whether it may be shown although its event or subscription has no identity here: the answer
+    that tells it was still under way when the node ended, or never came."""
+    attributes = shown.delivery.event.attributes
+    if event is None and not any(
+        p.attributes == attributes and not p.identity for p in clients.publications
+    ):
+        return False
+    at = (shown.node, shown.client)
+    return any(
+        (s.node, s.client) == at
+        and s.identity in ("", shown.delivery.subscription)
+        and compile_selector(s.selector).matches(attributes)
+        for s in clients.subscriptions
+    )
+
+
+def _check_answers(world: World) -> list[Violation]:
+    """Every command of a client whose node lives was answered."""
+    violations = []
+    living = world.names()
+    for s in world.clients.subscriptions:
+        if s.node in living and s.acknowledged is None and s.ending is None and not s.failed:
+            text = f"no SUBACK at {s.node} for {s.selector!r}, asked at {s.asked:.3f} s"
+            violations.append(Violation("unanswered", text))
+    for p in world.clients.publications:
+        crashed = any(node == p.node and at >= p.published for node, at in world.clients.crashes)
+        if not p.identity and not p.refused and not crashed and p.node in living:
+            text = f"publication at {p.node} at {p.published:.3f} s was not answered"
+            violations.append(Violation("unanswered", text))
+    return violations

@@ -1,0 +1,158 @@
+"""What must be true of the trace records of a run: walks as in CRAWL, short tree paths, counting.
+
+Deliveries do not show whether a walk respects its trace list or whether a tree path has the tree's
+height: both only cost more. The records do:
+
+* a walk never goes where its trace list says that it has just been (C3), never further than its
+  limit and the halved limits of its recoveries allow (C4), and ends once,
+* in a quiet overlay an event needs at most the tree's height, and one message to enter (C7),
+* there a node sends no more than `fan_out` copies of an event in all that it is to it (C11),
+* counting accepts an event only when some conjunction has all its attributes (C8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from canopy.sim.checks.violation import Violation
+from canopy.sim.world.recorder import Record
+from canopy.sim.world.world import World
+from matching import Predicate, compile_selector
+
+MOST = 20
+"""Violations of one kind that are told; a broken rule breaks everywhere."""
+
+
+class WalkSeen:
+    """One attribute on one walk."""
+
+    __slots__ = ("ends", "hops", "limit", "trace")
+
+    def __init__(self, origin: str, limit: int) -> None:
+        self.trace = [origin]
+        self.limit = limit
+        self.hops = 0
+        self.ends = 0
+
+
+def check_walks(records: Iterable[Record], trace: int) -> list[Violation]:
+    """`trace`: length of the trace list in the settings."""
+    walks: dict[tuple[str, str], WalkSeen] = {}
+    violations: list[Violation] = []
+    for record in records:
+        if not record.kind.startswith("walk_"):
+            continue
+        key = (record.fields["walk"], record.fields["attribute"])
+        if record.kind == "walk_start":
+            walks[key] = WalkSeen(record.node, record.fields["hops"])
+            continue
+        walk = walks.get(key)
+        if walk is None:
+            continue  # began before the records that were kept
+        text = _step(walk, record, trace)
+        if text and len(violations) < MOST:
+            violations.append(Violation("walk", f"{key[0]} for {key[1]}: {text}"))
+    return violations
+
+
+def _step(walk: WalkSeen, record: Record, trace: int) -> str:
+    """Follow one record; what is wrong with it, or ""."""
+    match record.kind:
+        case "walk_hop":
+            walk.trace = [n for n in walk.trace if n != record.node]
+            walk.trace = [*walk.trace, record.node][-trace:]
+            walk.hops += 1
+            if record.fields["peer"] in walk.trace:
+                return f"goes to {record.fields['peer']}, which is in its trace"
+            if walk.hops > walk.limit:
+                return f"hop {walk.hops} of {walk.limit}"
+        case "walk_recovered":
+            # The step to the trace's node counts as a hop, and half of the limit begins there.
+            walk.trace = [n for n in walk.trace if n != record.node]
+            walk.trace = [*walk.trace, record.node][-trace:]
+            walk.hops = 0
+            walk.limit //= 2
+            if walk.limit < 1:
+                return "recovers although its limit cannot be halved"
+        case "walk_hit" | "walk_miss":
+            walk.ends += 1
+            if walk.ends > 1:
+                return "ends twice"
+    return ""
+
+
+def check_paths(records: Iterable[Record], heights: dict[str, int]) -> list[Violation]:
+    """Visits of a quiet time: at most one message to enter and one per level of the tree."""
+    violations = []
+    for record in records:
+        if record.kind == "visit":
+            attribute, hop = record.fields["attribute"], record.fields["hop"]
+            most = heights.get(attribute, 1) + 1
+            if hop > most:
+                text = f"{record.fields['event']} took {hop} messages in {attribute}, not {most}"
+                violations.append(Violation("path", text, (record.fields["event"],)))
+    return violations[:MOST]
+
+
+def check_copies(records: Iterable[Record], most: int) -> list[Violation]:
+    """Copies of one event that one node sent in a quiet time with pivot routing, as its publisher,
+    as a host and as a delegate, all together.
+
+    At most `most`; a publisher may have to visit more hosts, and those that it learns of only after
+    it has sent copies are not counted. Whatever a node is handed it has to pass on, so it may send
+    one copy also after those visits, and one more each time that the event came to it again. Of an
+    event of which a copy did not arrive nothing is said: it was sent again, another way, or given
+    back to its host by a delegate, who sends it then.
+    """
+    handled: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], str] = {}
+    visits: dict[tuple[str, str], int] = {}
+    sent: dict[tuple[str, str], int] = {}
+    received: dict[tuple[str, str], int] = {}
+    for record in records:
+        if record.kind not in ("match", "arrive", "forward", "visit"):
+            continue
+        at = (record.node, record.fields["event"])
+        # the trees of one visit are matched together, before anything is sent
+        if record.kind == "arrive" or (record.kind == "match" and last.get(at) != "match"):
+            handled[at] = handled.get(at, 0) + 1
+        last[at] = record.kind
+        if record.kind == "arrive":
+            sender = (record.fields["peer"], at[1])
+            received[sender] = received.get(sender, 0) + 1
+        elif record.kind == "forward":
+            sent[at] = sent.get(at, 0) + 1
+        elif record.kind == "visit" and at not in sent:
+            visits[at] = visits.get(at, 0) + 1
+    lost = {at[1] for at, count in sent.items() if received.get(at) != count}
+    return [
+        Violation("copies", f"{at[0]} sent {count + seen} copies of {at[1]}", (at[1],))
+        for at, count in sent.items()
+        if at[1] not in lost
+        and count + (seen := visits.get(at, 0))
+        > max(most, seen + 1) + max(0, handled.get(at, 0) - 1)
+    ][:MOST]
+
+
+def check_counting(world: World) -> list[Violation]:
+    """An event that counting accepted and the recheck refused had some conjunction's attributes."""
+    events = {event.identity: event.attributes for event in world.clients.publications}
+    names = world.identities
+    conjunctions: dict[str, list[object]] = {}
+    for subscription in world.clients.subscriptions:
+        found = compile_selector(subscription.selector).conjunctions
+        conjunctions.setdefault(subscription.node, []).extend(found)
+    violations = []
+    for record in world.recorder.records:
+        if record.kind != "recheck_failed":
+            continue
+        attributes = events.get(record.fields["event"])
+        if attributes is None:
+            continue  # its publisher died before it could say the identity
+        if not any(
+            all(Predicate.of(c).matches(attributes) for c in conjunction.constraints.values())  # type: ignore[attr-defined]
+            for conjunction in conjunctions.get(names.get(record.node, ""), [])
+        ):
+            text = f"{record.fields['event']} was accepted at {record.node} half-counted"
+            violations.append(Violation("counting", text, (record.fields["event"],)))
+    return violations[:MOST]
