@@ -10,7 +10,8 @@ two places have to agree about is compared here, through the machines' public st
 * Chord's three (P2; Zave, "How to make Chord correct", IEEE TSE 2017): successor lists of full
   length, each of its members alive, and enough principals, that is nobody skipped by any list,
 * every queue, cache and table is within its bound, and of an epoch of an arc there was never more
-  than one primary; these two, and logs (`cluster_logs`), are also looked at while faults last (`Watch`).
+  than one primary; these two, and logs (`cluster_logs`), are also looked at while faults last
+  (`Watch`).
 """
 
 from __future__ import annotations

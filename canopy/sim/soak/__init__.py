@@ -2,6 +2,6 @@
 
 `soak` draws a scenario from a seed, with `member_failures` (deaths within a cluster) and
 `split_overlays` (overlays that are two for a while); `fault_pairs` lists each fault and each pair
-of faults; `shrink` makes a failing scenario smaller (delta debugging). `canopy sim soak`, `canopy sim
-pairs` and `bench.mutations` call them.
+of faults; `shrink` makes a failing scenario smaller (delta debugging). `canopy sim soak`,
+`canopy sim pairs` and `bench.mutations` call them.
 """

@@ -8,9 +8,9 @@ product's: `Crawl` with `AccessPoints` (C2 to C4), `PartitionMap` and `Slice` (C
 CBDLO as in the paper: `random_graph` (access points and walks), `counting_trees` (a tree for each
 attribute) and `counting_routing` (an event on its whole way).
 
-Routing close to the lower bound (docs/lab/routing.md): `measure` (the experiment), `pivot_placement`
-(pivots, virtual nodes, shards, hosts that share them), `host_assignment` (replicas, hosts' work),
-`pivot_routing` (an event on its way, with dead nodes), `upkeep` (what summaries and leases cost),
-`brute_force_match` (who is interested), `report` and `picture`. The load is
+Routing close to the lower bound (docs/lab/routing.md): `measure` (the experiment),
+`pivot_placement` (pivots, virtual nodes, shards, shared hosts), `host_assignment` (replicas and
+work of hosts), `pivot_routing` (an event on its way, with dead nodes), `upkeep` (what summaries and
+leases cost), `brute_force_match` (who is interested), `report` and `picture`. The load is
 `canopy.sim.scenario.range_load`.
 """
