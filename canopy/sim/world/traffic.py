@@ -46,7 +46,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "log_copies": ("LogEntries", "LogSnapshot", "LogAck", "ClusterHello", "ClusterHelloReply"),
     "observers": ("Observe", "Observed", "ObserverEntries", "ObserverSnapshot", "ObserverReleased"),
-    "heartbeats": ("Beat", "ClusterHeartbeatReply"),  # of primaries and their voters
+    "heartbeats": ("ClusterHeartbeat", "ClusterHeartbeatReply"),  # of primaries and their voters
     "elections": ("RequestVote", "VoteReply", "Rejoin"),
     "leases": ("Renew", "RenewRefused"),
     "registrations": (
