@@ -42,7 +42,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "clusters": (
         *("Recruit", "RecruitReply", "Membership", "Leaving", "Released"),
-        *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "Recover", "RecoverReply"),
+        *("TakeOver", "TakenOver", "AskArc", "ArcGiven", "RecoverRequest", "RecoverReply"),
     ),
     "log_copies": ("LogEntries", "LogSnapshot", "LogAck", "ClusterHello", "ClusterHelloReply"),
     "observers": ("Observe", "Observed", "ObserverEntries", "ObserverSnapshot", "ObserverReleased"),
