@@ -3,7 +3,7 @@
 `Clusters` builds the parts and routes messages, timers and events to them; it decides nothing
 itself. The registry of the trees (overlay/upper_tree/owner) uses it as its replicated log: it
 appends entries, answers the events FollowerSnapshotWanted, DiskSnapshotWanted, ArcLeaving,
-MergeStageWanted and MemberLeaving, and asks which keys this node `owns`.
+MergePhaseWanted and MemberLeaving, and asks which keys this node `owns`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from overlay.chord.membership.taking_over import AskArcDue, TakingOver
 from overlay.chord.membership.taking_over import Parts as HandOverParts
 from overlay.chord.merging.merging import MergeRound, Merging
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import (
     ArcGiven,
     AskArc,
@@ -326,10 +327,10 @@ class Clusters(Machine):
         """Answer to ArcLeaving: the state of that arc; nothing is under way in it any more."""
         self.handovers.transfer(entries)
 
-    def merge_stage_reached(self, stage: int, tree_users: Sequence[Peer] = ()) -> None:
-        """Answer to MergeStageWanted: the registry has reached `stage`. `tree_users`: nodes that
+    def merge_phase_reached(self, phase: MergePhase, tree_users: Sequence[Peer] = ()) -> None:
+        """Answer to MergePhaseWanted: the registry has reached `phase`. `tree_users`: nodes that
         used the trees, to be informed when the ring has ended."""
-        self.merging.reached(stage, tree_users)
+        self.merging.reached(phase, tree_users)
 
     def release(self, peer: Peer) -> None:
         """Answer to MemberLeaving: nothing is hosted by `peer` any more."""

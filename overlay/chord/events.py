@@ -208,10 +208,10 @@ class RingLeft(LocalEvent, frozen=True):
     into: str
 
 
-class MergeStageWanted(LocalEvent, frozen=True):
-    """At the primary of a ring that ends: bring the registrations to `stage` of the merge into the
-    ring of `into`, then call `Clusters.merge_stage_reached(stage)`. `into` is None (and the stage
+class MergePhaseWanted(LocalEvent, frozen=True):
+    """At the primary of a ring that ends: bring the registrations to `phase` of the merge into the
+    ring of `into`, then call `Clusters.merge_phase_reached(phase)`. `into` is None (and the phase
     0) where the ring does not end after all: go on as before."""
 
     into: Cluster | None
-    stage: int
+    phase: int

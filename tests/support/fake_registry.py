@@ -17,7 +17,7 @@ from overlay.chord.events import (
     FollowerSnapshotWanted,
     LogReset,
     MemberLeaving,
-    MergeStageWanted,
+    MergePhaseWanted,
     ObservedEnded,
     ObservedReset,
     RoleChanged,
@@ -97,10 +97,10 @@ class FakeRegistry:
             self.leaving.append(event.peer)
             if not self.hosts_for_long:
                 self.release_waiting()
-        elif isinstance(event, MergeStageWanted):
-            self.stages.append(event.stage)
-            if self.unites and event.stage:
-                clusters.merge_stage_reached(event.stage)
+        elif isinstance(event, MergePhaseWanted):
+            self.stages.append(event.phase)
+            if self.unites and event.phase:
+                clusters.merge_phase_reached(event.phase)
 
     def go_on(self) -> None:
         """Hand over the entries of the arc that leaves."""

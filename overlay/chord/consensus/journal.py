@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.messages import Configuration, LogEntry, VoteRecord
 from overlay.chord.consensus.voter_log import VoterLog
 from overlay.chord.events import DiskSnapshotWanted
@@ -84,7 +85,7 @@ class Journal:
     def __init__(self, port: Port, restored: Sequence[bytes] = ()) -> None:
         """`restored`: the records of earlier starts. msgspec.MsgspecError if they are none."""
         self.port = port
-        self.votes: dict[Key, VoteRecord] = {}  # the newest last
+        self.votes = BoundedDict[Key, VoteRecord](MOST_CLUSTERS)  # the newest last
         self.cluster: Cluster | None = None
         self.election_timeout = 0.0
         self.offered = OfferedArc(None)
@@ -167,10 +168,7 @@ class Journal:
     # -- parts -----------------------------------------------------------------------------------
 
     def _keep(self, promise: VoteRecord) -> None:
-        self.votes.pop(promise.key, None)
-        self.votes[promise.key] = promise
-        if len(self.votes) > MOST_CLUSTERS:
-            del self.votes[next(iter(self.votes))]
+        self.votes.renew(promise.key, promise)
 
     def _append(self, *records: msgspec.Struct) -> None:
         encoded = [_encoder.encode(record) for record in records]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
@@ -39,7 +40,7 @@ LEAVE_WITHIN = 10.0
 """Seconds after which a member leaves even if nobody released it. What it hosted is then moved as
 if it had died. Wild guess."""
 
-MOST_LOST = 64
+MOST_REMOVED = 64
 """Lost members that are remembered, to tell them when they show up; wild guess."""
 
 
@@ -72,18 +73,17 @@ class Members:
         self.election = election
         self.departures = departures
         self.port = role.port
-        self._lost: dict[NodeId, Peer] = {}  # at the primary: were members until they fell silent
-        self._unreachable: dict[NodeId, Peer] = {}  # at the primary: lost, but not voted out yet
-        self._awaiting_release: dict[
-            NodeId, Peer
-        ] = {}  # at the primary: may go when they vote no more
+        # At the primary:
+        self._removed = BoundedDict[NodeId, Peer](MOST_REMOVED)  # lost, and no members any more
+        self._unreachable: dict[NodeId, Peer] = {}  # lost, but not voted out yet
+        self._awaiting_release: dict[NodeId, Peer] = {}  # may go when they vote no more
 
     # -- at the primary --------------------------------------------------------------------------
 
     def begin(self) -> None:
         """This node leads a cluster now."""
         self.departures.clear()
-        self._lost.clear()
+        self._removed.clear()
         self._unreachable.clear()
         self._awaiting_release.clear()
         self.port.cancel_timer(AskPrimary())
@@ -101,7 +101,7 @@ class Members:
     def admit(self, peer: Peer) -> None:
         """`peer` serves from now on."""
         cluster = self._cluster()
-        self._lost.pop(peer.id, None)
+        self._removed.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
         self.update(with_member(cluster, peer), "member joined")
         self.port.emit(MemberJoined(peer))
@@ -152,10 +152,7 @@ class Members:
 
     def remember_removed(self, peer: Peer) -> None:
         """Should `peer` show up, it is told that it serves no more."""
-        self._lost.pop(peer.id, None)
-        self._lost[peer.id] = peer
-        if len(self._lost) > MOST_LOST:
-            del self._lost[next(iter(self._lost))]
+        self._removed.renew(peer.id, peer)
 
     def update(self, cluster: Cluster, reason: str) -> None:
         """The cluster is this now: see that it has a standby if it can, and tell everybody."""
@@ -282,7 +279,7 @@ class Members:
                 self.departures.end_leaving(event.peer.id)
                 self.leader_log.restart_follower(event.peer)
                 return
-            peer = self._lost.pop(event.peer.id, None)
+            peer = self._removed.pop(event.peer.id, None)
             if peer is not None and (self.log.is_voter(peer.id) or self.leader_log.config_pending):
                 self.admit(peer)  # without it there may be no majority to vote it out
                 self.leader_log.restart_follower(peer)

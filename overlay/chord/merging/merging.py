@@ -10,7 +10,7 @@ subscribers and publishers each. What has to hold while they become one:
   registered: the losing ring serves until the winner's owners have acknowledged all that is
   registered in it, and its nodes go over when nobody serves there any more.
 
-The losing ring's clusters therefore go through three stages together, each begun when all of them
+The losing ring's clusters therefore go through three phases together, each begun when all of them
 have reached the one before (the cluster with the smallest key *leads*: it walks around the ring and
 asks all of them, again and again):
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.events import ClusterMoved, MergeStageWanted, OtherRing, RingWalked
+from overlay.chord.events import ClusterMoved, MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
@@ -44,8 +44,8 @@ from overlay.machine import Key, NodeId, Peer, Timer
 ROUND = 0.3
 """Seconds between two rounds of who leads, or takes part in, a merging. Wild guess."""
 
-STAGE_MOST = 20.0
-"""Seconds for a stage. Longer than `tree.summary_term`, which a registration may have to wait for,
+PHASE_MOST = 20.0
+"""Seconds for a phase. Longer than `tree.nobody_term`, which a registration may have to wait for,
 and as long as the longest serving lease. Wild guess."""
 
 REST = 3.0
@@ -103,17 +103,17 @@ class Merging:
 
     def _forget(self) -> None:
         """As a cluster that takes no part."""
-        self.stage = 0  # that this cluster has reached
-        self._wanted = 0
+        self.phase = MergePhase.NONE  # that this cluster has reached
+        self._wanted = MergePhase.NONE
         self._epoch = 0  # under which this node leads its cluster
         self._leader: Peer | None = None
         self._heard = float("-inf")  # when it last spoke
 
     def _rest(self) -> None:
         """As one that does not lead the merging."""
-        self._leading = 0  # the stage that is wanted of all
+        self._leading = MergePhase.NONE  # the phase that is wanted of all
         self._since = 0.0  # when it was first wanted
-        self._reached: dict[Key, int] = {}
+        self._reached: dict[Key, MergePhase] = {}
         self._clusters: tuple[Cluster, ...] = ()
 
     # -- the rings hear of each other ------------------------------------------------------------
@@ -188,7 +188,7 @@ class Merging:
         if into is None:
             self._rest()
         elif self._may_take_part():
-            if self._leading and now - self._since > STAGE_MOST:
+            if self._leading and now - self._since > PHASE_MOST:
                 self._give_up()
             elif now >= self._since or self._leading:
                 self.ring.walk()
@@ -215,7 +215,7 @@ class Merging:
         )
 
     def _check_part(self) -> None:
-        """The stages hold only under the present epoch, and while somebody leads."""
+        """The phases hold only under the present epoch, and while somebody leads."""
         own = self.role.cluster
         if not self._wanted:
             return
@@ -227,14 +227,14 @@ class Merging:
         began = self._wanted > 0
         self._forget()
         if began:
-            self.port.emit(MergeStageWanted(None, 0))
+            self.port.emit(MergePhaseWanted(None, MergePhase.NONE))
 
     def _give_up(self) -> None:
         """It takes too long: later once more."""
         self.port.count("mergings_given_up")
         for cluster in self._clusters:
             if self.into is not None:
-                self.port.send(cluster.primary, Merge(self.into, 0))
+                self.port.send(cluster.primary, Merge(self.into, MergePhase.NONE))
         self._rest()
         self._since = self.port.now + REST
 
@@ -259,21 +259,26 @@ class Merging:
         self._lead(into)
 
     def _lead(self, into: Cluster) -> None:
-        if all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters):
-            self._leading, self._since = min(self._leading + 1, MergePhase.ENDED), self.port.now
+        if self._all_reached():
+            self._leading, self._since = self._leading.following(), self.port.now
         # This one comes last: it ends when the others have been told.
         peers = sorted((c.primary for c in self._clusters), key=lambda p: p.id == self.port.me.id)
         for peer in peers:
             self.port.send(peer, Merge(into, self._leading))
 
+    def _all_reached(self) -> bool:
+        """Whether every cluster of the ring has reached the phase that this one asks for."""
+        reached = (self._reached.get(c.key, MergePhase.NONE) for c in self._clusters)
+        return all(phase >= self._leading for phase in reached)
+
     def on_reply(self, sender: Peer, message: MergeReply) -> None:
         """So far."""
         if not self._leading or self.into is None:
             return
-        before = self._reached.get(message.key, 0)
-        self._reached[message.key] = message.stage
-        done = all(self._reached.get(c.key, 0) >= self._leading for c in self._clusters)
-        if message.stage > before and done and self._leading < MergePhase.ENDED:
+        before = self._reached.get(message.key, MergePhase.NONE)
+        self._reached[message.key] = message.phase
+        done = self._all_reached()
+        if message.phase > before and done and self._leading < MergePhase.ENDED:
             self._lead(self.into)
 
     # -- each cluster ----------------------------------------------------------------------------
@@ -284,7 +289,7 @@ class Merging:
         if own is None or message.into.ring >= own.ring or not self._may_take_part():
             return
         self._check_part()
-        if not message.stage:
+        if not message.phase:
             self._take_no_part()
             return
         if self.into is not None and message.into.ring < self.into.ring and self._wanted:
@@ -292,14 +297,14 @@ class Merging:
         if self.into is None or message.into.ring <= self.into.ring:
             self.into = message.into
         self._epoch, self._leader, self._heard = own.version[0], sender, self.port.now
-        self._wanted = message.stage
+        self._wanted = message.phase
         self.port.set_timer(ROUND, MergeRound())
         self._go_on()
 
-    def reached(self, stage: int, tree_users: Iterable[Peer] = ()) -> None:
+    def reached(self, phase: MergePhase, tree_users: Iterable[Peer] = ()) -> None:
         """The trees are so far; `tree_users`: who used them."""
-        if stage == self.stage + 1 <= self._wanted:
-            self.stage = stage
+        if self.phase < phase == self.phase.following() <= self._wanted:
+            self.phase = phase
             self._audience = tuple(tree_users) or self._audience
             self._go_on()
 
@@ -307,13 +312,13 @@ class Merging:
         own, into, leader = self.role.cluster, self.into, self._leader
         if own is None or into is None or leader is None:
             return
-        if self._wanted == MergePhase.ENDED and self.stage == MergePhase.STOPPED:
+        if self._wanted == MergePhase.ENDED and self.phase == MergePhase.STOPPED:
             self.port.send(leader, MergeReply(own.key, MergePhase.ENDED))
             self._end(own, into)
             return
-        self.port.send(leader, MergeReply(own.key, self.stage))
-        if self.stage < min(self._wanted, MergePhase.STOPPED):
-            self.port.emit(MergeStageWanted(into, self.stage + 1))
+        self.port.send(leader, MergeReply(own.key, self.phase))
+        if self.phase < min(self._wanted, MergePhase.STOPPED):
+            self.port.emit(MergePhaseWanted(into, self.phase.following()))
 
     # -- the end ---------------------------------------------------------------------------------
 

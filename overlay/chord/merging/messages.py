@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Message, Peer
 
@@ -17,17 +18,17 @@ class RingMet(Message, frozen=True):
 
 class Merge(Message, frozen=True):
     """From the cluster that leads the merging of its ring to each cluster of it: it goes over to
-    the ring of `into`, and this is the stage to be reached (0: it does not go over now)."""
+    the ring of `into`, and this is the phase to be reached (0: it does not go over now)."""
 
     into: Cluster
-    stage: int
+    phase: MergePhase
 
 
 class MergeReply(Message, frozen=True):
-    """Answer: the cluster `key` has reached this stage."""
+    """Answer: the cluster `key` has reached this phase."""
 
     key: Key
-    stage: int
+    phase: MergePhase
 
 
 class RingEnded(Message, frozen=True):

@@ -18,3 +18,7 @@ class MergePhase(IntEnum):
     they are published."""
     ENDED = 3
     """The cluster is no more."""
+
+    def following(self) -> MergePhase:
+        """The next phase; ENDED is the last."""
+        return MergePhase(min(self + 1, MergePhase.ENDED))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from overlay.bounded import BoundedDict
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.lower_random.messages import RingHint
@@ -39,8 +40,8 @@ class KnownClusters:
         self.limit = limit
         self._clusters: dict[Key, Cluster] = {}  # in the order of last mention, for eviction
         self._keys: list[Key] = []  # the same keys, sorted
-        self._hints: dict[Key, RingHint] = {}
-        self._unreachable: dict[NodeId, float] = {}  # until when
+        self._hints = BoundedDict[Key, RingHint](HINTS)
+        self._unreachable = BoundedDict[NodeId, float](UNREACHABLE_MOST)  # until when
 
     def __len__(self) -> int:
         return len(self._clusters)
@@ -108,8 +109,6 @@ class KnownClusters:
         if old is not None and old.version > hint.version:
             hint = old
         self._hints[hint.key] = hint
-        if len(self._hints) > HINTS:
-            del self._hints[next(iter(self._hints))]
         cluster = self._clusters.get(hint.key)
         if cluster is not None and cluster.version[0] < hint.version[0]:
             self._drop(hint.key)
@@ -144,10 +143,7 @@ class KnownClusters:
 
     def mark_unreachable(self, node: NodeId, now: float) -> None:
         """`node` does not answer."""
-        self._unreachable.pop(node, None)
-        self._unreachable[node] = now + UNREACHABLE_FOR
-        if len(self._unreachable) > UNREACHABLE_MOST:
-            del self._unreachable[next(iter(self._unreachable))]
+        self._unreachable.renew(node, now + UNREACHABLE_FOR)
 
     def mark_reachable(self, node: NodeId) -> None:
         """`node` answers again."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from overlay.bounded import BoundedDict
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.messages import Find, FindReply
 from overlay.chord.ring.ring_state import RingState
@@ -64,7 +65,8 @@ class Lookups:
         self._by_key: dict[Key, Lookup] = {}
         self._by_number: dict[int, Lookup] = {}
         self._count = 0
-        self._waiting: dict[tuple[NodeId, int], Find] = {}  # by origin and number
+        # by origin and number; dropped beyond MOST_WAITING: their origins try again.
+        self._waiting = BoundedDict[tuple[NodeId, int], Find](MOST_WAITING, self._drop)
 
     def find(self, key: Key, wanted: bool = True) -> None:
         """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
@@ -116,8 +118,9 @@ class Lookups:
 
     def primary_changed(self) -> None:
         """The own cluster has a primary, perhaps another one: what waited for it goes on."""
-        kept, self._waiting = self._waiting, {}
-        for message in kept.values():
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        for message in waiting:
             self.on_find(self.port.me, message)
 
     def on_timeout(self, timer: LookupTimeout) -> None:
@@ -142,11 +145,11 @@ class Lookups:
             return
         self.port.send(peer, Find(message.key, message.origin, message.number, message.hop + 1))
 
+    def _drop(self, origin: tuple[NodeId, int], message: Find) -> None:
+        self.port.count("lookups_dropped")
+
     def _keep(self, message: Find) -> None:
         self._waiting[message.origin.id, message.number] = message
-        if len(self._waiting) > MOST_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-            self.port.count("lookups_dropped")
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
         """The owner's word."""

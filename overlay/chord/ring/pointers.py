@@ -83,6 +83,10 @@ class Pointers:
             return True
         return False
 
+    def set_predecessor(self, cluster: Cluster) -> None:
+        """`cluster` stands directly before us now: it was split off from us."""
+        self.predecessor = cluster
+
     def refresh(self, cluster: Cluster) -> None:
         """A newer description of a cluster that may be among ours."""
         if self.predecessor is not None and self.predecessor.key == cluster.key:

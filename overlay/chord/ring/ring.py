@@ -115,11 +115,7 @@ class Ring(Machine):
         """This node is the primary of `cluster`, which is new or has changed. The neighbours count
         only when it was not its primary before."""
         state = self.state
-        anew = not state.is_primary or state.own is None or state.own.key != cluster.key
-        state.is_primary = False  # so that the cache takes what is said of our own cluster, too
-        state.learn(cluster)
-        state.own, state.is_primary = cluster, True
-        if anew:
+        if state.become_primary(cluster):
             for known in (predecessor, *successors):
                 if known is not None:
                     state.learn(known)
@@ -132,7 +128,7 @@ class Ring(Machine):
         """The first part of our arc is a cluster of its own now, directly before us."""
         state = self.state
         state.learn(arc)
-        state.pointers.predecessor = arc
+        state.pointers.set_predecessor(arc)
         self.stabilisation.begin()
 
     def serve_as_member(self, cluster: Cluster | None) -> None:
@@ -141,11 +137,7 @@ class Ring(Machine):
         state = self.state
         if state.is_primary:
             self.stabilisation.end()
-        if state.own is not None:
-            state.former = None if state.is_primary else state.own
-        state.is_primary, state.own = False, cluster
-        if cluster is not None:
-            state.learn(cluster)
+        state.become_member(cluster)
         self.lookups.primary_changed()
 
     def handed_over(self, cluster: Cluster) -> None:
@@ -153,8 +145,7 @@ class Ring(Machine):
         state = self.state
         told = (state.pointers.predecessor, *state.pointers.successors)
         self.serve_as_member(None)
-        state.former = cluster
-        state.learn(cluster)
+        state.set_former(cluster)
         for neighbour in told:
             if neighbour is not None and neighbour.primary.id != self.port.me.id:
                 self.port.send(neighbour.primary, Moved(cluster))

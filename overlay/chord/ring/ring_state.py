@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
+from overlay.bounded import BoundedDict
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.messages import Cluster, Contact, Stabilise
@@ -48,9 +49,12 @@ class RingState:
         self.own: Cluster | None = None  # of which this node is a member
         self.former: Cluster | None = None  # of which it was one
         self.is_primary = False  # as its primary
-        self.ended: dict[str, Cluster] = {}  # rings that are no more, and a cluster of the next
-        self._asked: dict[NodeId, float] = {}  # whom gossip named, and when it was last asked
-        self._others: dict[str, float] = {}  # other rings, and when their news was last passed on
+        # Rings that are no more, and a cluster of the next one.
+        self.ended = BoundedDict[str, Cluster](RINGS_MOST)
+        # whom gossip named, and when it was last asked
+        self._asked = BoundedDict[NodeId, float](ASKED_MOST)
+        # other rings, and when their news was last passed on
+        self._others = BoundedDict[str, float](RINGS_MOST)
 
     def knows_ring(self) -> bool:
         """Whether there is a way into the ring."""
@@ -105,11 +109,31 @@ class RingState:
         now = self.port.now
         if not doubtful or now - self._asked.get(hint.primary.id, float("-inf")) < ASK_AGAIN:
             return
-        self._asked.pop(hint.primary.id, None)
-        self._asked[hint.primary.id] = now
-        if len(self._asked) > ASKED_MOST:
-            del self._asked[next(iter(self._asked))]
+        self._asked.renew(hint.primary.id, now)
         self.port.send(hint.primary, Stabilise(own))
+
+    def become_primary(self, cluster: Cluster) -> bool:
+        """This node leads `cluster`, which is new or has changed. True if it did not lead it
+        before."""
+        anew = not self.is_primary or self.own is None or self.own.key != cluster.key
+        self.is_primary = False  # so that the cache takes what is said of our own cluster, too
+        self.learn(cluster)
+        self.own, self.is_primary = cluster, True
+        return anew
+
+    def become_member(self, cluster: Cluster | None) -> None:
+        """This node is another member of `cluster`, or serves nowhere."""
+        if self.own is not None:
+            self.former = None if self.is_primary else self.own
+        self.is_primary, self.own = False, cluster
+        if cluster is not None:
+            self.learn(cluster)
+
+    def set_former(self, cluster: Cluster) -> None:
+        """This node led `cluster` and has handed it over: those who still take it for the primary
+        get this newer description."""
+        self.former = cluster
+        self.learn(cluster)
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""
@@ -184,17 +208,12 @@ class RingState:
         if ring not in self._others:
             self.port.count("other_rings_met")
             self.port.trace("cluster", name=ring, reason=f"another ring met: {peer.id}")
-        self._others.pop(ring, None)
-        self._others[ring] = now
-        if len(self._others) > RINGS_MOST:
-            del self._others[next(iter(self._others))]
+        self._others.renew(ring, now)
         self.port.emit(OtherRing(ring, peer, cluster))
 
     def ring_ended(self, ring: str, into: Cluster) -> None:
         """`ring` is no more; its nodes go over to the one of `into`."""
         self.ended[ring] = into
-        if len(self.ended) > RINGS_MOST:
-            del self.ended[next(iter(self.ended))]
 
     def switch_ring(self, into: Cluster) -> None:
         """This node, which serves nowhere, belongs to the ring of `into` from now on."""

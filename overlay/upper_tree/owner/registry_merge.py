@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from overlay.chord.events import MergeStageWanted, RoleChanged
+from overlay.chord.events import MergePhaseWanted, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
@@ -47,9 +47,9 @@ class MergeStepDue(Timer, frozen=True):
 class MergingView(Protocol):
     """What is needed of overlay/chord's `Clusters`."""
 
-    def merge_stage_reached(self, stage: int, audience: tuple[Peer, ...] = ()) -> None:
-        """Answer to MergeStageWanted: this phase is reached. `audience`: nodes that the ring's end
-        concerns at once."""
+    def merge_phase_reached(self, phase: MergePhase, tree_users: tuple[Peer, ...] = ()) -> None:
+        """Answer to MergePhaseWanted: this phase is reached. `tree_users`: nodes that have to
+        know at once that the ring has ended."""
 
 
 class RegistryMerge(Machine):
@@ -88,7 +88,7 @@ class RegistryMerge(Machine):
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
-            MergeStageWanted: self.on_merge_phase,
+            MergePhaseWanted: self.on_merge_phase,
             Adopt: self.on_adopt,
             Adopted: self.on_adopted,
             AdoptRefused: self.on_adopt_refused,
@@ -99,7 +99,7 @@ class RegistryMerge(Machine):
 
     # --- at an owner of the losing ring ---
 
-    def on_merge_phase(self, event: MergeStageWanted) -> None:
+    def on_merge_phase(self, event: MergePhaseWanted) -> None:
         """The next phase is wanted; or, without a winning ring, this one does not end."""
         if event.into is None:
             self._cancel()
@@ -107,7 +107,7 @@ class RegistryMerge(Machine):
         if self._entry is None:
             self._since = self.port.now
         self._entry = event.into.primary
-        phase = MergePhase(event.stage)
+        phase = MergePhase(event.phase)
         self._owner.enter_merge_phase(max(self._owner.merge_phase, phase))
         self._due.within(0.0)
 
@@ -145,7 +145,7 @@ class RegistryMerge(Machine):
             self._adopted.clear()
         missing = list(self._missing())
         if not missing:
-            self._clusters.merge_stage_reached(MergePhase.UNITED)
+            self._clusters.merge_phase_reached(MergePhase.UNITED)
             return
         wanted: dict[NodeId, tuple[Peer, list[Registration]]] = {}
         for attribute, registrations in missing:
@@ -208,7 +208,7 @@ class RegistryMerge(Machine):
                     self.port.send(host, Assign(attribute, version, (), 0, ()))
         self._summaries.invalidate_all()
         if self._is_stopped():
-            self._clusters.merge_stage_reached(MergePhase.STOPPED, self._audience())
+            self._clusters.merge_phase_reached(MergePhase.STOPPED, self._audience())
 
     def _is_stopped(self) -> bool:
         may_serve = self._hosts.leases.may_serve

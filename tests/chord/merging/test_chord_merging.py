@@ -80,12 +80,12 @@ def test_no_cluster_stops_before_all_are_united_and_none_ends_before_all_have_st
     world.run(5)
     assert len(rings(world)) == 2
     assert all(max(n.registry.stages) == 1 for n in leaders(loser))
-    slow.clusters.merge_stage_reached(1)
+    slow.clusters.merge_phase_reached(1)
     slow.settle()
     world.run(2)
     assert all(max(n.registry.stages) == 2 for n in leaders(loser))
     assert len(leaders(loser)) == clusters, "none has ended"
-    slow.clusters.merge_stage_reached(2)
+    slow.clusters.merge_phase_reached(2)
     slow.settle()
     world.run(6)
     assert len(rings(world)) == 1

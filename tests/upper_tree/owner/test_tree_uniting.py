@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from overlay.chord.events import MergeStageWanted
+from overlay.chord.events import MergePhaseWanted
 from overlay.machine import Peer
 from overlay.upper_tree.messages import (
     Adopt,
@@ -32,7 +32,7 @@ class Stages:
         self.reached: list[int] = []
         self.audience: tuple[Peer, ...] = ()
 
-    def merge_stage_reached(self, stage: int, audience: tuple[Peer, ...] = ()) -> None:
+    def merge_phase_reached(self, stage: int, audience: tuple[Peer, ...] = ()) -> None:
         if stage not in self.reached:
             self.reached.append(stage)
         self.audience = audience
@@ -53,7 +53,7 @@ def losing(*selectors: str) -> tuple[Rig, Stages]:
 
 
 def begin(rig: Rig, stage: int) -> None:
-    rig.owner.port.hear(MergeStageWanted(INTO, stage))
+    rig.owner.port.hear(MergePhaseWanted(INTO, stage))
     rig.settle(0.4)
 
 
@@ -128,7 +128,7 @@ def test_a_ring_has_stopped_when_its_hosts_have_said_so() -> None:
     rig.net.flush()
     begin(rig, 1)
     adopt_all(rig)
-    rig.owner.port.hear(MergeStageWanted(INTO, 2))
+    rig.owner.port.hear(MergePhaseWanted(INTO, 2))
     rig.net.advance(0.2)  # the host is told, and its answer is on its way
     assert stages.reached == [1]
     rig.settle(0.4)
@@ -145,7 +145,7 @@ def test_a_silent_host_is_waited_for_as_long_as_its_lease_lasts() -> None:
     adopt_all(rig)
     rig.net.links.clear()
     rig.net.cut("p", "h1")
-    rig.owner.port.hear(MergeStageWanted(INTO, 2))
+    rig.owner.port.hear(MergePhaseWanted(INTO, 2))
     rig.settle(1.0)
     assert stages.reached == [1]
     rig.settle(rig.settings.tree.serving_most)
@@ -158,7 +158,7 @@ def test_a_ring_has_stopped_when_nobody_believes_what_was_told_there() -> None:
     rig.owner.port.hear(AskTree(("nobody's",), 1), asker.me)
     begin(rig, 1)
     adopt_all(rig)
-    rig.owner.port.hear(MergeStageWanted(INTO, 2))
+    rig.owner.port.hear(MergePhaseWanted(INTO, 2))
     rig.settle(0.4)
     ((to, recall),) = [(to, m) for to, m in rig.owner.port.sent_to(Invalidate)]
     assert (to, recall.attribute) == ("a", "nobody's")
@@ -174,7 +174,7 @@ def test_a_ring_that_does_not_end_serves_again() -> None:
     adopt_all(rig)
     begin(rig, 2)
     assert rig.serving(5) == []
-    rig.owner.port.hear(MergeStageWanted(None, 0))
+    rig.owner.port.hear(MergePhaseWanted(None, 0))
     rig.settle(6.0)
     assert rig.serving(5) == ["h1"]
     rig.register("x > 7", first=1)
