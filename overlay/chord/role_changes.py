@@ -23,6 +23,7 @@ from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat, PrimarySilent
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHeartbeatReply, Configuration
+from overlay.chord.constants import NOT_LOST_AFTER
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcGone, Elected, Replanted
 from overlay.chord.membership.handover import HandOvers
@@ -34,10 +35,6 @@ from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Peer
-
-NOT_LOST_AFTER = 10.0
-"""Seconds of being led, by one primary after another, after which a cluster that hears of its own
-fork was out of sight, not lost: one that comes back hears of it sooner. Wild guess."""
 
 
 class Parts(NamedTuple):

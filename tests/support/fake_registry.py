@@ -22,6 +22,7 @@ from overlay.chord.events import (
     ObservedReset,
     RoleChanged,
 )
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, LocalEvent, Peer
 
@@ -100,7 +101,7 @@ class FakeRegistry:
         elif isinstance(event, MergePhaseWanted):
             self.stages.append(event.phase)
             if self.unites and event.phase:
-                clusters.merge_phase_reached(event.phase)
+                clusters.merge_phase_reached(MergePhase(event.phase))
 
     def go_on(self) -> None:
         """Hand over the entries of the arc that leaves."""

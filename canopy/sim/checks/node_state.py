@@ -21,9 +21,9 @@ from typing import Any
 from canopy.sim.checks.cluster_logs import LogWatch
 from canopy.sim.checks.violation import Violation
 from canopy.sim.world.world import World
+from overlay.chord.constants import OBSERVED_LOGS_MOST
 from overlay.chord.epochs import FORK
 from overlay.chord.keys import attribute_key
-from overlay.chord.recovery.observer import COPIES_MOST
 from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import MAX_OPEN_WALKS
@@ -260,7 +260,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("absent trees", len(node.finder.locations._absent), settings.tree.locations),
         ("summaries", len(node.finder.locations.summaries), settings.tree.locations),
         ("clusters", len(node.ring.state.known), settings.ring.known_clusters),
-        ("copies of logs", len(node.clusters.observed_logs.copies), COPIES_MOST),
+        ("copies of logs", len(node.clusters.observed_logs.copies), OBSERVED_LOGS_MOST),
         ("history", len(node.clients.history), NOTES * settings.tree.history),
         ("open walks", node.crawl.open_walks, MAX_OPEN_WALKS + 1),
         ("unreachable hosts", node.owner.hosts.unreachable, UNREACHABLE_MOST),

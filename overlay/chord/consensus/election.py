@@ -1,23 +1,25 @@
-"""Another primary for a cluster whose primary is silent (P4).
+"""Elections: another primary for a cluster whose primary is silent (P4; Phoenix section 2, broker
+failure).
 
-The bully of the paper only *nominates*: by rank (the standby first, then the match brokers, each a
-little later) a voter asks the others. What makes it the primary is a majority of durable grants of
-a new epoch. Two rounds:
+The paper's bully only *nominates* here: by rank (the standby first, then the match brokers, each a
+little later) a voter becomes a candidate. What makes it the primary is a majority of durable votes
+for a new epoch, in two rounds:
 
-1. *trial*: would you? A voter that still hears the primary, or whose log is further, would not.
-   Nothing changes by this, so a node behind a broken link disturbs nobody.
-2. *the epoch*: a voter stores its promise, then answers. An epoch is granted to one node only.
+1. *Pre-vote*: would you vote for me? A voter that still hears the primary, or whose log is further,
+   would not. Nothing changes by this, so a node behind a broken link disturbs nobody (Raft
+   dissertation, section 9.6).
+2. *Vote*: a voter stores its vote, then answers. It votes for one candidate per epoch.
 
-Among those whose log is far enough the healthy go first (T6): a node that stood still lately (it
-was paused, or overloaded) waits until the others had their turns. It is never kept from standing,
-so that somebody stands where all are unwell.
+Among candidates whose log is far enough the healthy go first (T6): a node that stood still lately
+(it was paused or overloaded) waits until the others had their turns. It is never kept from
+standing.
 
-Nothing that was committed is lost: it is with a majority, of which one also grants, and only to a
-log that is at least as far as its own. Of a cluster that forked (P5) only those stand, and are
-granted to, whose log is the fork's: the older one names other voters, and they would elect a second
-primary without asking the fork's. The winner says HELLO to the members and REJOIN to its ring
-neighbours; the old primary is an ordinary member of the new description, and where it wakes up it
-is fenced by its epoch: by voters, hosts, ring neighbours, and its own lease (`heartbeat`).
+Nothing that was committed is lost: it is with a majority, one of which also votes, and only for a
+log that is at least as far as its own. Of a cluster that forked (P5) only voters whose log is the
+fork's are candidates or get votes: an older log names other voters, who could elect a second
+primary without the fork's. The winner says HELLO to the members and REJOIN to its ring neighbours;
+the old primary is an ordinary member of the new description. When it wakes up it is fenced by its
+epoch: at voters, hosts, ring neighbours, and by its own lease (`heartbeat`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import msgspec
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.messages import RequestVote, VoteReply
+from overlay.chord.constants import STALLED_FOR
 from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected
 from overlay.chord.messages import Cluster, Moved
@@ -37,21 +40,17 @@ from overlay.links.events import LocalStall
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
-STALLED_FOR = 60.0
-"""Seconds for which a node that stood still for a heartbeat of its links (LinkSettings) lets others
-go before it. (MECHANISMS T6 looks back on half an hour of logs.) Wild guess."""
-
 
 class CampaignDue(Timer, frozen=True):
-    """This node's turn to nominate itself, if nobody has won meanwhile."""
+    """This node's turn to become a candidate, unless another has won meanwhile."""
 
 
 class CampaignTimeout(Timer, frozen=True):
-    """No majority answered in time."""
+    """No majority has answered a campaign in time."""
 
 
 class Campaign:
-    """What this node asks for."""
+    """One attempt to be granted an epoch."""
 
     def __init__(
         self, epoch: int, pre_vote: bool, transfer: bool, now: float, start: Key | None = None
@@ -61,11 +60,10 @@ class Campaign:
         self.transfer = transfer  # the present primary hands over
         self.since = now
         self.start = start  # where the arc shall begin, if it grows
-        self.granted: dict[NodeId, float] = {}  # for how long they grant it to nobody else
+        self.granted: dict[NodeId, float] = {}  # seconds for which each votes for no other
         self.refused: dict[NodeId, None] = {}
-        self.over = (
-            False  # too few have answered in time; what comes late counts, until another one
-        )
+        # Too few have answered in time; what comes late counts until the next campaign.
+        self.over = False
 
 
 class ElectionOutcome(Protocol):
@@ -79,7 +77,7 @@ class ElectionOutcome(Protocol):
 
 
 class Election:
-    """Both sides: candidate and voter."""
+    """Both sides of an election: candidate and voter."""
 
     def __init__(
         self,
@@ -106,13 +104,14 @@ class Election:
 
     @property
     def is_asking(self) -> bool:
-        """Whether this node asks for an epoch now."""
+        """Whether a campaign of this node is under way."""
         return self.campaign is not None and not self.campaign.over
 
     # -- candidate -------------------------------------------------------------------------------
 
     def suspect(self) -> None:
-        """The primary is silent: wait for one's turn."""
+        """The primary is silent: become a candidate after a wait by rank, later if this node
+        stalled lately."""
         cluster = self.role.cluster
         if cluster is None or self.is_asking or not self._may_campaign():
             return
@@ -128,28 +127,30 @@ class Election:
         self.port.set_timer(wait, CampaignDue())
 
     def on_local_stall(self, event: LocalStall) -> None:
-        """This node was late: it may be again."""
+        """This node stood still, and may again: others become candidates first for a while."""
         self._stalled_until = self.port.now + STALLED_FOR
 
     def on_campaign_due(self, timer: CampaignDue) -> None:
-        """Still nobody?"""
+        """Start a campaign if there is still no primary."""
         if not self.is_asking and self._may_campaign() and self._leaderless():
             self._request_votes(pre_vote=True, transfer=False)
 
     def accept_transfer(self, arc: Cluster) -> None:
-        """The leaving primary wants this node to lead."""
+        """The leaving primary wants this node to lead the cluster as `arc` describes it: ask the
+        voters (leadership transfer)."""
         self.arc = arc
         self._highest_epoch = max(self._highest_epoch, arc.version[0] - 1)
         self._request_votes(pre_vote=False, transfer=True)
 
     def take_over_arc(self, start: Key, above: int) -> None:
-        """At a primary: lead on under an epoch over `above`, with an arc that begins at `start`."""
+        """At a primary: have the voters grant an epoch above `above`, under which the own arc
+        begins at `start`."""
         self._highest_epoch = max(self._highest_epoch, above)
         if not self.is_asking:
             self._request_votes(pre_vote=True, transfer=False, start=start)
 
     def lead_without_majority(self, epoch: int) -> None:
-        """Lead under `epoch`, though no majority grants it (`recovery`)."""
+        """Lead under the fork `epoch` at once: the other voters are lost (`recovery`)."""
         cluster = self.role.cluster
         assert cluster is not None
         self.log.vote_alone()
@@ -160,18 +161,18 @@ class Election:
         self.outcome.election_won(won, campaign)
 
     def raise_epoch(self, above: int) -> None:
-        """At a primary, or one that led before it was started: lead on, under an epoch over
-        `above`."""
+        """At a primary, or one that led before it was started again: have the voters grant an epoch
+        above `above`."""
         self._highest_epoch = max(self._highest_epoch, above)
         if not self.is_asking and (self.role.is_primary or self._may_campaign()):
             self._request_votes(pre_vote=True, transfer=False)
 
     def on_campaign_timeout(self, timer: CampaignTimeout) -> None:
-        """Too few answers. Another turn, at another time."""
+        """Give the campaign up, and try again at another time if there is still no primary."""
         self._campaign_failed()
 
     def cancel(self) -> None:
-        """Somebody leads."""
+        """There is a primary: end any campaign."""
         self.campaign = self.arc = None
         self.port.cancel_timer(CampaignTimeout())
         self.port.cancel_timer(CampaignDue())
@@ -203,7 +204,8 @@ class Election:
         self._count_vote(self.port.me.id)
 
     def on_vote_reply(self, sender: Peer, message: VoteReply) -> None:
-        """Yes or no."""
+        """Count a vote or a refusal; a majority of pre-votes starts the vote, a majority of votes
+        wins."""
         campaign, cluster = self.campaign, self.role.cluster
         self._highest_epoch = max(self._highest_epoch, message.voted_epoch)
         if (
@@ -239,7 +241,7 @@ class Election:
         self.outcome.election_won(won, campaign)
 
     def _description(self, cluster: Cluster, campaign: Campaign) -> Cluster:
-        """The cluster under this node."""
+        """The cluster's description with this node as its primary."""
         me, epoch = self.port.me, campaign.epoch
         config = self.log.config
         start = config.start if config.leaving is None else config.leaving.start
@@ -274,12 +276,12 @@ class Election:
             self.port.set_timer(wait, CampaignDue())
 
     def _timeout(self) -> float:
-        """Longer where messages take long."""
+        """Seconds until a campaign is given up: longer where messages take long."""
         return max(self.settings.grant_timeout, self.heartbeat.round_trip())
 
     def _rank_wait(self) -> float:
-        """Seconds from one rank's turn to the next: the earlier shall have time for both rounds,
-        since of two who ask for an epoch at the same time both may have too few votes."""
+        """Seconds from one rank's turn to the next: enough for both rounds of the earlier
+        candidate, since of two who ask for an epoch at the same time both may get too few votes."""
         return max(self.settings.rank_wait, 2.0 * self.heartbeat.delay())
 
     def _may_campaign(self) -> bool:
@@ -296,7 +298,7 @@ class Election:
         return self.log.is_voter(self.port.me.id)
 
     def _leaderless(self) -> bool:
-        """Whether there is need for another primary, as far as this node sees."""
+        """Whether the cluster needs another primary or epoch, as far as this node knows."""
         if self.role.cluster is None:
             return False
         if self.role.is_primary:
@@ -306,7 +308,9 @@ class Election:
     # -- voter -----------------------------------------------------------------------------------
 
     def on_request_vote(self, sender: Peer, message: RequestVote) -> None:
-        """Would, or does, this voter grant it?"""
+        """Vote for the candidate, or say whether this voter would (pre-vote). A vote is stored
+        before the answer leaves. Without a log there is nothing to compare the candidate's with,
+        and no answer."""
         cluster, key = self.role.cluster, message.key
         if cluster is None or cluster.key != key or self.log.voter_log is None:
             return  # without a log there is nothing to judge a candidate by
@@ -332,8 +336,8 @@ class Election:
             self.port.send(sender, Moved(cluster))
 
     def _grants_pre_vote(self, candidate: NodeId) -> bool:
-        """Whether no other one asked for its epoch's trial a short time ago. Of two who go on to
-        ask for the epoch itself both may have too few votes."""
+        """Whether no other candidate got this voter's pre-vote a short time ago: of two that go on
+        to the vote both might get too few."""
         other, until = self._pre_voted
         if other != candidate and until > self.port.now:
             return False
@@ -341,16 +345,18 @@ class Election:
         return True
 
     def _may_replace_primary(self, candidate: Peer, transfer: bool) -> bool:
-        """Whether the present primary may be replaced by `candidate`."""
+        """Whether the present primary may be replaced by `candidate`: it wants that itself
+        (`transfer`), asks for another epoch itself, or is silent."""
         cluster = self.role.cluster
         assert cluster is not None
         if self.role.is_primary:
             return not self.heartbeat.has_lease()
-        unpromised = self.log.votes.epoch(cluster.key) <= cluster.version[0]
-        renewal = candidate.id == cluster.primary.id and unpromised
+        unvoted = self.log.votes.epoch(cluster.key) <= cluster.version[0]
+        renewal = candidate.id == cluster.primary.id and unvoted
         return transfer or renewal or self.heartbeat.is_primary_silent()
 
 
 def _has_fork_of(position: Version, cluster: Cluster) -> bool:
-    """Whether a log that ends at `position` was written under the fork that leads `cluster`."""
+    """Whether a log that ends at `position` was written under the fork that leads `cluster`, or a
+    later one."""
     return fork_id(position[0]) >= fork_id(cluster.version[0])

@@ -1,10 +1,10 @@
 """A voter's copy of the cluster's log, and how it follows the primary (P1).
 
-Entries are applied as they come and acknowledged cumulatively, once they and the promised epoch are
-durable (`journal`); a process that starts again begins with what its disk has.
-A copy of the whole state counts only when its last piece is there: a voter never has less than
-before. The same message carries the state of an arc that goes to a cluster of its own; that waits
-here (`staged`) until this node is asked to take it over (`handover`).
+Entries are applied as they come and acknowledged cumulatively, after they and the vote for their
+epoch are durable (`journal`); a process that starts again begins with what its disk has. A snapshot
+counts only when its last piece has come: a voter never has less than before. The same message
+carries the state of an arc that goes to a cluster of its own; that is staged here until this node
+is asked to take it over (`taking_over`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from overlay.chord.role import ClusterRole
 from overlay.machine import Key, NodeId, Peer, Version
 
 EMPTY: Version = (0, 0)
-"""The position of who has no log."""
+"""The position of a node that has no log."""
 
 
 class StagedSnapshot:
-    """A copy of the whole state that is still arriving, or that nobody has taken over yet."""
+    """A whole state that is still arriving, or that is complete and not adopted yet."""
 
     def __init__(self, key: Key, epoch: int, position: Version, config: Configuration) -> None:
         self.key = key
@@ -48,7 +48,7 @@ class StagedSnapshot:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> StagedSnapshot:
-        """One that was stored when it was complete."""
+        """A complete one from the disk."""
         found = cls(snapshot.key, snapshot.position[0], snapshot.position, snapshot.config)
         found.entries += snapshot.entries
         found.complete = True
@@ -56,7 +56,8 @@ class StagedSnapshot:
 
 
 class FollowerLog:
-    """What every voter has of the log."""
+    """This node's copy of the log: its entries, its votes, and the messages that a follower
+    handles."""
 
     def __init__(self, role: ClusterRole, journal: Journal) -> None:
         self.role = role
@@ -70,17 +71,17 @@ class FollowerLog:
 
     @property
     def next(self) -> int:
-        """Number of the next entry."""
+        """Number of the next entry; 0 without a log."""
         return 0 if self.voter_log is None else self.voter_log.next
 
     @property
     def position(self) -> Version:
-        """How far this node's log is."""
+        """(epoch of the last entry, number of entries); `EMPTY` without a log."""
         return EMPTY if self.voter_log is None else self.voter_log.position
 
     @property
     def voters(self) -> tuple[Peer, ...]:
-        """By the newest configuration in this node's log."""
+        """The voters by the newest configuration in this node's log."""
         return () if self.voter_log is None else self.voter_log.config.voters
 
     def is_voter(self, node: NodeId) -> bool:
@@ -88,17 +89,18 @@ class FollowerLog:
         return any(peer.id == node for peer in self.voters)
 
     def majority(self) -> int:
-        """How many voters decide."""
+        """How many voters are a majority."""
         return len(self.voters) // 2 + 1
 
     @property
     def fenced(self) -> bool:
-        """Whether this primary has promised a higher epoch, and so may not help in its own."""
+        """Whether this primary has voted for a higher epoch than its own, and so may commit nothing
+        more in its own."""
         cluster = self.role.cluster
         return cluster is not None and self.votes.epoch(cluster.key) > cluster.version[0]
 
     def is_split_off(self, key: Key) -> bool:
-        """Whether `key` may be served by a cluster that was split off."""
+        """Whether `key` lies in a part of the arc that may be served by its new cluster already."""
         leaving = None if self.voter_log is None else self.voter_log.config.leaving
         return leaving is not None and leaving.owns(key)
 
@@ -148,12 +150,14 @@ class FollowerLog:
     # -- at the other voters ---------------------------------------------------------------------
 
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
-        """The primary asks how far this copy is. (The description was taken by `Members`.)"""
+        """HELLO: the primary asks how far this copy is. `Members` has taken the description
+        before."""
         if self._listens(sender, message.cluster.key, message.cluster.version[0]):
             self._say_position(sender)
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
-        """Apply and acknowledge."""
+        """Apply the next entries, store and acknowledge them; where they do not follow on this log,
+        say how far it is."""
         voter_log = self.voter_log
         if not self._listens(sender, message.key, message.epoch):
             self.port.count("log_refused")
@@ -169,7 +173,8 @@ class FollowerLog:
         self._acknowledge(sender, message.epoch)
 
     def on_copy(self, sender: Peer, message: LogSnapshot) -> None:
-        """A piece of a whole state; it counts when it is complete."""
+        """Take one piece of a whole state; the last one installs it, or completes the state of an
+        arc that was offered."""
         cluster = self.role.cluster
         mine = cluster is not None and cluster.key == message.key
         if (mine and not self._listens(sender, message.key, message.epoch)) or (
@@ -196,7 +201,8 @@ class FollowerLog:
             self._acknowledge(sender, message.epoch)
 
     def forget_log(self) -> None:
-        """The copy held here is of no use any more. Without it this node grants nothing."""
+        """Drop this node's copy of the log, in memory and on disk. Without it the node votes for
+        nobody."""
         if self.voter_log is not None:
             self.port.emit(LogReset(self.voter_log.key))
         self.voter_log = None
@@ -216,7 +222,7 @@ class FollowerLog:
             self._apply(self.voter_log, item)
 
     def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
-        """Whether the own primary speaks, in an epoch that is not fenced."""
+        """Whether `sender` is the own primary and speaks in its epoch, which is not fenced."""
         cluster = self.role.cluster
         return (
             cluster is not None

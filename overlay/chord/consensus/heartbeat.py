@@ -19,55 +19,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.election_timeout import SHARE, ElectionTimeout
+from overlay.chord.consensus.election_timeout import ElectionTimeout
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
+from overlay.chord.constants import (
+    HEARTBEATS_KEPT,
+    LEADERLESS_AFTER,
+    LEASE_SHARE,
+    LEASES_KEPT,
+    TIMEOUT_MOST,
+    TIMEOUT_SHARE,
+)
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import NodeId, Peer, ProtocolError, Timer
 from overlay.settings import ElectionSettings
 
-LEASE_SHARE = 0.8
-"""Of the patience: clocks may differ in rate by a fifth. Far more than any clock does, since a
-process that is slow to look at its clock counts, too."""
-
-HEARTBEATS_KEPT = 64
-"""Beats whose time of sending is remembered: more than fit into any lease."""
-
-
-LEASES_KEPT = 256
-"""Members whose last answer is remembered: far more than serve at a time."""
-
-BREAK = 5.0
-"""Seconds without a primary after which a cluster counts as not led for a time: an election takes
-one or two. Wild guess."""
-
-TIMEOUT_MOST = 3_600.0
-"""Seconds of patience that nobody may ask for: a cluster would wait an hour for a dead primary."""
-
 
 class HeartbeatDue(Timer, frozen=True):
-    """At the primary: time to say that it lives."""
+    """At the primary: time for the next heartbeat."""
 
 
 class PrimarySilent(Timer, frozen=True):
-    """At a voter: its patience is over."""
+    """At a voter: no heartbeat for the election timeout."""
 
 
 class SentHeartbeat:
-    """A beat at the primary."""
+    """A heartbeat that the primary has sent."""
 
     __slots__ = ("answered", "at", "timeout")
 
     def __init__(self, at: float, timeout: float) -> None:
         self.at = at
-        self.timeout = timeout  # the patience that it asked for
+        self.timeout = timeout  # how long it asked the voters to wait
         self.answered = 1  # voters that have it, this node included
 
 
 class Heartbeat:
-    """Both sides of the heartbeat."""
+    """Both sides of the heartbeat: the primary's lease and the voters' election timeout."""
 
     def __init__(
         self, settings: ElectionSettings, role: ClusterRole, log: FollowerLog, journal: Journal
@@ -90,13 +80,13 @@ class Heartbeat:
         self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
         self.heard_at = float("-inf")  # when the last beat came …
-        self._led_from = 0.0  # … after which there was none for longer than `BREAK`
+        self._led_from = 0.0  # … after which there was none for longer than `LEADERLESS_AFTER`
 
     # -- at the primary --------------------------------------------------------------------------
 
     def lead(self, supporters: Mapping[NodeId, float], since: float) -> None:
-        """This node leads; `supporters` were asked at `since` and agreed, each to grant nobody else
-        an epoch for so many seconds."""
+        """This node leads from now on. `supporters` voted for it, each with the seconds, from
+        `since` on, for which it votes for nobody else: they are the first lease."""
         self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
@@ -108,12 +98,14 @@ class Heartbeat:
         self._send_heartbeats()
 
     def has_lease(self) -> bool:
-        """Whether a majority of the voters followed this primary a short time ago."""
+        """Whether this primary may decide: a majority of the voters followed it a short time
+        ago."""
         return not self.log.fenced and self.lease_left() >= 0.0
 
     def lease_left(self) -> float:
-        """Seconds until the present answers of a majority let nobody lead any more; below 0.0: they
-        do not now. A primary that votes alone has as long as others would, who can come at once."""
+        """Seconds for which the present answers of a majority keep all others from leading;
+        negative: they do not now. A primary that votes alone has as long as other voters would, who
+        can join at once."""
         now = self.port.now
         mine = now + LEASE_SHARE * self.settings.suspect_after
         until = sorted(
@@ -126,11 +118,11 @@ class Heartbeat:
         return until[self.log.majority() - 1] - now if until else -1e9
 
     def is_following(self, node: NodeId) -> bool:
-        """Whether this voter answered a short time ago."""
+        """Whether this voter answered a heartbeat whose lease is not over."""
         return self._leased.get(node, -1e9) >= self.port.now
 
     def on_heartbeat_due(self, timer: HeartbeatDue) -> None:
-        """Regular."""
+        """Send the next heartbeat."""
         if self.role.is_primary:
             self._send_heartbeats()
 
@@ -176,51 +168,55 @@ class Heartbeat:
     # -- at the other voters ---------------------------------------------------------------------
 
     def led_continuously_since(self) -> float:
-        """Since when somebody has led the cluster, as this node saw it, but for elections."""
+        """Since when the cluster has had a primary, as this node saw it, with pauses for elections
+        only."""
         now = self.port.now
-        return self._led_from if now - self.heard_at <= BREAK else now
+        return self._led_from if now - self.heard_at <= LEADERLESS_AFTER else now
 
     def start_following(self) -> None:
-        """There is a (new) primary to listen to."""
+        """There is a (new) primary: wait a whole election timeout for its heartbeat."""
         self.port.cancel_timer(HeartbeatDue())
         self._heard()
 
-    def resume(self, voted_epoch: float) -> None:
-        """This process has just been started; the one before may have `voted_epoch` so many seconds
-        of patience to a primary that still counts on it."""
-        self._asked_timeout = max(self._asked_timeout, voted_epoch)
+    def resume(self, timeout: float) -> None:
+        """This process has just been started; the one before may have promised a primary that still
+        relies on it to wait for `timeout` seconds."""
+        self._asked_timeout = max(self._asked_timeout, timeout)
         self._heard()
 
     def voted(self) -> None:
-        """Whoever got an epoch from this voter may lead by now, and has its lease: nobody else gets
-        one before that ends."""
+        """This voter has just voted: the candidate may lead by now and rely on its lease, so no
+        other gets a vote before that ends."""
         self._heard()
 
     def end(self) -> None:
-        """No cluster any more."""
+        """This node serves in no cluster any more: stop all timers."""
         self.port.cancel_timer(HeartbeatDue())
         self.port.cancel_timer(PrimarySilent())
 
     def is_primary_silent(self) -> bool:
-        """Whether this node has not heard the primary for so long that it may be replaced."""
+        """Whether the election timeout is over: the primary may be replaced."""
         return self.port.now >= self._timeout_at
 
     def timeout_left(self) -> float:
-        """Seconds for which this node grants an epoch to nobody else but the last that got one."""
+        """Seconds for which this node votes for no other candidate than the last."""
         return max(0.0, self._timeout_at - self.port.now)
 
     def delay(self) -> float:
-        """Seconds by which a majority's answers took longer than is taken for granted."""
-        return max(0.0, self._asked_timeout - self.settings.suspect_after) / SHARE
+        """Seconds by which a majority's answers take longer than `suspect_after` allows for."""
+        return max(0.0, self._asked_timeout - self.settings.suspect_after) / TIMEOUT_SHARE
 
     def round_trip(self) -> float:
-        """Seconds in which a majority should have answered this node, by the last beat's word."""
-        return max(self._asked_timeout, self.election_timeout.seconds(self.port.now)) / SHARE
+        """Seconds in which a majority should have answered this node, by the newest heartbeat."""
+        return (
+            max(self._asked_timeout, self.election_timeout.seconds(self.port.now)) / TIMEOUT_SHARE
+        )
 
     def on_heartbeat(self, sender: Peer, message: ClusterHeartbeat) -> None:
-        """The primary lives. One that is fenced hears of it by the promised epoch."""
+        """The primary lives: wait for it anew, and answer. A primary of an older epoch is told
+        which epoch this node has voted for. Raises ProtocolError if the timeout makes no sense."""
         if not 0.0 <= message.timeout <= TIMEOUT_MOST:
-            raise ProtocolError(f"a heartbeat asks for a patience of {message.timeout} s")
+            raise ProtocolError(f"a heartbeat asks for a timeout of {message.timeout} s")
         cluster = self.role.cluster
         if cluster is None or cluster.key != message.key:
             return
@@ -250,7 +246,7 @@ class Heartbeat:
         return True
 
     def _heard(self) -> None:
-        """Be patient from now on; a longer patience that was promised before still holds."""
+        """Wait a whole timeout from now on; a longer one that was promised before still holds."""
         self._timeout_at = max(self._timeout_at, self.port.now + self._asked_timeout)
         self._due = self._timeout_at
         self.port.set_timer(self._due - self.port.now, PrimarySilent())

@@ -21,36 +21,26 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.messages import Configuration, LogEntry, VoteRecord
 from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.constants import JOURNAL_GROWTH, JOURNAL_GROWTH_LEAST, VOTED_CLUSTERS_MOST
 from overlay.chord.events import DiskSnapshotWanted
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Port, Version
 
-GROW_LEAST = 256 * 1024
-"""Bytes of entries that a snapshot is not made for; wild guess."""
-
-GROW_SHARE = 2
-"""A snapshot is made when what came after the last one is so many times as large: so of all that is
-written at most a third is written again. Wild guess."""
-
-MOST_CLUSTERS = 256
-"""Clusters in which this node remembers to have voted; a node serves in one at a time, so this is
-its whole life. Wild guess."""
-
 
 class StoredCluster(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The own cluster, as last described."""
+    """The newest description of the own cluster; None: this node serves nowhere."""
 
     cluster: Cluster | None
 
 
 class StoredTimeout(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A primary was promised so many seconds of patience, or less."""
+    """The election timeout that a primary was promised, or more."""
 
     seconds: float
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A whole log up to `position`; the trees' state told as entries."""
+    """A whole log up to `position`; the trees' state as entries of the log."""
 
     key: Key
     position: Version
@@ -59,8 +49,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class OfferedArc(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The state of a split-off arc that this node may have to serve (`taking_over`): `old` decides.
-    Without an arc: no such thing any more."""
+    """The state of a split-off arc that this node may have to serve (`taking_over`); `old` is the
+    cluster that decides. Without an arc: there is no such offer any more."""
 
     arc: Cluster | None
     old: Cluster | None = None
@@ -80,12 +70,12 @@ _decoder = msgspec.msgpack.Decoder(
 
 
 class Journal:
-    """The one place that writes the node's state file; knows what has to be in it."""
+    """The one writer of the node's state file; it knows what has to be in it."""
 
     def __init__(self, port: Port, restored: Sequence[bytes] = ()) -> None:
         """`restored`: the records of earlier starts. msgspec.MsgspecError if they are none."""
         self.port = port
-        self.votes = BoundedDict[Key, VoteRecord](MOST_CLUSTERS)  # the newest last
+        self.votes = BoundedDict[Key, VoteRecord](VOTED_CLUSTERS_MOST)  # the newest last
         self.cluster: Cluster | None = None
         self.election_timeout = 0.0
         self.offered = OfferedArc(None)
@@ -119,42 +109,45 @@ class Journal:
                 self._items.append(item)
 
     def take_up(self) -> tuple[Snapshot, Sequence[LogEntry]] | None:
-        """The log of the former process, once."""
+        """The snapshot and the entries that the former process left, once; None if it had no
+        log."""
         found, self._snapshot = self._snapshot, None
         items, self._items = self._items, []
         return None if found is None else (found, items)
 
     # -- what changes ----------------------------------------------------------------------------
 
-    def store_vote(self, promise: VoteRecord) -> None:
-        """This one counts for its cluster now."""
-        self._keep(promise)
-        self._append(promise)
+    def store_vote(self, vote: VoteRecord) -> None:
+        """This vote counts for its cluster from now on."""
+        self._keep(vote)
+        self._append(vote)
 
     def store_cluster(self, cluster: Cluster | None) -> None:
-        """The own cluster is described like this now."""
+        """The own cluster is described like this from now on; None: this node serves nowhere."""
         if cluster != self.cluster:
             self.cluster = cluster
             self._append(StoredCluster(cluster))
 
     def store_election_timeout(self, seconds: float) -> None:
-        """A primary asks for so much patience; kept roughly, and never taken back."""
+        """A primary relies on this node to wait for so long. What is stored is twice that and never
+        taken back, so that it is written rarely."""
         if seconds > self.election_timeout:
             self.election_timeout = 2.0 * seconds
             self._append(StoredTimeout(self.election_timeout))
 
     def append(self, items: Sequence[LogEntry]) -> None:
-        """The log goes on with these."""
+        """The log goes on with these entries."""
         if items:
             self._append(*(StoredEntry(item) for item in items))
 
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        """This log takes the place of any other; or it is the same one, told anew."""
+        """This log takes the place of any other, or the same one is stored anew with its present
+        state."""
         self._has_log = True
         self._rewrite(Snapshot(voter_log.key, voter_log.position, voter_log.config, tuple(entries)))
 
     def store_offer(self, offered: OfferedArc) -> None:
-        """This arc may have to be served here."""
+        """This node may have to serve this arc, or not any more."""
         if self.offered != offered:
             self.offered = offered
             self._append(offered)
@@ -167,14 +160,14 @@ class Journal:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _keep(self, promise: VoteRecord) -> None:
-        self.votes.renew(promise.key, promise)
+    def _keep(self, vote: VoteRecord) -> None:
+        self.votes.renew(vote.key, vote)
 
     def _append(self, *records: msgspec.Struct) -> None:
         encoded = [_encoder.encode(record) for record in records]
         self._grown += sum(map(len, encoded))
         self.port.store(*encoded)
-        if self._asked or self._grown <= max(GROW_LEAST, GROW_SHARE * self._size):
+        if self._asked or self._grown <= max(JOURNAL_GROWTH_LEAST, JOURNAL_GROWTH * self._size):
             return
         if self._has_log:
             self._asked = True

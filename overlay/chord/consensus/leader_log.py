@@ -31,6 +31,7 @@ from overlay.chord.consensus.messages import (
     LogSnapshot,
 )
 from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import (
     Committed,
     FollowerSnapshotWanted,
@@ -41,17 +42,13 @@ from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
 from overlay.machine import Key, NodeId, Peer, Version
 
-FRAME = 128 * 1024
-"""Bytes of entries per message: half of a link's batch (LinkSettings.frame), so that the rest of
-the message and other messages fit beside it."""
-
 
 def in_frames(entries: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
     """Cut into runs of at most FRAME bytes (or one entry); one empty run if there is nothing."""
     run: list[bytes] = []
     size = 0
     for entry in entries:
-        if run and size + len(entry) > FRAME:
+        if run and size + len(entry) > SNAPSHOT_PIECE:
             yield tuple(run)
             run, size = [], 0
         run.append(entry)

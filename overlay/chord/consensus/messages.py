@@ -31,7 +31,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogEntries(Message, frozen=True):
-    """From the primary: what follows in the log after the position `after`."""
+    """AppendEntries: from the primary, what follows in the log after the position `after`."""
 
     key: Key
     epoch: int
@@ -40,7 +40,8 @@ class LogEntries(Message, frozen=True):
 
 
 class LogSnapshot(Message, frozen=True):
-    """One piece of the whole state at `position`, in as many messages as it needs."""
+    """InstallSnapshot: one piece of the whole state at `position`, in as many messages as it
+    needs."""
 
     key: Key
     epoch: int
@@ -52,7 +53,8 @@ class LogSnapshot(Message, frozen=True):
 
 
 class LogAck(Message, frozen=True):
-    """The voter has the first `next` entries as they are in the log of this epoch's primary."""
+    """The follower has the first `next` entries on disk, as they are in the log of this epoch's
+    primary."""
 
     key: Key
     epoch: int
@@ -60,13 +62,14 @@ class LogAck(Message, frozen=True):
 
 
 class ClusterHello(Message, frozen=True):
-    """From a primary to one whose log it does not know (HELLO): I lead, how far are you?"""
+    """HELLO, from a primary to a node whose log it does not know: I lead this cluster; how far is
+    your log?"""
 
     cluster: Cluster
 
 
 class ClusterHelloReply(Message, frozen=True):
-    """HELLO_REPLY: so far; (0, 0) is: I have nothing."""
+    """HELLO_REPLY: my log is at `position`; (0, 0) if I have none."""
 
     key: Key
     epoch: int
@@ -74,7 +77,8 @@ class ClusterHelloReply(Message, frozen=True):
 
 
 class ClusterHeartbeat(Message, frozen=True):
-    """From the primary to the members: I live; look for no other for `timeout` seconds."""
+    """From the primary to the members: I live; wait for my next heartbeat for `timeout` seconds
+    before you look for another primary."""
 
     key: Key
     epoch: int
@@ -83,7 +87,7 @@ class ClusterHeartbeat(Message, frozen=True):
 
 
 class ClusterHeartbeatReply(Message, frozen=True):
-    """I follow you, and have granted no epoch higher than `voted_epoch`."""
+    """Answer: I follow you, and have voted for no epoch higher than `voted_epoch`."""
 
     key: Key
     epoch: int
@@ -92,11 +96,11 @@ class ClusterHeartbeatReply(Message, frozen=True):
 
 
 class RequestVote(Message, frozen=True):
-    """A voter asks the others for `epoch`.
+    """A candidate asks the voters for `epoch`; its log is at `position`.
 
-    With `pre_vote` it only asks whether they would grant it: whoever still hears the primary would
-    not, so that one broken link makes no election. With `transfer` the primary itself wants to be
-    replaced by the sender.
+    With `pre_vote` it only asks whether they would vote for it: whoever still hears the primary
+    would not, so that one broken link makes no election. With `transfer` the primary itself wants
+    to be replaced by the sender.
     """
 
     key: Key
@@ -107,8 +111,9 @@ class RequestVote(Message, frozen=True):
 
 
 class VoteReply(Message, frozen=True):
-    """Answer to RequestVote; durable before it is sent, unless it is a trial. `voted_epoch` is the
-    highest epoch granted to anybody; for `timeout` seconds nobody else is granted one."""
+    """Answer to RequestVote; unless it is a pre-vote the vote is durable before this is sent.
+    `voted_epoch` is the highest epoch for which the sender has voted; for `timeout` seconds it
+    votes for nobody else."""
 
     key: Key
     epoch: int
@@ -119,10 +124,9 @@ class VoteReply(Message, frozen=True):
 
 
 class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """On disk: this node grants no epoch below this one, and this one to nobody else.
-
-    `others` are the voters beside this node, as known then: where a node that returns finds them.
-    """
+    """On disk: this node votes for no epoch below this one, and for nobody else in this one.
+    `others` are the voters beside this node, as known then: where a node that returns finds
+    them."""
 
     key: Key
     epoch: int

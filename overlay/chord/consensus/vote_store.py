@@ -1,8 +1,9 @@
-"""Durable grants (P4): an epoch has one primary, because a voter grants an epoch once and for all.
+"""Durable votes (P4): an epoch has one primary, because a voter grants an epoch to one node only.
 
-A promise is stored before the message that depends on it leaves (`Port.store`), and restored at
-the next start. A node stores one when it grants an epoch, asks for one itself, and when it takes
-entries of one: it has then helped to commit in it and may not help an older one again.
+A vote is stored before the message that depends on it leaves (`Port.store`), and restored at the
+next start. A node votes when it grants an epoch to a candidate, when it is the candidate, and when
+it takes entries of an epoch: it has then helped to commit in it and must not help an older one
+again.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from overlay.machine import Key, NodeId, Peer, Port
 
 
 class VoteStore:
-    """What this node has promised, by cluster.
+    """This node's votes, by cluster.
 
-    It matters for the own cluster only: whoever is recruited by another one has no log of the
-    former any more, without which it grants nothing there.
+    Only the vote in the own cluster matters: a node that is recruited by another cluster has no log
+    of the former one any more, and without a log it grants nothing there.
     """
 
     def __init__(self, port: Port, journal: Journal) -> None:
@@ -27,29 +28,31 @@ class VoteStore:
 
     @property
     def last(self) -> VoteRecord | None:
-        """The newest."""
+        """The newest vote, in whatever cluster; None if there was none."""
         return next(reversed(self.journal.votes.values()), None)
 
     def epoch(self, key: Key) -> int:
-        """The highest epoch of the cluster `key` that was promised to anybody; 0: none."""
-        promise = self.journal.votes.get(key)
-        return 0 if promise is None else promise.epoch
+        """The highest epoch of the cluster `key` for which this node has voted; 0 if it has not."""
+        vote = self.journal.votes.get(key)
+        return 0 if vote is None else vote.epoch
 
     def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
-        """Whether the epoch is still free for `candidate`."""
-        promise = self.journal.votes.get(key)
+        """Whether this node may vote for `candidate` in `epoch`."""
+        vote = self.journal.votes.get(key)
         return (
-            promise is None
-            or epoch > promise.epoch
-            or (epoch == promise.epoch and candidate == promise.candidate)
+            vote is None
+            or epoch > vote.epoch
+            or (epoch == vote.epoch and candidate == vote.candidate)
         )
 
     def record(self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer]) -> None:
-        """Promise, durably before anything that is sent later."""
+        """Vote for `candidate` in `epoch`, durably before anything that is sent later. A vote for a
+        higher epoch stays. `voters`: all voters as known now, where this node would look for its
+        cluster after a restart."""
         kept = self.journal.votes.get(key)
-        if kept is not None and kept.epoch > epoch:  # a promise is never taken back
+        if kept is not None and kept.epoch > epoch:  # a vote is never taken back
             epoch, candidate = kept.epoch, kept.candidate
         others = tuple(peer for peer in voters if peer.id != self.port.me.id)
-        promise = VoteRecord(key, epoch, candidate, others)
-        if kept != promise:
-            self.journal.store_vote(promise)
+        vote = VoteRecord(key, epoch, candidate, others)
+        if kept != vote:
+            self.journal.store_vote(vote)

@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections import deque
 
 from overlay.chord.consensus.messages import Configuration, LogEntry
+from overlay.chord.constants import TAIL_BYTES, TAIL_ENTRIES
 from overlay.machine import Key, Version
-
-TAIL_BYTES = 1024 * 1024
-"""Bytes of entries that are kept: eight frames; wild guess."""
-
-TAIL_ITEMS = 4_096
-"""Entries that are kept; wild guess."""
 
 
 class VoterLog:
-    """The log of one cluster at one voter."""
+    """The log of one cluster at one voter: position, configuration and a bounded tail of
+    entries."""
 
     def __init__(self, key: Key, position: Version, config: Configuration) -> None:
         self.key = key
@@ -36,30 +32,31 @@ class VoterLog:
         return self.position[1]
 
     def add(self, item: LogEntry) -> int:
-        """One more; its number."""
+        """Append one entry; returns its number."""
         index = self.next
         self.position = (item.epoch, index + 1)
         if item.config is not None:
             self.config = item.config
         self._tail.append(item)
         self._bytes += len(item.body)
-        while self._bytes > TAIL_BYTES or len(self._tail) > TAIL_ITEMS:
+        while self._bytes > TAIL_BYTES or len(self._tail) > TAIL_ENTRIES:
             old = self._tail.popleft()
             self._bytes -= len(old.body)
             self._before = (old.epoch, self._before[1] + 1)
         return index
 
     def override(self, config: Configuration) -> None:
-        """This configuration counts from now on although no entry says so yet: the caller leads
-        next and appends one."""
+        """Let this configuration count although no entry says so yet: the caller leads next and
+        appends one."""
         self.config = config
 
     def tail(self) -> tuple[int, tuple[LogEntry, ...]]:
-        """The entries that are kept, and the number of the first."""
+        """The number of the first entry that is kept, and the entries from there on."""
         return self._before[1], tuple(self._tail)
 
     def after(self, position: Version) -> tuple[LogEntry, ...] | None:
-        """What follows `position`; None if that is no position of this log, or too far back."""
+        """The entries after `position`; None if that is no position of this log, or lies before its
+        tail."""
         skip = position[1] - self._before[1]
         if not 0 <= skip <= len(self._tail):
             return None

@@ -1,1 +1,13 @@
-"""Who serves in a cluster: founding, recruiting, joining, leaving, splitting."""
+"""Who serves in a cluster: founding, recruiting, joining, leaving, and arcs that change hands (P1).
+
+*Promises*: the primary alone changes the membership; at no moment do two nodes serve a key; no
+majority depends on a node that has been released (docs/design/clusters.md: *Splitting, handing
+over, leaving*).
+
+*Called by*: `clusters.Clusters`, `role_changes`, `merging`.
+
+*Read in this order*: `founding` (the first cluster of a ring), `recruiting`, `departures` (who is
+about to go), `members` (descriptions, joining, leaving, being lost), `handover` (the old primary's
+side of a split or a leaving primary; Scatter, SOSP 2011) and `taking_over` (the coming primary's
+side).
+"""

@@ -1,7 +1,7 @@
-"""Founding a ring (DESIGN.md, section 4, Found).
+"""Founding a ring (docs/guide and docs/design/clusters.md, *Merging two rings*).
 
-There shall be one ring. A node without seeds founds it at once. Others found one only after a time
-in which nobody they reached knew of a ring, and then only the smallest id among those who see each
+There should be one ring. A node without seeds founds it at once. Others found one only after a time
+in which no node they reached knew of a ring, and then only the smallest id among those who see each
 other does, so that a group of newcomers does not found one each; a node that reached nobody founds
 alone and serves its local clients. The first cluster owns the whole ring.
 
@@ -23,7 +23,7 @@ NO_SEEDS, ITS_TURN, ALONE = 0, 1, 2
 
 
 class FoundingDue(Timer, frozen=True):
-    """No ring was heard of for some time."""
+    """No ring was heard of for `ring.found_after` seconds."""
 
 
 class Founding:
@@ -52,11 +52,11 @@ class Founding:
         return None
 
     def wait(self) -> None:
-        """Begin to wait anew: a ring was heard of, and will be heard of again."""
+        """Wait anew: a ring was heard of, and may be again."""
         self.port.set_timer(self.found_after, FoundingDue())
 
     def due(self) -> Cluster | None:
-        """The cluster to found now, if it is time and this node's turn."""
+        """The cluster to found now, if it is time and this node's turn; None otherwise."""
         if self.role.leaving:
             return None
         self.wait()

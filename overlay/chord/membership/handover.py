@@ -26,23 +26,13 @@ from typing import Literal
 import msgspec
 
 from overlay.chord.consensus.messages import Configuration
+from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.taking_over import Parts
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
 from overlay.chord.role import has_member, with_standby
 from overlay.machine import Key, NodeId, Peer, Timer
-
-HAND_OVER_MOST = 30.0
-"""Seconds that a hand-over may take, quiescing included; wild guess."""
-
-EXHAUSTED_AFTER = 5.0
-"""Seconds without anybody to recruit after which a split goes on with fewer members than wanted;
-wild guess."""
-
-SPLIT_LEAST = 6
-"""Members below which a cluster does not split: three for each half (MECHANISMS P1: at least three
-voters), unless its configured size is smaller."""
 
 
 class HandOverTimeout(Timer, frozen=True):
@@ -62,7 +52,7 @@ class HandOver:
 
 
 class HandOvers:
-    """The old primary's side; at most one at a time."""
+    """The old primary's side. At most one hand-over is under way."""
 
     def __init__(self, parts: Parts) -> None:
         self.role = parts.role
@@ -80,7 +70,7 @@ class HandOvers:
         self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
 
     def is_leaving(self, key: Key) -> bool:
-        """Whether `key` lies in an arc that is being given away."""
+        """Whether `key` lies in an arc that is being handed over."""
         return self.current is not None and self.current.arc.owns(key)
 
     # -- split -----------------------------------------------------------------------------------
@@ -93,7 +83,8 @@ class HandOvers:
             self.recruiting.grow_to(max(2 * size, 3))
 
     def consider(self) -> None:
-        """Begin a split that is wanted, if there are members enough by now."""
+        """Start a split that was requested, or the hand-over of a primary that leaves, if there are
+        members enough by now."""
         own, middle = self.role.cluster, self._middle
         if self.role.leaving and self.role.is_primary and self.current is None:
             self.leave()  # its heir may vote by now
@@ -149,7 +140,8 @@ class HandOvers:
     # -- a primary that leaves -------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Hand the whole cluster to the standby; with nobody to hand it to, just go."""
+        """Hand the whole cluster to the standby, or to another voter; with no member to hand it to,
+        leave without."""
         own = self.role.cluster
         assert own is not None
         if self.current is not None:
@@ -172,7 +164,7 @@ class HandOvers:
         self._begin(HandOver("leave", self._without_primary()))
 
     def leave_now(self) -> None:
-        """Leave without handing over, after letting those go who wait for it."""
+        """Leave without handing over, after releasing those who wait for it."""
         own = self.role.cluster
         if own is not None:
             for member in own.members()[1:]:
@@ -187,7 +179,7 @@ class HandOvers:
         return not self.departures.is_leaving(member.id) and member.id not in self._refused
 
     def _without_primary(self) -> Cluster:
-        """The own cluster without its primary."""
+        """The own cluster as its next primary will lead it."""
         own = self.role.cluster
         assert own is not None
         assert own.standby is not None
@@ -201,12 +193,13 @@ class HandOvers:
         )
 
     def abort(self) -> None:
-        """What is under way can not end any more: the own voters are lost."""
+        """The hand-over cannot succeed any more, since the own voters are lost or another serves
+        the arc: keep it."""
         if self.current is not None:
             self._abort()
 
     def forget(self) -> None:
-        """This node leads no more: nothing is handed over."""
+        """This node leads no more: there is nothing to hand over."""
         self.current = self._middle = None
         self.port.cancel_timer(HandOverTimeout())
 
@@ -219,7 +212,8 @@ class HandOvers:
         self.port.emit(ArcLeaving(handover.arc))
 
     def transfer(self, entries: Sequence[bytes]) -> None:
-        """The answer to ArcLeaving; one that comes after the arc was kept is ignored."""
+        """The answer to ArcLeaving: send the state of the arc to its coming primary. Ignored if the
+        arc was kept meanwhile."""
         handover = self.current
         if handover is None or handover.asked:
             return
@@ -241,7 +235,8 @@ class HandOvers:
         self._ask_when_committed()
 
     def _vote_for_new_primary(self, handover: HandOver) -> None:
-        """The others have all of the log, and vote without this node."""
+        """The others have the whole log, and vote without this node: vote for the new primary's
+        epoch, so that this node decides nothing more unless it is elected again."""
         handover.arc = self._without_primary()  # members may have come and gone meanwhile
         new_primary = handover.arc.primary
         epoch = max(handover.arc.version[0], self.log.votes.epoch(handover.arc.key) + 1)
@@ -250,8 +245,8 @@ class HandOvers:
         self.log.votes.record(handover.arc.key, epoch, new_primary.id, self.log.voters)
 
     def on_committed(self, event: Committed) -> None:
-        """The log says that the arc leaves, or that it has left: whoever leads this cluster next
-        knows of it."""
+        """The log says, with a majority, that the arc may leave (then ask its coming primary), or
+        that it has left (then shrink and tell it to serve)."""
         self._ask_when_committed()
         handover = self.current
         if handover is not None and 0 <= handover.decided_at < self.leader_log.committed:
@@ -295,7 +290,7 @@ class HandOvers:
         self.port.send(handover.arc.primary, take_over)
 
     def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
-        """The coming primary serves, or does not want to."""
+        """The coming primary has stored the state, leads the whole cluster, or refuses."""
         handover = self.current
         own = self.role.cluster
         if own is not None and not message.accepted and message.cluster.key == own.start:
@@ -324,8 +319,8 @@ class HandOvers:
             self.role.finish_leaving()
 
     def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
-        """The arc was given, and its heir cannot serve it: like one of a cluster that is lost, but
-        there is nothing to wait for."""
+        """The arc was given, and cannot be served there: take it back like that of a lost cluster,
+        without waiting."""
         newest = self.ring.state.known.get(arc.key)
         taken = newest is not None and newest.version[0] > arc.version[0]
         if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
@@ -333,7 +328,8 @@ class HandOvers:
             self.election.take_over_arc(arc.start, arc.version[0])
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer."""
+        """`node` does not answer: keep the arc if it was the coming primary, or split off without
+        it."""
         handover = self.current
         if handover is None or handover.decided_at >= 0:
             return
@@ -343,7 +339,7 @@ class HandOvers:
             handover.arc = _smaller(handover.arc, node)
 
     def on_timeout(self, timer: HandOverTimeout) -> None:
-        """It takes too long."""
+        """Keep the arc, unless it is decided that it leaves."""
         handover = self.current
         if handover is not None and handover.decided_at < 0:
             self._abort(perhaps_served=handover.asked and handover.kind == "leave")
@@ -404,6 +400,6 @@ class HandOvers:
 
 
 def _smaller(arc: Cluster, node: NodeId) -> Cluster:
-    """A cluster that is not yet in service, without one of its members (not the primary)."""
+    """A cluster that is not in service yet, without one of its members (not its primary)."""
     rest = [m for m in arc.members()[1:] if m.id != node]
     return msgspec.structs.replace(arc, standby=rest[0] if rest else None, brokers=tuple(rest[1:]))

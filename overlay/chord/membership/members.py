@@ -23,6 +23,7 @@ from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHello
+from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
@@ -33,23 +34,13 @@ from overlay.chord.role import ClusterRole, has_member, with_member, with_standb
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
 
-ASK_PRIMARY = 2.0
-"""Seconds between attempts to reach a primary that does not answer; wild guess."""
-
-LEAVE_WITHIN = 10.0
-"""Seconds after which a member leaves even if nobody released it. What it hosted is then moved as
-if it had died. Wild guess."""
-
-MOST_REMOVED = 64
-"""Lost members that are remembered, to tell them when they show up; wild guess."""
-
 
 class AskPrimary(Timer, frozen=True):
-    """Time to try to reach the lost primary."""
+    """Time to try to reach the silent primary again."""
 
 
 class LeaveAnyway(Timer, frozen=True):
-    """Nobody released this node in time."""
+    """This node was not released in time."""
 
 
 class Members:
@@ -74,14 +65,14 @@ class Members:
         self.departures = departures
         self.port = role.port
         # At the primary:
-        self._removed = BoundedDict[NodeId, Peer](MOST_REMOVED)  # lost, and no members any more
+        self._removed = BoundedDict[NodeId, Peer](REMOVED_MOST)  # lost, and no members any more
         self._unreachable: dict[NodeId, Peer] = {}  # lost, but not voted out yet
         self._awaiting_release: dict[NodeId, Peer] = {}  # may go when they vote no more
 
     # -- at the primary --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """This node leads a cluster now."""
+        """This node leads a cluster from now on: forget what a former primary's lists said."""
         self.departures.clear()
         self._removed.clear()
         self._unreachable.clear()
@@ -89,17 +80,17 @@ class Members:
         self.port.cancel_timer(AskPrimary())
 
     def disband(self, reason: str) -> None:
-        """This node may not lead any more: everybody is free."""
+        """This node may lead no more, and no other node takes over: release all members."""
         for member in self._cluster().members()[1:]:
             self.port.send(member, Released(self._cluster().key))
         self._leave_cluster(reason)
 
     def bound_leaving(self) -> None:
-        """Whatever happens, this node goes when the time is up."""
+        """Leave after `LEAVE_WITHIN` whatever happens."""
         self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
 
     def admit(self, peer: Peer) -> None:
-        """`peer` serves from now on."""
+        """`peer` serves from now on, as the standby if there is none, else as a match broker."""
         cluster = self._cluster()
         self._removed.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
@@ -107,7 +98,8 @@ class Members:
         self.port.emit(MemberJoined(peer))
 
     def release(self, peer: Peer) -> None:
-        """`peer` hosts nothing any more and may go."""
+        """`peer` hosts nothing any more and may go; it has to wait while it votes, while the voters
+        change, or while it moves to a new cluster."""
         cluster = self.role.cluster
         if cluster is None or not self.role.is_primary:
             return
@@ -128,7 +120,7 @@ class Members:
         self.port.send(peer, Released(cluster.key))
 
     def release_waiting(self) -> None:
-        """Release those who had to wait for it, where nothing needs them any more."""
+        """Release those who had to wait, and remove lost members, where neither votes any more."""
         if not self.role.is_primary or self.leader_log.config_pending:
             return
         for peer in list(self._awaiting_release.values()):
@@ -151,11 +143,12 @@ class Members:
         return node in self._unreachable
 
     def remember_removed(self, peer: Peer) -> None:
-        """Should `peer` show up, it is told that it serves no more."""
+        """Should `peer` return, it is to be told that it serves no more."""
         self._removed.renew(peer.id, peer)
 
     def update(self, cluster: Cluster, reason: str) -> None:
-        """The cluster is this now: see that it has a standby if it can, and tell everybody."""
+        """Adopt `cluster` as the new description, with a standby if one can be chosen, and announce
+        it."""
         new_primary = self._next_standby(cluster)
         if new_primary is not None:
             cluster = with_standby(cluster, new_primary)
@@ -164,13 +157,13 @@ class Members:
         self.leader_log.reconfigure()
 
     def ensure_standby(self) -> None:
-        """Choose a standby if there is none and somebody can be it."""
+        """Choose a standby if there is none, or only one that leaves."""
         cluster = self._cluster()
         if self._next_standby(cluster) is not None:
             self.update(cluster, "another standby")
 
     def on_leaving(self, sender: Peer, message: Leaving) -> None:
-        """A member wants to go, or a node refuses to be one."""
+        """A member wants to be released, or a node refuses to be one."""
         cluster = self.role.cluster
         if cluster is not None and self.role.is_primary and message.key == cluster.key:
             if not has_member(cluster, sender.id):
@@ -189,29 +182,32 @@ class Members:
     # -- at the other members --------------------------------------------------------------------
 
     def leave(self) -> None:
-        """A member wants to go. Ends by Released, or by time."""
+        """A member wants to go. It goes when it is released, or after `LEAVE_WITHIN`."""
         cluster = self.role.cluster
         assert cluster is not None
         self.bound_leaving()
         self.port.send(cluster.primary, Leaving(cluster.key))
 
     def on_membership(self, sender: Peer, message: Membership) -> None:
-        """A newer description of the own cluster, or of one that this node shall serve in."""
+        """A newer description of the own cluster, or of one that this node is to serve in."""
         self.accept_description(sender, message.cluster)
 
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
-        """There is a new primary, or the present one wants to know how far this node's log is."""
+        """HELLO: there is a new primary, or the present one wants to know how far this node's log
+        is."""
         self.accept_description(sender, message.cluster)
         self.log.on_hello(sender, message)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
-        """Whom we asked is not our primary any more."""
+        """The node that was taken for the primary says who leads."""
         own = self.role.cluster
         if own is not None and own.key == event.cluster.key:
             self.accept_description(event.sender, event.cluster)
 
     def accept_description(self, sender: Peer, cluster: Cluster) -> None:
-        """Take the description `cluster` from `sender` if it is newer and they may speak for it."""
+        """Adopt the description `cluster` if it is newer than the own one and `sender` may speak
+        for it. What that means depends on what this node is: a primary is fenced by it, a member
+        follows, one that is not named in it leaves."""
         own = self.role.cluster
         if own is not None and own.key == cluster.key and cluster.version <= own.version:
             return
@@ -240,7 +236,7 @@ class Members:
             self.leave()
 
     def on_released(self, sender: Peer, message: Released) -> None:
-        """This node serves no more."""
+        """This node serves no more, or is not needed where it was recruited."""
         own = self.role.cluster
         if own is None:
             if self.role.is_reserved_for(message.key, sender.id):
@@ -249,20 +245,21 @@ class Members:
             self._leave_cluster("released")
 
     def on_ask_primary(self, timer: AskPrimary) -> None:
-        """The primary fell silent some time ago: knock."""
+        """Try again to reach the primary."""
         self.probe_members()
 
     def probe_members(self) -> None:
-        """Ask all other members, one of whom may lead by now, until the primary is heard."""
+        """While the primary is silent, ask all other members who leads, every `CONTACT_AGAIN`
+        seconds."""
         own = self.role.cluster
         if own is not None and not self.role.is_primary and self.heartbeat.is_primary_silent():
-            self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            self.port.set_timer(CONTACT_AGAIN, AskPrimary())
             for member in own.members():
                 if member.id != self.port.me.id:
                     self.port.send(member, Contact(self.port.me.id))
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
-        """Time is up."""
+        """Leave without having been released."""
         if self.role.leaving and not self.role.is_primary:
             self._leave_cluster("not released in time")
             self.role.finish_leaving()
@@ -270,7 +267,8 @@ class Members:
     # -- links -----------------------------------------------------------------------------------
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A lost member shows up: it may believe that it still serves."""
+        """A member that was lost returns: admit it again where its vote is needed, else tell it
+        that it serves no more. To a member whose primary returns: ask how things stand."""
         own = self.role.cluster
         if own is None:
             return
@@ -290,7 +288,8 @@ class Members:
             self.port.send(event.peer, Contact(self.port.me.id))
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A member is lost; or the primary is, and has to be waited for."""
+        """At the primary: a member is lost. It is removed at once, or, if it votes, when it has
+        been voted out. At a member: the primary is lost, and is to be reached again."""
         own = self.role.cluster
         if own is None or not has_member(own, event.peer.id):
             return
@@ -308,7 +307,7 @@ class Members:
                 "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
             )
             # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
-            self.port.set_timer(ASK_PRIMARY, AskPrimary())
+            self.port.set_timer(CONTACT_AGAIN, AskPrimary())
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -337,7 +336,7 @@ class Members:
         )
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
-        """Whether `other` is a fork of a cluster that still has its primary."""
+        """Whether `other` is a fork of the own cluster, which still has its primary."""
         forked = fork_count(other.version[0]) > fork_count(own.version[0])
         return (
             forked
@@ -346,17 +345,18 @@ class Members:
         )
 
     def shrink(self, start: Key) -> None:
-        """The own arc begins later from now on."""
+        """The own arc begins at `start` from now on: what lies before belongs to another
+        cluster."""
         own = self._cluster()
         version = (own.version[0], own.version[1] + 1)
         self.update(msgspec.structs.replace(own, start=start, version=version), "gave an arc back")
 
     def leave_cluster(self, reason: str) -> None:
-        """This node's cluster is no more."""
+        """This node's cluster has ended, or another serves its arc."""
         self._leave_cluster(reason)
 
     def _next_standby(self, cluster: Cluster) -> Peer | None:
-        """The broker to become the standby, where one is missing or wants to leave."""
+        """The broker to become the standby, where that is missing or wants to leave; else None."""
         if cluster.standby is not None and not self.departures.is_leaving(cluster.standby.id):
             return None
         return next((b for b in cluster.brokers if self.departures.stays(b.id)), None)
@@ -372,7 +372,8 @@ class Members:
             self.role.finish_leaving()
 
     def follow_new_primary(self, cluster: Cluster) -> None:
-        """Somebody else leads this cluster by now, and this node is one of its members."""
+        """Another member leads this cluster by now: this node follows it with its copy of the
+        log."""
         self.departures.clear()
         self.role.adopt(cluster, "fenced")
         self._follow()
@@ -380,7 +381,7 @@ class Members:
             self.leave()
 
     def step_down(self, cluster: Cluster) -> None:
-        """Somebody else leads this cluster by now; its members are theirs."""
+        """Another node leads `cluster` by now, and this one is no member of it."""
         self._leave_cluster("fenced", cluster)
 
     def _follow(self) -> None:

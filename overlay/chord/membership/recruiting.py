@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.chord.consensus.journal import Journal
+from overlay.chord.constants import MEMBERS_MOST, RECRUIT_AGAIN, RECRUITS_ASKED, RECRUITS_PREFERRED
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Recruit, RecruitReply, Released
 from overlay.chord.ring.ring_state import RingState
@@ -18,35 +19,23 @@ from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ClusterSettings
 
-OUTSTANDING = 2
-"""Nodes asked at a time: one at a time is slow, many overshoot; wild guess."""
-
-MEMBERS_MOST = 64
-"""Members that the load may recruit: as many as `cluster.size` may ask for."""
-
-ASK_AGAIN = 5.0
-"""Seconds for which a node that refused is left in peace; wild guess."""
-
-PREFERRED = 32
-"""Nodes that are preferred at a time; wild guess."""
-
 
 class RecruitRound(Timer, frozen=True):
     """Time to see whether members are missing."""
 
 
 class RecruitTimeout(Timer, frozen=True):
-    """A node did not answer."""
+    """The node that was asked did not answer."""
 
     node: NodeId
 
 
 class ReservationOver(Timer, frozen=True):
-    """The cluster that wanted this node did not take it."""
+    """The cluster that this node was reserved for did not take it."""
 
 
 class Recruiting:
-    """Both sides of it."""
+    """Both sides: a primary that looks for members, and an idle node that is asked."""
 
     def __init__(
         self,
@@ -72,7 +61,7 @@ class Recruiting:
         self._refused: dict[NodeId, float] = {}  # until when
 
     def begin(self) -> None:
-        """This node leads a cluster now."""
+        """This node leads a cluster from now on."""
         self.usual_size()
         self._load_size = 0
         self._exhausted_since = None
@@ -98,16 +87,17 @@ class Recruiting:
         return since is not None and self.port.now - since >= seconds
 
     def prefer(self, peers: Sequence[Peer]) -> None:
-        """Ask these first."""
-        self._preferred = tuple(peers[:PREFERRED])
+        """Ask these first, the first `RECRUITS_PREFERRED` of them."""
+        self._preferred = tuple(peers[:RECRUITS_PREFERRED])
 
     def on_round(self, timer: RecruitRound) -> None:
-        """Regular look."""
+        """Ask further nodes if members are missing."""
         if self.role.is_primary:
             self._round()
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
-        """Serve there? Only if this node serves nowhere else and stays."""
+        """Accept if this node serves nowhere, stays, and may not have to serve an arc that it was
+        offered."""
         ring = self.ring.ring
         willing = (
             self.role.cluster is None
@@ -123,7 +113,8 @@ class Recruiting:
         self.port.send(sender, RecruitReply(message.cluster.key, willing))
 
     def on_reply(self, sender: Peer, message: RecruitReply) -> None:
-        """Yes or no."""
+        """Admit a node that accepted if it is still wanted, else release it; leave one that refused
+        alone for a while."""
         asked = self._asked.pop(sender.id, None)
         self.port.cancel_timer(RecruitTimeout(sender.id))
         cluster = self.role.cluster
@@ -135,7 +126,7 @@ class Recruiting:
             and message.key == cluster.key
         )
         if not message.accepted:
-            self._refused[sender.id] = self.port.now + ASK_AGAIN
+            self._refused[sender.id] = self.port.now + RECRUIT_AGAIN
         elif wanted and len(self._cluster_members()) < self._target():
             self.port.count("recruits")
             self._exhausted_since = None
@@ -146,20 +137,20 @@ class Recruiting:
             self._ask_more()
 
     def on_timeout(self, timer: RecruitTimeout) -> None:
-        """No answer is an answer."""
+        """A node that does not answer counts as one that refused."""
         if self._asked.pop(timer.node, None) is not None:
-            self._refused[timer.node] = self.port.now + ASK_AGAIN
+            self._refused[timer.node] = self.port.now + RECRUIT_AGAIN
 
     def on_reservation_over(self, timer: ReservationOver) -> None:
-        """Free again."""
+        """This node may be recruited again."""
         if self.role.is_reserved:
             self.role.release_reservation()
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer."""
+        """The link to `node` is down: it counts as one that refused."""
         if self._asked.pop(node, None) is not None:
             self.port.cancel_timer(RecruitTimeout(node))
-            self._refused[node] = self.port.now + ASK_AGAIN
+            self._refused[node] = self.port.now + RECRUIT_AGAIN
 
     def _target(self) -> int:
         return max(self.size, min(self._load_size, MEMBERS_MOST))
@@ -174,7 +165,7 @@ class Recruiting:
         cluster = self.role.cluster
         if cluster is None or self.role.leaving:
             return
-        room = min(OUTSTANDING, self._target() - len(self._cluster_members())) - len(self._asked)
+        room = min(RECRUITS_ASKED, self._target() - len(self._cluster_members())) - len(self._asked)
         if room <= 0:
             return
         candidates = self._candidates()

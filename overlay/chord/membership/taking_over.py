@@ -23,6 +23,7 @@ from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, OfferedArc, Snapshot
 from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.constants import ASK_ARC_EVERY
 from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.members import Members
 from overlay.chord.membership.recruiting import Recruiting
@@ -31,12 +32,9 @@ from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole
 from overlay.machine import Peer, Timer
 
-ASK_ARC = 1.0
-"""Seconds between two questions whether an arc is given; wild guess."""
-
 
 class AskArcDue(Timer, frozen=True):
-    """Is the arc ours?"""
+    """Time to ask again whether the arc is decided."""
 
 
 class Parts(NamedTuple):
@@ -55,7 +53,7 @@ class Parts(NamedTuple):
 
 
 class TakingOver:
-    """Answers TakeOver."""
+    """The coming primary of an arc, or of a whole cluster."""
 
     def __init__(self, parts: Parts) -> None:
         self.role = parts.role
@@ -72,12 +70,14 @@ class TakingOver:
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
 
     def resume(self) -> None:
-        """This process was started; an offer of before may wait for a decision."""
+        """This process was started: an offer that the former one stored may wait for its
+        decision."""
         if self.journal.offered.arc is not None:
-            self.port.set_timer(ASK_ARC, AskArcDue())
+            self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
 
     def on_take_over(self, sender: Peer, message: TakeOver) -> None:
-        """Lead this cluster from now on, if everything that belongs to it has arrived."""
+        """Lead the cluster if its whole log is here and the voters agree; or, for an arc that
+        splits off, store its state, confirm that and wait for the decision."""
         own, voter_log, arc, staged = (
             self.role.cluster,
             self.log.voter_log,
@@ -116,16 +116,16 @@ class TakingOver:
         snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
         self.journal.store_offer(OfferedArc(arc, own, snapshot))
         self._around = (message.predecessor, message.successors)
-        self.port.set_timer(ASK_ARC, AskArcDue())
+        self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
 
     # -- an arc that was offered -----------------------------------------------------------------
 
     def on_ask_arc_due(self, timer: AskArcDue) -> None:
-        """Still nothing heard."""
+        """No decision yet: ask all who may know it."""
         offered = self.journal.offered
         if offered.arc is None or offered.old is None:
             return
-        self.port.set_timer(ASK_ARC, AskArcDue())
+        self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
         newest = self.ring.state.known.get(offered.old.key)
         known = (*offered.old.members(), *(() if newest is None else newest.members()))
         for peer in {peer.id: peer for peer in known}.values():
@@ -133,7 +133,7 @@ class TakingOver:
                 self.port.send(peer, AskArc(offered.arc))
 
     def on_arc_given(self, sender: Peer, message: ArcGiven) -> None:
-        """The old cluster has decided."""
+        """The old cluster has decided: serve the arc, or forget it."""
         offered = self.journal.offered
         arc, snapshot = offered.arc, offered.snapshot
         if arc is None or snapshot is None or not _same(arc, message.arc):
@@ -163,7 +163,7 @@ class TakingOver:
     # -- a whole cluster -------------------------------------------------------------------------
 
     def taken(self, cluster: Cluster) -> None:
-        """The voters have granted what the leaving primary wanted."""
+        """The voters have elected this node in the place of the leaving primary: confirm it."""
         self.port.count("hand_overs")
         if self._from is not None:
             self.port.send(self._from, TakenOver(cluster, True))

@@ -31,6 +31,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.constants import (
+    MERGE_HEARD_WITHIN,
+    MERGE_PHASE_MOST,
+    MERGE_REST,
+    MERGE_ROUND,
+    MERGE_TELL_EVERY,
+    RING_END_FAN_OUT,
+    RING_LEADERLESS_AFTER,
+    RING_MET_FAN_OUT,
+)
 from overlay.chord.events import ClusterMoved, MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
@@ -40,32 +50,6 @@ from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import Key, NodeId, Peer, Timer
-
-ROUND = 0.3
-"""Seconds between two rounds of who leads, or takes part in, a merging. Wild guess."""
-
-PHASE_MOST = 20.0
-"""Seconds for a phase. Longer than `tree.nobody_term`, which a registration may have to wait for,
-and as long as the longest serving lease. Wild guess."""
-
-REST = 3.0
-"""Seconds until a merging that took too long is tried again. Wild guess."""
-
-HEARD_WITHIN = 4.0
-"""Seconds after which a cluster goes on as before that does not hear who leads. Wild guess."""
-
-TELL_AGAIN = 2.0
-"""Seconds between two words to primaries of the losing ring. Wild guess."""
-
-NOBODY_FOR = 8.0
-"""Seconds without a word from any primary of its ring after which a node that serves nowhere goes
-over to the better one: longer than recovering a cluster takes (`recovery`). Wild guess."""
-
-TOLD = 8
-"""Neighbours that hear of the end from each node: all but e^-8 of the nodes do. Wild guess."""
-
-ASKED = 3
-"""Primaries of the own ring that hear of the better one from a node. Wild guess."""
 
 
 class MergeRound(Timer, frozen=True):
@@ -132,7 +116,7 @@ class Merging:
             self._learn(event.cluster)
         else:
             self.port.send(event.peer, Contact(self.port.me.id))
-        if not self.role.is_primary and self.port.now - self._told >= TELL_AGAIN:
+        if not self.role.is_primary and self.port.now - self._told >= MERGE_TELL_EVERY:
             self._told = self.port.now
             for primary in self._primaries():
                 self.port.send(primary, RingMet(ring, event.ring, event.peer))
@@ -140,7 +124,7 @@ class Merging:
     def _learn(self, cluster: Cluster) -> None:
         if self.into is None or cluster.ring <= self.into.ring:
             self.into = cluster
-            self.port.set_timer(0.0 if self.role.is_primary else ROUND, MergeRound())
+            self.port.set_timer(0.0 if self.role.is_primary else MERGE_ROUND, MergeRound())
 
     def _way(self) -> Peer | None:
         """A way into the own ring."""
@@ -157,7 +141,7 @@ class Merging:
             known = self.state.known
             found = [c.primary for c in known] + [hint.primary for hint in known.hints()]
         peers = {p.id: p for p in found if p.id != self.port.me.id}
-        return list(peers.values())[:ASKED]
+        return list(peers.values())[:RING_MET_FAN_OUT]
 
     def on_ring_met(self, sender: Peer, message: RingMet) -> None:
         """Somebody knows a better ring than ours."""
@@ -184,11 +168,11 @@ class Merging:
             self.into = into = None
         self._check_part()
         if into is not None or self._wanted:
-            self.port.set_timer(ROUND * (0.75 + self.port.rng.random() / 2), MergeRound())
+            self.port.set_timer(MERGE_ROUND * (0.75 + self.port.rng.random() / 2), MergeRound())
         if into is None:
             self._rest()
         elif self._may_take_part():
-            if self._leading and now - self._since > PHASE_MOST:
+            if self._leading and now - self._since > MERGE_PHASE_MOST:
                 self._give_up()
             elif now >= self._since or self._leading:
                 self.ring.walk()
@@ -198,9 +182,9 @@ class Merging:
     def _look(self, into: Cluster) -> None:
         """Serving nowhere: does anybody lead the own ring?"""
         now = self.port.now
-        if now - max(self._met, self._led) > NOBODY_FOR:
+        if now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
-        elif now - self._told >= TELL_AGAIN:
+        elif now - self._told >= MERGE_TELL_EVERY:
             self._told = now
             for primary in self._primaries():
                 self.port.send(primary, RingMet(self.state.ring, into.ring, into.primary))
@@ -220,7 +204,7 @@ class Merging:
         if not self._wanted:
             return
         led = own is not None and self.role.is_primary and own.version[0] == self._epoch
-        if not led or self.port.now - self._heard > HEARD_WITHIN:
+        if not led or self.port.now - self._heard > MERGE_HEARD_WITHIN:
             self._take_no_part()
 
     def _take_no_part(self) -> None:
@@ -236,7 +220,7 @@ class Merging:
             if self.into is not None:
                 self.port.send(cluster.primary, Merge(self.into, MergePhase.NONE))
         self._rest()
-        self._since = self.port.now + REST
+        self._since = self.port.now + MERGE_REST
 
     # -- the cluster that leads ------------------------------------------------------------------
 
@@ -298,7 +282,7 @@ class Merging:
             self.into = message.into
         self._epoch, self._leader, self._heard = own.version[0], sender, self.port.now
         self._wanted = message.phase
-        self.port.set_timer(ROUND, MergeRound())
+        self.port.set_timer(MERGE_ROUND, MergeRound())
         self._go_on()
 
     def reached(self, phase: MergePhase, tree_users: Iterable[Peer] = ()) -> None:
@@ -354,7 +338,7 @@ class Merging:
         self.state.ring_ended(ring, into)
         self.view.forget_ring(ring)
         neighbours = list(self.view.peers())
-        for peer in self.port.rng.sample(neighbours, min(TOLD, len(neighbours))):
+        for peer in self.port.rng.sample(neighbours, min(RING_END_FAN_OUT, len(neighbours))):
             told.setdefault(peer.id, peer)
         told.pop(self.port.me.id, None)
         for peer in told.values():

@@ -3,7 +3,8 @@
 Nothing of it is on disk, and nothing is decided with it: whoever leads the lost cluster's arc next
 begins with it (`recovery`, `role_changes`), and the primary of a cluster chooses who keeps one
 (`observers`). The entries themselves are applied by the trees as they come (`EntryObserved`). A
-copy of which nothing was heard for `KEPT` is forgotten, and so is one that has served its purpose.
+copy of which nothing was heard for `OBSERVED_LOG_KEPT` is forgotten, and so is one that has served
+its purpose.
 
 A copy is *whole* if it has all that was acknowledged to a subscriber: the primary waited for this
 node, and was heard until shortly before its link was lost; it may have waited no longer after that.
@@ -12,6 +13,11 @@ node, and was heard until shortly before its link was lost; it may have waited n
 from __future__ import annotations
 
 from overlay.chord.consensus.follower_log import EMPTY
+from overlay.chord.constants import (
+    OBSERVED_LOG_KEPT,
+    OBSERVED_LOGS_MOST,
+    WHOLE_WITHIN,
+)
 from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observer_messages import (
@@ -21,22 +27,9 @@ from overlay.chord.recovery.observer_messages import (
     ObserverReleased,
     ObserverSnapshot,
 )
-from overlay.chord.recovery.observers import PATIENCE
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, has_member
 from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
-
-COPIES_MOST = 4
-"""Copies that a node keeps: a cluster has one predecessor in the ring, or two while the ring
-changes. Wild guess."""
-
-KEPT = 60.0
-"""Seconds for which a copy is kept of which nothing is heard: longer than any recovery takes. As
-long as a registration lives that nobody renews (TreeSettings.lease)."""
-
-WHOLE_WITHIN = 0.8 * PATIENCE
-"""Seconds between the primary's last word and the end of its link, for a copy to be whole: clocks
-may differ in rate by a fifth (see `heartbeat`)."""
 
 
 class ObservedLogsDue(Timer, frozen=True):
@@ -101,7 +94,7 @@ class ObservedLogs:
             or self.ring.ring not in ("", cluster.ring)
             or has_member(cluster, self.port.me.id)
             or (own is not None and own.key == cluster.key)
-            or (kept is None and len(self.copies) >= COPIES_MOST)
+            or (kept is None and len(self.copies) >= OBSERVED_LOGS_MOST)
             or (kept is not None and kept.cluster.version[0] > cluster.version[0])
         ):
             self.port.count("observing_refused")
@@ -109,7 +102,7 @@ class ObservedLogs:
         self.ring.learn(cluster)
         if kept is None:
             kept = self.copies[cluster.key] = ObservedLog(cluster)
-            self.port.set_timer(KEPT, ObservedLogsDue())
+            self.port.set_timer(OBSERVED_LOG_KEPT, ObservedLogsDue())
         same = kept.cluster.version[0] == cluster.version[0]
         kept.cluster = cluster
         self._watch()
@@ -182,10 +175,10 @@ class ObservedLogs:
     def on_observed_logs_due(self, timer: ObservedLogsDue) -> None:
         """What nobody keeps up to date any more is of no use."""
         for key, kept in list(self.copies.items()):
-            if self.port.now - kept.heard >= KEPT:
+            if self.port.now - kept.heard >= OBSERVED_LOG_KEPT:
                 self.forget(key)
         if self.copies:
-            self.port.set_timer(KEPT / 4, ObservedLogsDue())
+            self.port.set_timer(OBSERVED_LOG_KEPT / 4, ObservedLogsDue())
 
     # -- parts -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ out of date as well: subscribers say so when they renew (upper_tree/leases).
 
 An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
 and it is told so. So a copy whose primary was heard to the last lacks nothing that was
-acknowledged. One that answers nothing for `PATIENCE` is not awaited any more.
+acknowledged. One that answers nothing for `OBSERVER_AWAITED` is not awaited any more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ from hashlib import sha1
 
 from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.consensus.leader_log import LeaderLog, in_frames
+from overlay.chord.constants import (
+    OBSERVER_AGAIN,
+    OBSERVER_AWAITED,
+    OBSERVER_HEARD_EVERY,
+    OBSERVER_LAG_MOST,
+    OBSERVERS,
+)
 from overlay.chord.events import FollowerSnapshotWanted, LogGrown, ObserversProgressed
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observer_messages import (
@@ -35,23 +42,6 @@ from overlay.chord.recovery.observer_messages import (
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Handlers, Key, NodeId, Peer, Version
-
-OBSERVERS = 2
-"""Copies outside of the cluster: one may be lost together with it. Wild guess."""
-
-BEAT_EVERY = 0.5
-"""Seconds after which an observer hears that the primary lives, if nothing else was said: as often
-as the primary looks at its members (ClusterSettings.recruit_period)."""
-
-PATIENCE = 2.0
-"""Seconds that a SUBACK waits for an observer that does not answer: four beats. Wild guess."""
-
-AGAIN = 10.0
-"""Seconds for which nobody is asked who did not answer; wild guess."""
-
-LAG_MOST = 4_096
-"""Entries that an observer may not have acknowledged; then it gets none until it has answered.
-As many as the log's tail keeps (`voter_log`): beyond it the copy begins anew."""
 
 
 class ObserverProgress:
@@ -116,7 +106,7 @@ class Observers:
                 self._begin_anew()
         self._told = cluster
         for observer in list(self.observers.values()):
-            if observer.waits and now - observer.asked_at > PATIENCE:
+            if observer.waits and now - observer.asked_at > OBSERVER_AWAITED:
                 self.peer_lost(observer.peer.id)
         wanted = {peer.id: peer for peer in self._wanted()}
         for observer in list(self.observers.values()):
@@ -129,7 +119,9 @@ class Observers:
                 self.observers[peer.id] = ObserverProgress(peer, now)
                 self.port.send(peer, Observe(cluster))
         for observer in self.observers.values():
-            if observer.live and now - observer.said_at >= 0.9 * BEAT_EVERY:  # timers: not exact
+            if (
+                observer.live and now - observer.said_at >= 0.9 * OBSERVER_HEARD_EVERY
+            ):  # timers: not exact
                 self._send(observer)
         self.port.watch("observers", tuple(wanted.values()))
 
@@ -166,7 +158,7 @@ class Observers:
     def peer_lost(self, node: NodeId) -> None:
         """This one does not answer."""
         if self.observers.pop(node, None) is not None:
-            self._refused[node] = self.port.now + AGAIN
+            self._refused[node] = self.port.now + OBSERVER_AGAIN
             self.port.emit(ObserversProgressed())
 
     def end(self) -> None:
@@ -257,7 +249,7 @@ class Observers:
         voter_log = self.log.voter_log
         assert voter_log is not None
         items = voter_log.after(observer.sent)
-        if items is None or voter_log.next - observer.acknowledged > LAG_MOST:
+        if items is None or voter_log.next - observer.acknowledged > OBSERVER_LAG_MOST:
             self.port.emit(ObserversProgressed())
             observer.live = observer.awaited = False  # its next answer says how far it is
             self.port.send(observer.peer, Observe(self._cluster()))

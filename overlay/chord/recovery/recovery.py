@@ -33,6 +33,23 @@ from typing import Protocol
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.constants import (
+    AGREE_AFTER,
+    AGREED_FOR,
+    ANSWER_MOST,
+    ANSWER_WITHIN,
+    COPY_WAIT,
+    ISOLATED_WAIT,
+    LOST_MOST,
+    LOST_ROUND_TRIPS,
+    NEIGHBOUR_WAIT,
+    NEIGHBOURS_ASKED,
+    OUTSIDER_WAIT,
+    RANK_WAIT,
+    RECOVERY_AGAIN,
+    RECOVERY_ROUND,
+    RESTARTING,
+)
 from overlay.chord.epochs import fork_count, new_fork
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, RecoveryAttempt, Standing
@@ -42,58 +59,6 @@ from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
-
-ROUND = 0.5
-"""Seconds between two looks at lost clusters; wild guess."""
-
-ROUND_TRIPS = 4.0
-"""Of a majority's answers (half a voter's patience each) that make a patience for a lost cluster,
-at least: an election that may still succeed has had two rounds. Wild guess."""
-
-RESTARTING = 10.0
-"""Seconds after its own start in which a node takes nothing for lost: whoever was stopped with it
-may be starting as well. Wild guess."""
-
-AGREE_AFTER = 0.9
-"""Seconds that one has looked oneself before one agrees with another: nearly two rounds. Wild
-guess."""
-
-RANK_WAIT = 0.2
-"""Seconds by which each rank of members waits longer …"""
-
-NEIGHBOUR_WAIT = 0.3
-"""… the ring successor …"""
-
-OUTSIDER_WAIT = 0.3
-"""… and outsiders, whom any member refuses that can be reached; and half a second by chance. Wild
-guesses."""
-
-COPY_WAIT = 0.5
-"""Seconds by which an outsider without a copy of the log waits longer than one that has it: until
-that one was agreed to. Wild guess."""
-
-ALONE = 12.0
-"""Seconds after which a node acts that reaches nobody: long enough for a pause or a short partition
-to end. Wild guess."""
-
-ANSWER_WITHIN = 0.4
-"""Seconds for those who are asked, at least, and …"""
-
-ANSWER_MOST = 2.0
-"""… at most, where members of the lost cluster did not answer and their links are not known to be
-down: an outsider does not know how long messages take. Wild guess."""
-
-NEIGHBOURS_ASKED = 6
-"""Neighbours that are asked. Wild guess."""
-
-AGREED_FOR = 3.0
-"""Seconds for which nobody else is agreed to; wild guess."""
-
-AGAIN = 1.5
-"""Seconds until one asks again after a refusal; wild guess."""
-
-MOST_LOST = 64
-"""Clusters that a node looks for at a time; wild guess."""
 
 
 class RecoveryRound(Timer, frozen=True):
@@ -142,7 +107,7 @@ class Recovery:
         self.port = role.port
         self._lost: dict[Key, LostCluster] = {}
         self._asking: RecoveryAttempt | None = None
-        self._agreed = BoundedDict[Key, Agreement](MOST_LOST)
+        self._agreed = BoundedDict[Key, Agreement](LOST_MOST)
         self._began = float("-inf")  # this process, if its node served before
 
     def resume(self) -> None:
@@ -153,10 +118,10 @@ class Recovery:
 
     def suspect(self, cluster: Cluster) -> None:
         """Its leader is silent."""
-        if cluster.key not in self._lost and len(self._lost) < MOST_LOST:
+        if cluster.key not in self._lost and len(self._lost) < LOST_MOST:
             self.ring.learn(cluster)
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
-            self.port.set_timer(ROUND, RecoveryRound())
+            self.port.set_timer(RECOVERY_ROUND, RecoveryRound())
 
     def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer. What it led may be lost."""
@@ -188,8 +153,8 @@ class Recovery:
                 self._ask(lost)
         if self._lost:
             turns = [self._attempt_at(lost) - self.port.now for lost in list(self._lost.values())]
-            soon = [turn for turn in turns if 0.0 < turn < ROUND]
-            self.port.set_timer(min(soon, default=ROUND), RecoveryRound())
+            soon = [turn for turn in turns if 0.0 < turn < RECOVERY_ROUND]
+            self.port.set_timer(min(soon, default=RECOVERY_ROUND), RecoveryRound())
 
     def _is_led(self, cluster: Cluster) -> bool:
         """Whether somebody leads it, or its place is taken."""
@@ -223,9 +188,9 @@ class Recovery:
     def _attempt_at(self, lost: LostCluster) -> float:
         """When this node may ask; never, perhaps."""
         wait = self._attempt_delay(lost)
-        election_timeout = max(self.settings.fork_after, ROUND_TRIPS * self.heartbeat.round_trip())
-        since = max(lost.since, self._began + RESTARTING - election_timeout)
-        return inf if wait is None else max(since + election_timeout + wait, lost.not_before)
+        lost_after = max(self.settings.fork_after, LOST_ROUND_TRIPS * self.heartbeat.round_trip())
+        since = max(lost.since, self._began + RESTARTING - lost_after)
+        return inf if wait is None else max(since + lost_after + wait, lost.not_before)
 
     def _attempt_delay(self, lost: LostCluster) -> float | None:
         """How much longer than others this node waits; None: it is not for this node to act."""
@@ -365,8 +330,8 @@ class Recovery:
         if self._lost.get(key) is not lost or self._is_led(lost.cluster):
             return
         follows = self._is_successor_of(lost)  # then the own voters agree, or do not
-        if asking.refused or not (asking.agreed or follows or now >= lost.since + ALONE):
-            lost.not_before = now + AGAIN * (0.5 + self.port.rng.random())
+        if asking.refused or not (asking.agreed or follows or now >= lost.since + ISOLATED_WAIT):
+            lost.not_before = now + RECOVERY_AGAIN * (0.5 + self.port.rng.random())
             return
         if self._attempt_delay(lost) is None:
             return  # its role has changed meanwhile

@@ -18,19 +18,11 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from overlay.bounded import BoundedDict
+from overlay.chord.constants import HINTS_MOST, UNREACHABLE_FOR, UNREACHABLE_MOST
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Version
-
-HINTS = 16
-"""Ways in that are kept from gossip; wild guess."""
-
-UNREACHABLE_MOST = 256
-"""Nodes remembered as unreachable; wild guess."""
-
-UNREACHABLE_FOR = 10.0
-"""Seconds after which an unreachable node may be asked again; wild guess."""
 
 
 class KnownClusters:
@@ -40,7 +32,7 @@ class KnownClusters:
         self.limit = limit
         self._clusters: dict[Key, Cluster] = {}  # in the order of last mention, for eviction
         self._keys: list[Key] = []  # the same keys, sorted
-        self._hints = BoundedDict[Key, RingHint](HINTS)
+        self._hints = BoundedDict[Key, RingHint](HINTS_MOST)
         self._unreachable = BoundedDict[NodeId, float](UNREACHABLE_MOST)  # until when
 
     def __len__(self) -> int:

@@ -17,25 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overlay.bounded import BoundedDict
+from overlay.chord.constants import LOOKUP_TRIES, LOOKUPS_MOST, LOOKUPS_WAITING_MOST, MOST_HOPS
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.messages import Find, FindReply
 from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, Message, NodeId, Peer, Timer
-
-MOST_HOPS = 64
-"""A lookup that took so many steps is going around in circles. O(log n) needs 64 only where there
-are 2^64 clusters."""
-
-TRIES = 4
-"""Ways that are tried before OwnerUnknown; wild guess."""
-
-MOST_LOOKUPS = 4_096
-"""Lookups under way at a time; wild guess. (A publisher waits for them anyway.)"""
-
-
-MOST_WAITING = 1_024
-"""Lookups that wait at a member for another primary; then the oldest is dropped (its origin tries
-again). Wild guess."""
 
 
 class LookupTimeout(Timer, frozen=True):
@@ -66,7 +52,7 @@ class Lookups:
         self._by_number: dict[int, Lookup] = {}
         self._count = 0
         # by origin and number; dropped beyond MOST_WAITING: their origins try again.
-        self._waiting = BoundedDict[tuple[NodeId, int], Find](MOST_WAITING, self._drop)
+        self._waiting = BoundedDict[tuple[NodeId, int], Find](LOOKUPS_WAITING_MOST, self._drop)
 
     def find(self, key: Key, wanted: bool = True) -> None:
         """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
@@ -79,7 +65,7 @@ class Lookups:
         if lookup is not None:
             lookup.wanted = lookup.wanted or wanted
             return
-        if len(self._by_key) >= MOST_LOOKUPS:
+        if len(self._by_key) >= LOOKUPS_MOST:
             self.port.count("lookups_refused")
             if wanted:
                 self.port.emit(OwnerUnknown(key))
@@ -166,7 +152,7 @@ class Lookups:
             self.port.emit(OwnerFound(lookup.key, message.cluster, message.hop))
 
     def _try(self, lookup: Lookup) -> None:
-        if lookup.tries >= TRIES:
+        if lookup.tries >= LOOKUP_TRIES:
             self._finish(lookup)
             self.port.count("lookups_failed")
             if lookup.wanted:

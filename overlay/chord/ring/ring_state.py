@@ -15,6 +15,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from overlay.bounded import BoundedDict
+from overlay.chord.constants import (
+    CONTRADICTION_AGAIN,
+    CONTRADICTIONS_MOST,
+    RING_MET_AGAIN,
+    RINGS_MOST,
+)
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClusterForked, Fenced, OtherRing, RingKnown, RingLeft
 from overlay.chord.messages import Cluster, Contact, Stabilise
@@ -23,18 +29,6 @@ from overlay.chord.ring.pointers import Pointers, between
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
 from overlay.settings import RingSettings
-
-MEET_AGAIN = 1.0
-"""Seconds for which the same of another ring is no news: gossip repeats itself. Wild guess."""
-
-ASK_AGAIN = 2.0
-"""Seconds until a primary is asked again that gossip names and our pointers do not. Wild guess."""
-
-ASKED_MOST = 64
-"""Such primaries that are remembered. Wild guess."""
-
-RINGS_MOST = 16
-"""Other rings, and ended ones, that are remembered. Wild guess: one is rare."""
 
 
 class RingState:
@@ -52,7 +46,7 @@ class RingState:
         # Rings that are no more, and a cluster of the next one.
         self.ended = BoundedDict[str, Cluster](RINGS_MOST)
         # whom gossip named, and when it was last asked
-        self._asked = BoundedDict[NodeId, float](ASKED_MOST)
+        self._asked = BoundedDict[NodeId, float](CONTRADICTIONS_MOST)
         # other rings, and when their news was last passed on
         self._others = BoundedDict[str, float](RINGS_MOST)
 
@@ -107,7 +101,10 @@ class RingState:
             or (first is not None and between(hint.key, own.key, first.key))
         )
         now = self.port.now
-        if not doubtful or now - self._asked.get(hint.primary.id, float("-inf")) < ASK_AGAIN:
+        if (
+            not doubtful
+            or now - self._asked.get(hint.primary.id, float("-inf")) < CONTRADICTION_AGAIN
+        ):
             return
         self._asked.renew(hint.primary.id, now)
         self.port.send(hint.primary, Stabilise(own))
@@ -203,7 +200,7 @@ class RingState:
         """Another ring was heard of, in which `peer` serves; or even a description of its
         `cluster`. The smaller id wins (DESIGN.md, Found), so one of the two has to hear of it."""
         now = self.port.now
-        if cluster is None and now - self._others.get(ring, float("-inf")) < MEET_AGAIN:
+        if cluster is None and now - self._others.get(ring, float("-inf")) < RING_MET_AGAIN:
             return  # gossip repeats itself
         if ring not in self._others:
             self.port.count("other_rings_met")

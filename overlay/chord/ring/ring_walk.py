@@ -7,13 +7,11 @@ time the walk goes on with the one after it, as far as the successor lists reach
 
 from __future__ import annotations
 
+from overlay.chord.constants import WALK_STEPS_MOST
 from overlay.chord.events import RingWalked
 from overlay.chord.messages import AskNeighbourhood, Cluster, Neighbourhood
 from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, NodeId, Peer, Timer
-
-MOST_STEPS = 4_096
-"""A walk longer than this is given up; wild guess."""
 
 
 class RingWalkTimeout(Timer, frozen=True):
@@ -80,7 +78,7 @@ class RingWalk:
     def _go_on(self) -> None:
         """Ask the next one, unless the walk has come around."""
         self._steps += 1
-        if not self._following or self._steps > MOST_STEPS:
+        if not self._following or self._steps > WALK_STEPS_MOST:
             self._finish()
             return
         first, *rest = self._following

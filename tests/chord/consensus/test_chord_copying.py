@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.chord.consensus.leader_log import FRAME, in_frames
+from overlay.chord.consensus.leader_log import in_frames
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, LogSnapshot
+from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
@@ -31,7 +32,7 @@ def commits(node: MiniNode) -> list[int]:
     return [e.next for e in node.events if isinstance(e, Committed)]
 
 
-@given(st.lists(st.integers(0, 3 * FRAME), max_size=8))
+@given(st.lists(st.integers(0, 3 * SNAPSHOT_PIECE), max_size=8))
 @settings(max_examples=30)
 def test_entries_are_cut_into_frames_and_none_is_lost(sizes: list[int]) -> None:
     entries = [bytes(size) for size in sizes]
@@ -39,7 +40,7 @@ def test_entries_are_cut_into_frames_and_none_is_lost(sizes: list[int]) -> None:
     assert [entry for run in runs for entry in run] == entries
     assert runs  # an empty state is said, too
     for run in runs:
-        assert len(run) <= 1 or sum(map(len, run)) <= FRAME
+        assert len(run) <= 1 or sum(map(len, run)) <= SNAPSHOT_PIECE
 
 
 def test_alone_an_entry_is_committed_at_once() -> None:

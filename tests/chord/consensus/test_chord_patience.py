@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.consensus.election_timeout import HALF_LIFE, ElectionTimeout
+from overlay.chord.consensus.election_timeout import ElectionTimeout
 from overlay.chord.consensus.messages import ClusterHeartbeat
+from overlay.chord.constants import TIMEOUT_HALF_LIFE
 from overlay.machine import ProtocolError
 from tests.support.mini_world import grown
 
@@ -17,9 +18,9 @@ def test_patience_grows_with_what_was_long_and_shrinks_again() -> None:
     assert election_timeout.seconds(1.0) == 1.0
     election_timeout.note(1.5, 2.0)
     assert election_timeout.seconds(2.0) == pytest.approx(3.5)
-    election_timeout.note(0.02, 2.0 + HALF_LIFE)
-    assert election_timeout.seconds(2.0 + HALF_LIFE) == pytest.approx(2.0)
-    assert election_timeout.seconds(2.0 + 4 * HALF_LIFE) == 1.0
+    election_timeout.note(0.02, 2.0 + TIMEOUT_HALF_LIFE)
+    assert election_timeout.seconds(2.0 + TIMEOUT_HALF_LIFE) == pytest.approx(2.0)
+    assert election_timeout.seconds(2.0 + 4 * TIMEOUT_HALF_LIFE) == 1.0
     election_timeout.note(60.0, 100.0)
     assert election_timeout.seconds(100.0) == 8.0
 

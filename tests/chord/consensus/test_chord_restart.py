@@ -166,7 +166,7 @@ def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> No
 def test_the_file_grows_to_a_few_times_the_state_and_no_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "GROW_LEAST", 2_000)
+    monkeypatch.setattr(module, "JOURNAL_GROWTH_LEAST", 2_000)
     world = grown(4, nodes=3, clusters=1, size=3)
     (leader,) = world.primaries()
     sizes = []

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.keys import in_arc, key_of
-from overlay.chord.membership.handover import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.chord.constants import MERGE_HEARD_WITHIN, RING_LEADERLESS_AFTER
 from overlay.chord.events import RingLeft
-from overlay.chord.merging.merging import HEARD_WITHIN, NOBODY_FOR
 from overlay.chord.merging.messages import Merge, RingEnded, RingMet
+from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.settings import ClusterSettings
 from tests.support.mini_world import MiniNode, MiniWorld, middle_of
@@ -80,12 +81,12 @@ def test_no_cluster_stops_before_all_are_united_and_none_ends_before_all_have_st
     world.run(5)
     assert len(rings(world)) == 2
     assert all(max(n.registry.stages) == 1 for n in leaders(loser))
-    slow.clusters.merge_phase_reached(1)
+    slow.clusters.merge_phase_reached(MergePhase.UNITED)
     slow.settle()
     world.run(2)
     assert all(max(n.registry.stages) == 2 for n in leaders(loser))
     assert len(leaders(loser)) == clusters, "none has ended"
-    slow.clusters.merge_phase_reached(2)
+    slow.clusters.merge_phase_reached(MergePhase.STOPPED)
     slow.settle()
     world.run(6)
     assert len(rings(world)) == 1
@@ -100,7 +101,7 @@ def test_a_cluster_that_hears_no_more_of_who_leads_goes_on_as_before() -> None:
     assert leader.registry.stages[-1] == 1
     leader.clusters.merging.into = None  # the other ring was a mistake
     world.nodes = {n.peer.id: n for n in loser}
-    world.run(HEARD_WITHIN + 2)
+    world.run(MERGE_HEARD_WITHIN + 2)
     assert leader.registry.stages[-1] == 0
     assert leader.clusters.role == "primary"
 
@@ -138,7 +139,7 @@ def test_a_node_whose_ring_nobody_leads_goes_over_by_itself() -> None:
         if node is not outsider:
             world.crash(node)
     link(outsider, winner[0])
-    world.run(NOBODY_FOR + 4)
+    world.run(RING_LEADERLESS_AFTER + 4)
     assert rings(world) == [winner[0].ring.id]
 
 

@@ -6,10 +6,15 @@ import msgspec
 import pytest
 
 from overlay.chord.consensus.follower_log import EMPTY
+from overlay.chord.constants import (
+    OBSERVED_LOG_KEPT,
+    OBSERVED_LOGS_MOST,
+    OBSERVER_AWAITED,
+    OBSERVER_LAG_MOST,
+    OBSERVERS,
+)
 from overlay.chord.keys import key_of
-from overlay.chord.recovery.observer import COPIES_MOST, KEPT
 from overlay.chord.recovery.observer_messages import Observe, Observed, ObserverEntries
-from overlay.chord.recovery.observers import LAG_MOST, OBSERVERS, PATIENCE
 from overlay.machine import Key, Peer
 from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
 
@@ -86,7 +91,9 @@ def test_copies_follow_another_primary_and_another_observer(seed: int) -> None:
     world.crash(holders(world, name_of(leader(world)))[0])
     world.run(5)
     written(world, 2)
-    world.run(KEPT + 20)  # what the first primary chose and the second did not is forgotten
+    world.run(
+        OBSERVED_LOG_KEPT + 20
+    )  # what the first primary chose and the second did not is forgotten
     assert len(holders(world, name_of(leader(world)))) == OBSERVERS
     agree(world)
 
@@ -121,7 +128,7 @@ def test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more() -> None:
     world.run(0.5)
     assert clusters.leader_log.committed > index
     assert not clusters.is_copied(index)
-    world.run(PATIENCE)
+    world.run(OBSERVER_AWAITED)
     assert clusters.is_copied(index)
     assert not clusters.observers.observers.get(deaf.peer.id)
 
@@ -165,11 +172,11 @@ def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
         msgspec.structs.replace(
             cluster, key=key_of(f"{n}"), version=(9, 0), primary=Peer(f"{n}", "host:1")
         )
-        for n in range(COPIES_MOST + 3)
+        for n in range(OBSERVED_LOGS_MOST + 3)
     ]
     for each in many:
         observed_logs.on_observe(each.primary, Observe(each))
-    assert len(observed_logs.copies) == COPIES_MOST
+    assert len(observed_logs.copies) == OBSERVED_LOGS_MOST
     kept = next(c for c in many if c.key in observed_logs.copies)
     stranger = Peer("stranger", "host:2")
     observed_logs.on_entries(stranger, ObserverEntries(kept.key, 9, (1, 1), (), True))
@@ -186,7 +193,7 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     node = leader(world)
     slow = node.clusters.observers.observers[holders(world, name_of(node))[0].peer.id]
     world.node(slow.peer.id).table[ObserverEntries] = []
-    for number in range(LAG_MOST + 2):
+    for number in range(OBSERVER_LAG_MOST + 2):
         node.registry.write(KEY, f"more {number}")
         node.settle()
     world.sent.clear()

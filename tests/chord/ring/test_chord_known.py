@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overlay.chord.constants import HINTS_MOST, UNREACHABLE_FOR
 from overlay.chord.keys import attribute_key, in_arc, key_of
 from overlay.chord.messages import Cluster
-from overlay.chord.ring.known_clusters import HINTS, UNREACHABLE_FOR, KnownClusters, overlaps
+from overlay.chord.ring.known_clusters import KnownClusters, overlaps
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, Peer
 
@@ -128,9 +129,9 @@ def test_a_hint_of_a_newer_epoch_discredits_a_description() -> None:
 
 def test_hints_are_bounded() -> None:
     known = KnownClusters(3)
-    for number in range(3 * HINTS):
+    for number in range(3 * HINTS_MOST):
         known.learn_hint(RingHint("ring", f"{number:040x}", (1, 0), peer("p")))
-    assert len(known.hints()) == HINTS
+    assert len(known.hints()) == HINTS_MOST
 
 
 def test_who_did_not_answer_is_shunned_for_a_while() -> None:

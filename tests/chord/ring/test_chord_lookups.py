@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from overlay.chord.constants import LOOKUPS_MOST, LOOKUPS_WAITING_MOST, MOST_HOPS
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingKnown
 from overlay.chord.keys import key_of
 from overlay.chord.messages import (
     Find,
     FindReply,
 )
-from overlay.chord.ring.lookups import MOST_HOPS, MOST_LOOKUPS, MOST_WAITING
 from overlay.chord.ring.stabilisation import finger_key
 from overlay.links.events import LinkDown
 from overlay.lower_random.events import RingHintReceived
@@ -103,8 +103,8 @@ def test_without_a_way_the_answer_is_unknown_in_bounded_time() -> None:
 def test_lookups_under_way_are_bounded() -> None:
     world = MiniWorld(ring=RingSettings(found_after=600.0))
     alone = world.add()
-    find(world, alone, *(f"{n:040x}" for n in range(MOST_LOOKUPS + 1)))
-    assert alone.answers(f"{MOST_LOOKUPS:040x}") == [OwnerUnknown(f"{MOST_LOOKUPS:040x}")]
+    find(world, alone, *(f"{n:040x}" for n in range(LOOKUPS_MOST + 1)))
+    assert alone.answers(f"{LOOKUPS_MOST:040x}") == [OwnerUnknown(f"{LOOKUPS_MOST:040x}")]
     assert alone.answers(f"{0:040x}") == []
 
 
@@ -257,7 +257,7 @@ def test_what_waits_for_a_primary_is_bounded() -> None:
     world.cut_link(member, old)  # from this one alone: nobody else is elected
     world.run(world.DEAD_AFTER + 0.05)
     asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
-    for number in range(MOST_WAITING + 3):
+    for number in range(LOOKUPS_WAITING_MOST + 3):
         member.ring.lookups.on_find(asker.peer, Find(KEYS[0], asker.peer, number, 1))
     assert member.port.counters["lookups_dropped"] == 3
 

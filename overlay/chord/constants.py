@@ -1,0 +1,287 @@
+"""Every number of the clusters and their ring that is no setting (settings: `RingSettings`,
+`ClusterSettings` and `ElectionSettings` in `overlay.settings`).
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- ring: what is known, lookups ---
+
+HINTS_MOST: Final = 16
+"""Ways into the ring that are kept from gossip. Guess; to be measured by how many of them answer
+after a partition (`lookups_failed` right after it heals)."""
+
+UNREACHABLE_MOST: Final = 256
+"""Nodes that are remembered as unreachable. Guess; to be measured by the number of different
+primaries that a node loses within `UNREACHABLE_FOR` in a mass failure."""
+
+UNREACHABLE_FOR: Final = 10.0
+"""How long routes avoid a node that did not answer. Guess; to be measured by the hops of lookups
+under churn."""
+
+MOST_HOPS: Final = 64
+"""A lookup that took so many steps is going around in circles: O(log n) needs 64 hops only where
+there are 2^64 clusters."""
+
+LOOKUP_TRIES: Final = 4
+"""Ways that a lookup is tried along before OwnerUnknown. Guess; to be measured by `lookups_failed`
+per lookup under churn."""
+
+LOOKUPS_MOST: Final = 4_096
+"""Lookups under way at a time. Guess; to be measured by the highest number that publishers cause
+when all their trees are unknown at once."""
+
+LOOKUPS_WAITING_MOST: Final = 1_024
+"""Lookups that wait at a member for another primary; beyond that the oldest is dropped, and its
+origin tries again. Guess; to be measured by `lookups_dropped` during elections."""
+
+WALK_STEPS_MOST: Final = 4_096
+"""Clusters that one walk around the ring visits. Guess: far more clusters than ever ran; to be
+measured by the clusters of the largest overlay."""
+
+# --- ring: other rings, contradictions ---
+
+RING_MET_AGAIN: Final = 1.0
+"""How long the same other ring is no news: gossip repeats itself. Guess; to be measured by the time
+that two rings take to merge against the number of `RingMet` messages."""
+
+RINGS_MOST: Final = 16
+"""Other rings, and rings that have ended, that are remembered. Guess: one is rare; to be measured
+by the rings that many founders without a connection make."""
+
+CONTRADICTION_AGAIN: Final = 2.0
+"""How long a primary is not asked again that gossip names and our pointers contradict. Guess; to be
+measured by how soon a ring is one again after a partition."""
+
+CONTRADICTIONS_MOST: Final = 64
+"""Such primaries that are remembered. Guess; to be measured like `CONTRADICTION_AGAIN`."""
+
+# --- consensus: the log ---
+
+TAIL_BYTES: Final = 1024 * 1024
+"""Entries of the log that a voter keeps in memory for followers that are a little behind: eight
+messages of `SNAPSHOT_PIECE`. Guess; to be measured by how many of the followers that return need a
+snapshot."""
+
+TAIL_ENTRIES: Final = 4_096
+"""The same in entries. Guess; to be measured with `TAIL_BYTES`."""
+
+SNAPSHOT_PIECE: Final = 128 * 1024
+"""Entries per message: half of a link's batch (`LinkSettings.frame`), so that the rest of the
+message and other messages fit beside it."""
+
+JOURNAL_GROWTH_LEAST: Final = 256 * 1024
+"""A state file that has grown by less is not rewritten. Guess; to be measured by the share of
+written bytes that snapshots make."""
+
+JOURNAL_GROWTH: Final = 2
+"""A snapshot is written when the entries after the last one are so many times as large: then at
+most a third of all that is written is written again. Guess; to be measured by bytes written against
+the time to read the file at start."""
+
+VOTED_CLUSTERS_MOST: Final = 256
+"""Clusters in which a node remembers its vote. A node serves in one at a time, so this is its whole
+life. Guess; to be measured by the clusters that a node serves in per month."""
+
+# --- consensus: heartbeats, lease, elections ---
+
+LEASE_SHARE: Final = 0.8
+"""Share of the election timeout for which a voter's answer lets the primary decide: clocks may
+differ in rate by a fifth. Far more than any clock does, since a process that is slow to look at its
+clock counts, too."""
+
+TIMEOUT_SHARE: Final = 2.0
+"""Election timeout in longest measured answers of a majority: the next may be longer than any
+before. Guess; to be measured by elections of live primaries under loss (bench/recovery)."""
+
+TIMEOUT_HALF_LIFE: Final = 20.0
+"""After so long a measured answer counts half: a network that got better is trusted within a
+minute. Guess; to be measured like `TIMEOUT_SHARE`."""
+
+TIMEOUT_MOST: Final = 3_600.0
+"""A longer election timeout is refused: the cluster would wait an hour for a dead primary."""
+
+HEARTBEATS_KEPT: Final = 64
+"""Heartbeats whose time of sending is remembered: more than fit into any lease."""
+
+LEASES_KEPT: Final = 256
+"""Members whose last answer is remembered: far more than serve at a time."""
+
+LEADERLESS_AFTER: Final = 5.0
+"""A pause of heartbeats that is longer counts as a time without a primary: an election takes one or
+two. Guess; to be measured by the times of elections (bench/recovery)."""
+
+STALLED_FOR: Final = 60.0
+"""How long a node that stood still for a heartbeat of its links lets others stand for election
+first (T6: Tensor looks back on half an hour of logs). Guess; to be measured by how soon nodes that
+stalled once stall again."""
+
+# --- membership ---
+
+RECRUITS_ASKED: Final = 2
+"""Nodes asked at a time to serve: one is slow, many overshoot. Guess; to be measured by the time
+from founding to a full cluster."""
+
+RECRUIT_AGAIN: Final = 5.0
+"""How long a node that refused is not asked again. Guess; to be measured by the share of `Recruit`
+messages that are refused."""
+
+RECRUITS_PREFERRED: Final = 32
+"""Nodes that the registry may prefer at a time. Guess; to be measured by how many deliveries stay
+within a node if members are subscribers."""
+
+MEMBERS_MOST: Final = 64
+"""Members that the load may recruit: as many as `cluster.size` may ask for."""
+
+CONTACT_AGAIN: Final = 2.0
+"""Time between attempts of a member to reach a primary that does not answer. Guess; to be measured
+by how long members that were cut off serve under an old description."""
+
+LEAVE_WITHIN: Final = 10.0
+"""After so long a leaving member goes even if it was not released. What it hosted is then moved as
+if it had died. Guess; to be measured by the time that moving a full host takes."""
+
+REMOVED_MOST: Final = 64
+"""Lost members that are remembered, to tell them when they return. Guess; to be measured by the
+members that a cluster loses within a day."""
+
+SPLIT_LEAST: Final = 6
+"""Members below which a cluster does not split: three voters for each half (P1), unless its
+configured size is smaller."""
+
+EXHAUSTED_AFTER: Final = 5.0
+"""After so long without a node to recruit a split goes on with fewer members than wanted. Guess; to
+be measured by how often an idle node appears later."""
+
+HAND_OVER_MOST: Final = 30.0
+"""How long a hand-over may take, quiescing included. Guess; to be measured by the longest that
+succeeds under load."""
+
+ASK_ARC_EVERY: Final = 1.0
+"""Time between two questions of a coming primary whether its arc is decided. Guess; to be measured
+by how long arcs are without an owner when the old primary dies in a split."""
+
+# --- recovery: copies of the log outside of the cluster ---
+
+OBSERVERS: Final = 2
+"""Copies of a log outside of its cluster: one may be lost together with it. Guess; to be measured
+by registrations lost in mass failures."""
+
+OBSERVER_HEARD_EVERY: Final = 0.5
+"""After so long an observer hears that the primary lives, if nothing else was said: as often as the
+primary looks at its members (`ClusterSettings.recruit_period`)."""
+
+OBSERVER_AWAITED: Final = 2.0
+"""How long a SUBACK waits for an observer that does not answer: four of its heartbeats. Guess; to
+be measured by the slowest SUBACK when an observer dies."""
+
+OBSERVER_AGAIN: Final = 10.0
+"""How long an observer that did not answer is not asked again. Guess; to be measured by how often
+it answers then."""
+
+OBSERVER_LAG_MOST: Final = TAIL_ENTRIES
+"""Entries that an observer may not have acknowledged; then it gets none until it answers. Beyond
+what the log's tail keeps its copy begins anew anyway."""
+
+OBSERVED_LOGS_MOST: Final = 4
+"""Copies that a node keeps: a cluster has one predecessor in the ring, or two while the ring
+changes. Guess; to be measured by `observing_refused`."""
+
+OBSERVED_LOG_KEPT: Final = 60.0
+"""How long a copy is kept whose primary is not heard: longer than any recovery, and as long as a
+registration lives that is not renewed (`TreeSettings.lease`)."""
+
+WHOLE_WITHIN: Final = LEASE_SHARE * OBSERVER_AWAITED
+"""A copy is whole if its primary was heard so shortly before its link was lost; the margin is that
+of leases."""
+
+# --- recovery of a lost cluster ---
+
+RECOVERY_ROUND: Final = 0.5
+"""Time between two looks at lost clusters. Guess; to be measured by the time to recover a cluster
+(bench/recovery), as are all numbers of this section."""
+
+LOST_ROUND_TRIPS: Final = 4.0
+"""A cluster counts as lost after so many answers of a majority, at least: an election that may
+still succeed has had two rounds. Guess."""
+
+RESTARTING: Final = 10.0
+"""How long after its own start a node takes no cluster for lost: whoever was stopped with it may be
+starting as well. Guess."""
+
+AGREE_AFTER: Final = 0.9
+"""How long a node has looked for a leader itself before it agrees with another: nearly two rounds.
+Guess."""
+
+RANK_WAIT: Final = 0.2
+"""Each rank of members waits so much longer before it asks …"""
+
+NEIGHBOUR_WAIT: Final = 0.3
+"""… the ring successor so much …"""
+
+OUTSIDER_WAIT: Final = 0.3
+"""… and outsiders so much, with up to half a second by chance. Guesses."""
+
+COPY_WAIT: Final = 0.5
+"""How much longer an outsider without a copy of the log waits than one with it, so that the other
+was agreed to before. Guess."""
+
+ISOLATED_WAIT: Final = 12.0
+"""After so long a node acts that reaches no other node: long enough for a pause or a short
+partition to end. Guess."""
+
+ANSWER_WITHIN: Final = 0.4
+"""How long those have who are asked, at least …"""
+
+ANSWER_MOST: Final = 2.0
+"""… and at most, where members of the lost cluster did not answer and their links are not known to
+be down: an outsider does not know how long messages take. Guesses."""
+
+NEIGHBOURS_ASKED: Final = 6
+"""Neighbours in the view that are asked beside the members. Guess."""
+
+AGREED_FOR: Final = 3.0
+"""How long a node that has agreed to one agrees to no other that is less fit. Guess."""
+
+RECOVERY_AGAIN: Final = 1.5
+"""How long a node waits after a refusal, half more or less by chance. Guess."""
+
+LOST_MOST: Final = 64
+"""Lost clusters that a node keeps in mind. Guess."""
+
+NOT_LOST_AFTER: Final = 10.0
+"""A cluster that has been led for so long when it hears of its own fork was out of sight, not lost:
+one that comes back hears of the fork sooner. Guess."""
+
+# --- merging of two rings ---
+
+MERGE_ROUND: Final = 0.3
+"""Time between two rounds of a cluster that leads or follows a merge. Guess; to be measured by the
+time that two rings take to merge (soak, rings), as are all numbers of this section."""
+
+MERGE_PHASE_MOST: Final = 20.0
+"""How long a phase may take: longer than `tree.nobody_term`, which a registration may have to wait
+for, and as long as the longest serving lease. Guess."""
+
+MERGE_REST: Final = 3.0
+"""Time until a merge that took too long is tried again. Guess."""
+
+MERGE_HEARD_WITHIN: Final = 4.0
+"""A cluster that does not hear for so long from the one that leads goes on as before. Guess."""
+
+MERGE_TELL_EVERY: Final = 2.0
+"""Time between two messages of a node about the better ring to primaries of its own. Guess."""
+
+RING_LEADERLESS_AFTER: Final = 8.0
+"""After so long without a word from any primary of its ring a node that serves nowhere goes over to
+the better one: longer than recovering a cluster takes. Guess."""
+
+RING_END_FAN_OUT: Final = 8
+"""Neighbours that each node informs of a ring's end: all but e^-8 of the nodes hear it. Guess."""
+
+RING_MET_FAN_OUT: Final = 3
+"""Primaries of the own ring that one node informs of the better ring at a time. Guess."""
