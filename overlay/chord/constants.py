@@ -264,7 +264,7 @@ MERGE_ROUND: Final = 0.3
 time that two rings take to merge (soak, rings), as are all numbers of this section."""
 
 MERGE_PHASE_MOST: Final = 20.0
-"""How long a phase may take: longer than `tree.nobody_term`, which a registration may have to wait
+"""How long a phase may take: longer than `tree.summary_term`, which a registration may have to wait
 for, and as long as the longest serving lease. Guess."""
 
 MERGE_REST: Final = 3.0
