@@ -58,7 +58,7 @@ class AsyncioStream:
         return len(data)
 
     def close(self) -> None:
-        """Close at once."""
+        """Close at once, dropping what was not sent; a task that waits here wakes."""
         self._writer.transport.abort()
 
     @property
@@ -67,22 +67,22 @@ class AsyncioStream:
 
 
 class AsyncioRuntime:
-    """Implements `canopy.client.async_link.Runtime`."""
+    """Implements `canopy.client.async_link.Runtime` with asyncio."""
 
     async def open(self, path: str) -> Stream:
         """Connect to a Unix socket."""
         return AsyncioStream(*await asyncio.open_unix_connection(path))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Suspend this task for so many seconds."""
         await asyncio.sleep(seconds)
 
     def signal(self) -> Signal:
-        """A new asyncio.Event."""
+        """A new asyncio.Event, which is not set."""
         return asyncio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new asyncio.Lock."""
+        """A new asyncio.Lock, which nobody has taken."""
         return asyncio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:

@@ -41,7 +41,7 @@ class TrioStream:
         self._stream = stream
 
     async def send_all(self, data: bytes) -> None:
-        """Send everything."""
+        """Send all of `data`; OSError when the connection has ended."""
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -62,27 +62,27 @@ class TrioStream:
             return 0
 
     def close(self) -> None:
-        """Close at once."""
+        """Close at once, dropping what was not sent; a task that waits here wakes."""
         self._stream.socket.close()
 
 
 class TrioRuntime:
-    """Implements `canopy.client.async_link.Runtime`."""
+    """Implements `canopy.client.async_link.Runtime` with trio."""
 
     async def open(self, path: str) -> Stream:
         """Connect to a Unix socket."""
         return TrioStream(await trio.open_unix_socket(path))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Suspend this task for so many seconds."""
         await trio.sleep(seconds)
 
     def signal(self) -> Signal:
-        """A new trio.Event."""
+        """A new trio.Event, which is not set."""
         return trio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new trio.Lock."""
+        """A new trio.Lock, which nobody has taken."""
         return trio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:

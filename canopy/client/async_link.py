@@ -30,7 +30,7 @@ class Stream(Protocol):
     """A connected Unix socket. Its methods raise OSError when it has ended."""
 
     async def send_all(self, data: bytes) -> None:
-        """Send everything."""
+        """Send all of `data`, waiting while the socket is full."""
 
     async def receive_some(self, size: int) -> bytes:
         """At least one byte and at most `size`; b"" at the end."""
@@ -59,13 +59,13 @@ class Runtime(Protocol):
         """Connect to a Unix socket; raises OSError."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Suspend this task for so many seconds."""
 
     def signal(self) -> Signal:
         """A new signal that is not set."""
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new lock."""
+        """A new lock, which nobody has taken."""
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job`, at most so long (inf: for ever); False if it was cut off."""
@@ -87,7 +87,7 @@ class AsyncLink:
     async def connect(
         runtime: Runtime, where: str | Path | None, timeout: float, credit: int
     ) -> AsyncLink:
-        """As `ControlClient.connect`."""
+        """Connect to a node; arguments and errors as of `ControlClient.connect`."""
         path = find_socket(where)
         opened: list[Stream] = []
 
@@ -129,12 +129,12 @@ class AsyncLink:
         self._session.forget(number)
 
     async def deliveries(self, timeout: float) -> list[Delivery]:
-        """As `ControlClient.deliveries`."""
+        """All deliveries that have come, as `ControlClient.deliveries`; waits for the first."""
         await self._arrived(timeout)
         return self._granting(self._session.take_deliveries())
 
     async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """As `ControlClient.gathered`."""
+        """All gathered events that have come, as `ControlClient.gathered`; waits for the first."""
         await self._arrived(timeout)
         return self._granting(self._session.take_gathered())
 

@@ -57,7 +57,7 @@ C = TypeVar("C", bound="Closeable")
 
 
 class Closeable(Protocol):
-    """What `Opening` opens."""
+    """What `Opening` can open and close."""
 
     async def __aexit__(
         self,
@@ -65,7 +65,7 @@ class Closeable(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close it when the ``async with`` block is left."""
 
 
 class Opening(Generic[C]):
@@ -483,7 +483,7 @@ class AsyncGathering(_AsyncFeed[OpaqueEvent]):
         return wanted
 
     async def remove(self, wanted: Wanted) -> None:
-        """Unsubscribe one."""
+        """Unsubscribe what `add` has returned. Raises a ControlError."""
         id_ = self._state.remove(wanted)
         if self._link is not None and id_:
             await self._link.request(Unsubscribe(0, id_), self._timeout)

@@ -136,6 +136,6 @@ class Resubscription:
     def remove(self, wanted: Wanted) -> str:
         """One less; the node's name of it, "" where no connection has it."""
         self.wanted.remove(wanted)
-        found = next((id_ for id_, one in self.ids.items() if one is wanted), "")
+        found = next((id_ for id_, one in self.ids.items() if one == wanted), "")
         self.ids.pop(found, None)
         return found

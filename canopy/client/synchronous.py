@@ -68,7 +68,7 @@ class Link(Protocol):
         """As `deliveries`, where the client gathers."""
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, and with it what was subscribed on it."""
 
 
 def connect(
@@ -466,7 +466,7 @@ class Gathering(_Feed[OpaqueEvent]):
         return wanted
 
     def remove(self, wanted: Wanted) -> None:
-        """Unsubscribe one."""
+        """Unsubscribe what `add` has returned. Raises a ControlError."""
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:
             link.request(Unsubscribe(0, id_), self._timeout)

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canopy.client.arrivals import Arrivals
-from canopy.client.frames import GatheredOpaque, OpaqueEvent
 from canopy.wire.control.credit_window import FRAME_OVERHEAD, CreditWindow, DroppedRun
 from canopy.wire.control.server import DELIVERED, GATHERED
-from overlay.client import CREDIT, Delivered, Delivery, Dropped, Event, Gathered
+from overlay.client import Event
 
 FRAME = 400
 
@@ -137,6 +135,10 @@ def test_what_waits_is_kept_and_the_newest_is_dropped_until_half_is_free() -> No
     assert way.left[17:] == [17, gap, 40]
 
 
+def test_a_frames_overhead_is_reserved() -> None:
+    assert FRAME_OVERHEAD >= 21
+
+
 def test_a_frame_has_one_kind_and_the_order_stays() -> None:
     way = Way(1_000, 1_000)
     for number in range(40):
@@ -180,57 +182,3 @@ def test_impossible_grants_are_refused() -> None:
     window.grant(window.sent, 10)
     with pytest.raises(ValueError, match="a grant"):
         window.grant(window.sent - 1, 10)
-
-
-def delivered(*numbers: int) -> Delivered:
-    return Delivered(0, tuple(Delivery("s", event(n), "", "", "", 0) for n in numbers))
-
-
-def gathered(*numbers: int) -> GatheredOpaque:
-    events = tuple(OpaqueEvent("p", 1, n, 0.0, Gathered) for n in numbers)  # type: ignore[arg-type]
-    return GatheredOpaque(0, events)
-
-
-def dropped(count: int) -> Dropped:
-    return Dropped(0, "overflow", f"{count} deliveries", count, "p.1.1", "p.1.9", 0.0, 1.0)
-
-
-def test_a_program_owes_a_grant_for_each_half_of_the_credit_that_it_has_asked_for() -> None:
-    arrivals = Arrivals()
-    arrivals.add(delivered(1, 2), CREDIT // 2 - 1)
-    arrivals.add(gathered(3), 1)
-    assert not arrivals.grant_due, "what came and was not asked for is not consumed"
-    assert len(arrivals.take_delivered()[0]) == 2
-    assert not arrivals.grant_due
-    assert len(arrivals.take_gathered()[0]) == 1
-    assert arrivals.grant_due
-    grant = arrivals.grant()
-    assert (grant.consumed, grant.credit) == (CREDIT // 2, CREDIT)
-    arrivals.granted(grant)
-    assert not arrivals.grant_due
-    smaller = Arrivals(1_000)
-    assert smaller.grant_due, "another credit than the usual is told at once"
-    assert (smaller.grant().consumed, smaller.grant().credit) == (0, 1_000)
-
-
-def test_news_of_a_loss_comes_between_what_was_before_and_what_came_after() -> None:
-    arrivals = Arrivals()
-    for frame in (delivered(1), gathered(2), dropped(5), delivered(3), dropped(6), dropped(7)):
-        arrivals.add(frame, 10)
-    found, is_news = arrivals.take_delivered()
-    assert [one.event.sequence for one in found] == [1]
-    assert not is_news, "what was gathered before it has not been handed out"
-    assert not arrivals.notices
-    gone, is_news = arrivals.take_gathered()
-    assert [one.sequence for one in gone] == [2]
-    assert is_news
-    assert [one.reason for one in arrivals.notices] == ["5 deliveries"]
-    found, is_news = arrivals.take_delivered()
-    assert [one.event.sequence for one in found] == [3]
-    assert is_news
-    assert arrivals, "news alone is worth a call"
-    assert arrivals.take_delivered() == ([], True)
-    assert [one.reason for one in arrivals.notices] == [f"{n} deliveries" for n in (5, 6, 7)]
-    assert not arrivals
-    assert arrivals.take_delivered() == ([], False)
-    assert FRAME_OVERHEAD >= 21
