@@ -10,16 +10,15 @@ kinds of participants, and a node can be all of them at once:
         │                              ├─ Assign, Install ───────────────►│ index of registrations
         │◄──────── Registered ─────────┤◄──────────── Assigned, Installed ┤
         │                                                                 │
-    publisher (finder, publisher)                                         │
+    publisher (tree_finder, publisher)                                    │
         │  Walk, AskTree ──► where is the tree?                           │
         ├─ Visit ────────────────────────────────────────────────────────►│ match; or pass on along
         │◄─────────────────────────────────────────────────────── Accepted┤ the midpoint tree
         │                                                                 │
     interested node ◄──────────────────────────────────────────── Deliver ┤ once per node
 
-Read ``messages`` (the vocabulary), ``partition`` (the map and the tree that follows from it),
-``batches``, ``hosting``; then the owner's side: ``state``, ``owned``, ``owner``, ``registry``,
-``balance``, ``told``, ``beliefs``, ``believers``, ``leases``; the publisher's: ``locations``,
-``finder``, ``admission``, ``publisher``, ``bundles``; the subscriber's: ``registrar``,
-``receiver``; and for people ``clients``, ``inspect``, ``explaining``, ``history``.
+Shared by all: ``messages`` (the vocabulary), ``partition`` (the map, and the tree that follows from
+it), ``summary`` and ``pivots`` (C9), ``batches`` (what fits into a message), ``events``,
+``event_history``. Each folder's manual is its `__init__`; read ``publisher``, ``host``,
+``delivery``, ``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs.
 """

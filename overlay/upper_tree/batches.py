@@ -24,13 +24,15 @@ BATCH_ITEMS = 256
 """Items after which a batch is closed: 256 was as good as more in measurements of the wire."""
 
 MAX_BATCH = 4_096
-"""Registrations or attributes in one message; a node splits longer lists. Wild guess."""
+"""Registrations or attributes in one message; a node splits longer lists. Not measured;
+would be measured by the longest turn that such a message makes."""
 
 HEAD = 16
 """Bytes around one value: tag, length and number. A generous count of MessagePack's."""
 
 KINDS = 1_024
-"""Sets of attributes whose weight is remembered; wild guess."""
+"""Sets of attributes whose weight is remembered. Not measured; would be measured by the kinds of
+events that a busy publisher has."""
 
 T = TypeVar("T")
 
@@ -52,19 +54,19 @@ def in_batches(
 
 
 def cut_evenly(items: Sequence[T], largest: int) -> Iterator[tuple[T, ...]]:
-    """The same for items none of which is over `largest` bytes, without weighing each."""
+    """As `in_batches`, for items none of which exceeds `largest` bytes, without weighing each."""
     step = max(1, min(BATCH_ITEMS, BATCH_BYTES // max(largest, 1)))
     for start in range(0, len(items), step):
         yield tuple(items[start : start + step])
 
 
 def weigh_text(text: str) -> int:
-    """Bytes of a text."""
+    """Estimated bytes of a text: exact for ASCII, four per character else."""
     return HEAD + (len(text) if text.isascii() else 4 * len(text))
 
 
 def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
-    """Bytes of an event."""
+    """Estimated bytes of an event."""
     size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
     for value in attributes.values():
         if isinstance(value, str):
@@ -74,10 +76,10 @@ def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
 
 @lru_cache(maxsize=KINDS)
 def weigh_names(names: tuple[str, ...]) -> int:
-    """Bytes of an event's attributes without the characters of its texts."""
+    """Estimated bytes of an event's attributes without the characters of its texts."""
     return sum(map(weigh_text, names)) + HEAD * len(names)
 
 
 def weigh_registration(registration: Registration) -> int:
-    """Bytes of a registration. Its interval's bounds come out of its selector."""
+    """Estimated bytes of a registration. Its interval's bounds come out of its selector."""
     return 16 * HEAD + weigh_text(registration.attribute) + 3 * weigh_text(registration.selector)

@@ -30,7 +30,7 @@ class ClusterView(Protocol):
 
     @property
     def lease_left(self) -> float:
-        """Seconds for which nobody else can lead it; 0.0 or less: somebody may."""
+        """Seconds for which no other node can lead it (leader lease); 0.0 or less: another may."""
 
     def is_silent(self, node: NodeId) -> bool:
         """Whether it leads, and does not hear this member."""
@@ -54,22 +54,22 @@ class ClusterView(Protocol):
         """It has served its purpose."""
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
-        """Answer to FollowerSnapshotWanted."""
+        """Answer to FollowerSnapshotWanted: the state as log entries."""
 
     def store_snapshot(self, entries: Sequence[bytes]) -> None:
-        """Answer to DiskSnapshotWanted."""
+        """Answer to DiskSnapshotWanted: the state as log entries."""
 
     def transfer(self, entries: Sequence[bytes]) -> None:
-        """Answer to ArcLeaving."""
+        """Answer to ArcLeaving: what of the state leaves, as log entries."""
 
     def release(self, peer: Peer) -> None:
-        """Answer to MemberLeaving."""
+        """Answer to MemberLeaving: `peer` has nothing to do here any more."""
 
     def want(self, members: int) -> None:
         """Recruit until the cluster has so many."""
 
     def prefer(self, peers: Sequence[Peer]) -> None:
-        """Recruit these first."""
+        """When members are recruited, take these first."""
 
     def outrank(self, epoch: int) -> None:
         """Lead on under an epoch above this one."""
@@ -88,4 +88,4 @@ class RingView(Protocol):
         """The owner as last heard of."""
 
     def learn(self, cluster: Cluster) -> None:
-        """A newer description."""
+        """Take note of a cluster's description, if it is newer than the known one."""

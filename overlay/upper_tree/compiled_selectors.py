@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import Final
 
 from matching import Predicate, SelectorError, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.machine import ProtocolError
 from overlay.upper_tree.summary import Box, box_of
 
 KEPT: Final = 1_024
-"""Compiled selectors that are kept: some 10 MB at most for usual ones. Wild guess."""
+"""Compiled selectors that are kept: some 10 MB at most for usual ones. Not measured;
+would be measured by how often a registration is compiled twice on a node."""
 
-_kept: dict[str, Predicate] = {}  # by text, the oldest first
+_kept: BoundedDict[str, Predicate] = BoundedDict(KEPT)  # by text
 
 
 def keep(predicate: Predicate) -> None:
     """Let the machines of this process find a predicate by its text, so that they share it."""
-    if predicate.text not in _kept and len(_kept) >= KEPT:
-        del _kept[next(iter(_kept))]
     _kept[predicate.text] = predicate
 
 
@@ -40,5 +40,5 @@ def compiled(selector: str) -> Predicate:
 
 
 def boxes_of(selector: str) -> tuple[Box, ...]:
-    """What it asks for (summary.py). ProtocolError if it does not compile."""
+    """The boxes around its conjunctions (summary.py). ProtocolError if it does not compile."""
     return tuple(map(box_of, compiled(selector).conjunctions))

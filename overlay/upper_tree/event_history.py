@@ -1,7 +1,7 @@
 """What this node remembers of events, for `canopy why`: bounded, newest kept.
 
 Written for every event and read for hardly any: so what is noted are the facts as they come, once
-for all events of a batch, and they become text when somebody asks, who looks through all notes.
+for all events of a batch, and they become text when `canopy why` asks, which scans all notes.
 """
 
 from __future__ import annotations
@@ -16,46 +16,47 @@ from overlay.machine import NodeId
 from overlay.upper_tree.partition import describe
 
 PATH_MOST = 64
-"""Steps that are remembered of one event; wild guess."""
+"""Steps that `canopy why` shows of one event. Not measured; would be measured by the longest way
+that an event goes."""
 
 NOTES = 4
 """Steps of an event for which there is room on average: published, taken, arrived, and one more."""
 
 
 class Published(NamedTuple):
-    """An event of ours set out."""
+    """An event of this node was published."""
 
     def lines(self, event: Event) -> list[str]:
-        """As text."""
+        """What `canopy why` shows of it."""
         return [f"published here with {len(event.attributes)} attributes"]
 
 
 class AcceptedAt(NamedTuple):
-    """Trees have it. `found`: how each was found, in words."""
+    """Trees have accepted it at `host`. `found`: how each tree was found, in words."""
 
     trees: tuple[str, ...]
     found: tuple[str, ...]
     host: NodeId
 
     def lines(self, event: Event) -> list[str]:
-        """As text."""
+        """What `canopy why` shows of it."""
         pairs = zip(self.trees, self.found, strict=True)
         return [f"tree {tree}{how}: matched at {self.host}" for tree, how in pairs]
 
 
 class Skipped(NamedTuple):
-    """Trees were not visited."""
+    """Trees were not visited, since their summaries do not admit the event."""
 
     trees: tuple[str, ...]
 
     def lines(self, event: Event) -> list[str]:
-        """As text."""
-        why = "skipped, by its summary nobody there wants such an event"
+        """What `canopy why` shows of it."""
+        why = "skipped, its summary admits no such event"
         return [f"tree {tree}: {why}" for tree in self.trees]
 
 
 class Arrival(NamedTuple):
-    """It came to this node."""
+    """The event came to this node."""
 
     attribute: str = ""  # the tree that it came through
     interval: Interval = EVERYTHING
@@ -63,7 +64,7 @@ class Arrival(NamedTuple):
     sender: NodeId = ""
 
     def lines(self, event: Event) -> list[str]:
-        """As text."""
+        """What `canopy why` shows of it."""
         lo, hi = describe(self.interval.lo), describe(self.interval.hi)
         return [
             f"arrived after {counted(self.hops)} from {self.sender}, virtual node "
@@ -72,7 +73,7 @@ class Arrival(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Events came to this node, each its own way, and were shown."""
+    """Events came to this node, each its own way, and were shown to subscriptions."""
 
     arrivals: Callable[[int], Arrival]
     """Of an event, by its place among them."""
@@ -98,7 +99,7 @@ class Remembered:
 
     @property
     def path(self) -> list[str]:
-        """Steps as text."""
+        """The steps as text, at most `PATH_MOST`."""
         return [line for step in self.steps for line in step.lines(self.event)][:PATH_MOST]
 
     @property
@@ -113,7 +114,7 @@ class Remembered:
 
     @property
     def hi(self) -> str:
-        """Its upper end."""
+        """Upper end of that virtual node, as text."""
         return describe(self.arrival.interval.hi) if self.attribute else ""
 
     @property
@@ -159,16 +160,16 @@ class History:
             self.attributes.popitem(last=False)
 
     def published(self, events: Sequence[Event]) -> None:
-        """Events of ours. What is handed in here is kept and must not change."""
+        """This node has published events. What is handed in here is kept and must not change."""
         self._note(events, Published())
 
     def accepted(self, events: Sequence[Event], taken: AcceptedAt | Skipped) -> None:
-        """Trees have these, or need not have them."""
+        """Trees have accepted these events, or need not be visited by them."""
         if events:
             self._note(events, taken)
 
     def shown(self, events: Sequence[Event], shown: Shown) -> None:
-        """They came to this node, and were shown to somebody."""
+        """These events came to this node, and were shown."""
         self._note(events, shown)
 
     def find(self, name: str) -> Remembered | None:
@@ -181,7 +182,7 @@ class History:
         return None
 
     def _recall(self, event: Event) -> Remembered:
-        """All that is noted of an event."""
+        """All that is noted of an event, as steps in order."""
         remembered = Remembered(event)
         for events, fact in self._notes:
             for place in places(events, event):

@@ -31,7 +31,7 @@ class SubscriptionReady(LocalEvent, frozen=True):
 
 class SubscriptionLapsed(LocalEvent, frozen=True):
     """A cluster had lost registrations of this node; they are being registered again. Events in
-    between may have been missed (DESIGN.md, Subscribe)."""
+    between may have been missed (docs/design/promises.md)."""
 
     attribute: str
 

@@ -1,4 +1,4 @@
-"""How fast a host works, and how much waits: what the choice of a host needs to know (P7).
+"""How fast a host works, and how much waits there: by which publishers choose a host (P7).
 
 Phoenix measures the arrival rate a = N_A / t and the service rate b = N_C / t, both over the same
 time t. Then b can not be more than a while a host keeps up, and an idle host seems to be slow. Here
@@ -16,23 +16,24 @@ import msgspec
 
 KEEP = 0.9
 """How much of what was measured counts on at the next sample of the service rate: about the last
-ten samples. Wild guess."""
+ten samples. Not measured; would be measured by `canopy sim timeliness` over this value."""
 
 PERIOD = 0.25
 """Seconds over which arrivals are counted before they change the rate: long enough for some events
-where a host is behind, short beside the seconds for which a burst lasts. Wild guess."""
+where a host is behind, short beside the seconds for which a burst lasts. Not measured; would be
+measured as `KEEP`."""
 
 PAUSE = 1.0
 """Seconds that no work takes that is done a slice of milliseconds at a time: the process stood
-still, which says nothing of its pace."""
+still, which says nothing of its speed."""
 
 
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-"""Events per second. NaN is none: a prediction by it would choose nobody."""
+"""Events per second. NaN is refused: a prediction by it would choose no host."""
 
 
 class HostLoad(msgspec.Struct, frozen=True, array_like=True):
-    """What a host says of its work. A service rate of 0 is not known yet."""
+    """What a host reports of its load. A service rate of 0 is not known yet."""
 
     arrival: Rate
     service: Rate
@@ -40,7 +41,7 @@ class HostLoad(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LoadMeter:
-    """Measures a host's own pace. Times are the Port's."""
+    """Measures a host's own load. Times are the Port's seconds."""
 
     def __init__(self, now: float) -> None:
         self._arrived = 0
@@ -50,7 +51,7 @@ class LoadMeter:
         self._busy = 0.0
 
     def arrived(self, events: int, now: float) -> None:
-        """Events came in."""
+        """So many events came in at `now`."""
         self._arrived += events
         passed = now - self._since
         if passed >= PERIOD:
@@ -73,5 +74,5 @@ class LoadMeter:
         return self._served / self._busy if self._busy else 0.0
 
     def report(self, queue: int) -> HostLoad:
-        """What to tell publishers."""
+        """The load to report to publishers, with `queue` events waiting."""
         return HostLoad(self._arrival, self.service, queue)

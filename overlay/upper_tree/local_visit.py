@@ -23,7 +23,7 @@ class Served(Protocol):
 
 
 class Visited(LocalEvent, frozen=True):
-    """Events that visit trees in which nobody but this node has registered: not matched yet."""
+    """Events that visit trees in which only this node has registered: not matched yet."""
 
     origin: Peer
     hop: int

@@ -75,7 +75,7 @@ class Registered(Message, frozen=True):
 
 
 class Unregister(Message, frozen=True):
-    """End these registrations."""
+    """End these registrations of the sender."""
 
     attribute: str
     ids: tuple[str, ...]
@@ -89,7 +89,7 @@ class Unregistered(Message, frozen=True):
 
 
 class Renew(Message, frozen=True):
-    """Leases of one subscriber with one cluster: per tree how many registrations it believes to
+    """Leases of one subscriber with one cluster: per tree how many registrations it claims to
     have and the CRC-32 of their sorted ids. `unsure`: trees in which one is under way or ending.
     In other trees it has nothing."""
 
@@ -99,7 +99,7 @@ class Renew(Message, frozen=True):
 
 
 class RenewRefused(Message, frozen=True):
-    """These trees' registrations are not what the subscriber believes: register them again."""
+    """These trees' registrations are not what the subscriber claimed: register them again."""
 
     trees: tuple[str, ...]
 
@@ -299,7 +299,7 @@ class Visit(Message, frozen=True):
     events: tuple[Event, ...]
 
     def data_units(self) -> int:
-        """Each event counts."""
+        """One per event, for the count of data-plane messages."""
         return len(self.events)
 
 
@@ -332,8 +332,8 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 class Deliver(Message, frozen=True):
     """From a host to an interested node, once per node and event (pivot), or once per node, event
     and attribute, with the registrations that matched, for the node to count (counting, C8).
-    `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to
-    nobody, for all events). A delegate names the `host` whose work it does; None is the sender.
+    `onward`: per event to whom else the receiver, a delegate, has to bring it (C11; empty: to no
+    other node, for all events). A delegate names the `host` whose work it does; None is the sender.
     `apart`: which events (places in `events`) came through what other trees; not counted ones."""
 
     attribute: str
@@ -346,12 +346,13 @@ class Deliver(Message, frozen=True):
     apart: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def data_units(self) -> int:
-        """Each event counts."""
+        """One per event, for the count of data-plane messages."""
         return len(self.events)
 
 
 class Undelivered(Message, frozen=True):
-    """From a delegate to the host: I cannot reach this node. The host tries itself (C11)."""
+    """From a delegate or relay to the host: it cannot reach `peer`. The host sends the events
+    itself (C11)."""
 
     attribute: str
     interval: Interval
@@ -360,7 +361,7 @@ class Undelivered(Message, frozen=True):
     peer: Peer
 
     def data_units(self) -> int:
-        """Each event counts."""
+        """One per event, for the count of data-plane messages."""
         return len(self.events)
 
 
@@ -368,7 +369,8 @@ class Undelivered(Message, frozen=True):
 
 
 class AskTrees(Message, frozen=True):
-    """Which attributes does your cluster own? Where is `attribute` (may be "")?"""
+    """Which attributes does the receiver's cluster own? Where is the tree of `attribute` ("": of
+    none in particular)?"""
 
     number: int
     attribute: str = ""
@@ -387,7 +389,7 @@ class Trees(Message, frozen=True):
 
 
 class AskEvent(Message, frozen=True):
-    """What do you know of this event, which you published?"""
+    """What does the receiver remember of this event, which it published?"""
 
     number: int
     event: str

@@ -11,14 +11,15 @@ attribute that nearly every event has, that tree is cut into as many virtual nod
 registrations fill, and where ranges are wide each event belongs to most of them. Under the rarest
 attribute the trees of popular attributes hold only conjunctions that ask for nothing rarer. These
 are few, and they are the ones that match most; they fit on one host, which every event visits
-anyway (`packing.py`). docs/lab/routing.md has the figures of both.
+anyway (owner/placement.py). docs/lab/routing.md has the figures of both.
 
 Popularity is a count of *conjunctions that ask for the attribute*, wherever they are registered.
 Counted by tree it would turn itself round: what is avoided would look rare.
 
-Nodes agree without talking. An attribute of which nothing is known counts as asked for by nobody
-else; what is then still equal is ordered by the hash of the name, which is the same everywhere and,
-unlike the name itself, does not make all of one application's attributes follow each other.
+Nodes agree without messages. An attribute of which nothing is known counts as asked for by no other
+conjunction; what is then still equal is ordered by the hash of the name, which is the same
+everywhere and, unlike the name itself, does not make all of one application's attributes follow
+each other.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from overlay.chord.keys import attribute_key
 from overlay.upper_tree.summary import Box
 
 POINT = 1 / 64
-"""The share of an attribute's values that one value is taken for; *wild guess*."""
+"""The share of an attribute's values that one value is taken for. These three are not measured;
+they would be measured by the visits per event of `canopy sim lean` over them."""
 BOUNDED = 1 / 4
-"""… that an interval with two ends is taken for; *wild guess*."""
+"""… that an interval with two ends is taken for. See `POINT`."""
 HALF = 1 / 2
-"""… that an interval with one end, or one boolean, is taken for; *wild guess*."""
+"""… that an interval with one end, or one boolean, is taken for. See `POINT`."""
 
 _WHOLE_ENDS = tuple(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
 
@@ -79,7 +81,7 @@ def choose_pivot(
 
 
 class Popularity(dict[str, int]):
-    """attribute -> conjunctions that ask for it, as counted here; an attribute that nobody asks
+    """attribute -> conjunctions that ask for it, as counted here; an attribute that none asks
     for is not in it."""
 
     def add(self, boxes: Iterable[Box]) -> None:
@@ -98,7 +100,8 @@ class Popularity(dict[str, int]):
 
 
 WORTH_MOVING = 2
-"""A registration is sent to a better pivot if there is so many times less traffic. Wild guess."""
+"""A registration is sent to a better pivot if there is so many times less traffic. Not
+measured; would be measured by registrations that move against visits saved."""
 
 
 def better_pivot(attribute: str, box: Box, popularity: Mapping[str, int]) -> str | None:

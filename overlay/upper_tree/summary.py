@@ -1,10 +1,10 @@
-"""C5, C9: what a publisher may know of a host's registrations, so that it skips a visit in vain.
+"""C5, C9: what a publisher may know of a tree's registrations, so that it skips visits in vain.
 
 A summary is a short list of *boxes*. A box says: an event that has all of these attributes, each
 with a value in its interval. Each registered conjunction lies in some box, so an event that no box
 admits matches none of them. A box asks for fewer attributes and wider intervals than the
 conjunctions in it, hence a summary is small and says yes too often, never no too often. The empty
-summary is *nobody* (C5).
+summary says that there are no subscribers (C5).
 
 Three-valued logic needs no care beyond one thing: a conjunction's pivots are null-rejecting, so it
 is never true without one of them, and never outside of its interval. What is no pivot (IS NULL) is
@@ -17,8 +17,9 @@ interval in proportion to the interval's ends among all of that attribute's. The
 in first: what lies in them then costs nothing more. It takes some n * boxes estimates, each of a
 few attributes.
 
-**Slack.** A summary that is out with publishers has to be recalled when a registration comes that
-it does not admit. So the ends of the intervals are pushed outwards by some of the ends beyond them.
+**Slack.** A summary that is out with publishers has to be invalidated when a registration comes
+that it does not admit. So the ends of the intervals are pushed outwards by some of the ends beyond
+them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,24 @@
-"""The publisher's side: events are kept until every tree that they visit has accepted them."""
+"""The publisher's side of the attribute trees (C3, C5, C7, C9; CBDLO sections 3 and 4).
+
+Promises: an event that was admitted is kept until every tree that it visits has accepted it, or its
+owner has said that the tree has no subscribers, or its summary that nobody there can want it.
+Silence, a lost link and `TreeMoved` send it again, so that hosts may match an event twice; the
+interested node removes the duplicate. What is known here of trees is a hint, and may be wrong.
+
+Called by ``clients`` (`Publisher.publish`); it calls ``lower_random`` for walks, the ring for
+owners, and sends `Visit` to hosts.
+
+Read in this order:
+
+* ``publisher``: from `publish` to `Accepted`.
+* ``admission``: which events may be published.
+* ``pending_store``: what is not accepted yet; it uses ``coalescer`` (fuller messages),
+  ``batched_pending`` and ``pending_event`` (records of batches and of single events).
+* ``routing_plan``: to which hosts the events of a batch go.
+* ``tree_finder``, ``location_cache``: where trees are.
+* ``summary_cache``: which visits are skipped.
+* ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7).
+* ``constants``: the measures of all that.
+
+docs/design/attribute-trees.md and docs/design/timeliness.md have the reasons.
+"""

@@ -183,7 +183,7 @@ class PendingStore(Machine):
         return since if asked == host else None
 
     def drop(self, pairs: Iterable[Pair]) -> None:
-        """These pairs need no host: nobody in the tree can want the event."""
+        """These pairs need no host: their trees have no subscriber for the event."""
         full = not self.has_room
         done: list[int] = []
         for pending, attribute in pairs:

@@ -1,8 +1,8 @@
 """The publisher's side: an event is cut into its attributes, and each visits its tree (C3, C7).
 
 An event is kept until every tree that it visits has accepted it (pending_store.py). A pair of event
-and tree ends by `Accepted`, or because nobody in the tree can want the event. After `TreeMoved`, a
-lost link or silence it is sent again at once, to the next replica (replicas.py), and when none
+and tree ends by `Accepted`, or because the tree has no subscriber for the event. After `TreeMoved`,
+a lost link or silence it is sent again at once, to the next replica (replicas.py), and when none
 helps to the host that the owner names. Two hosts may then match one event, and the receiving node
 removes the duplicate.
 
@@ -164,7 +164,7 @@ class Publisher(Machine):
 
     def _route(self, pairs: Iterable[Pair], stale: bool = False) -> None:
         """Send each pair to the host that its tree is known to have there, unless it is known that
-        nobody in the tree can want the event; seek the trees of the others. `stale`: hosts that
+        its tree has no subscriber for the event; seek the trees of the others. `stale`: hosts that
         were known proved wrong."""
         now = self.port.now
         sought: dict[str, None] = {}
@@ -209,7 +209,7 @@ class Publisher(Machine):
             self.finder.ask_summaries(dict.fromkeys([*attributes, *early]))
 
     def _may_skip(self, pair: Pair, unknown: dict[str, None]) -> bool:
-        """Whether the tree's summary says that nobody there wants the event (C9). Adds trees whose
+        """Whether the tree's summary does not admit the event (C9). Adds trees whose
         summary is to be asked for to `unknown`."""
         pending, attribute = pair
         if self.counting or attribute == EVENT_TREE:

@@ -164,7 +164,8 @@ class SummaryCache:
     # --- skipping ---
 
     def may_skip(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
-        """Whether an event with these places need not visit the tree: nobody there can want it."""
+        """Whether an event with these places need not visit the tree: its summary does not admit
+        it."""
         cached = self.usable(attribute, now)
         return cached is not None and not cached.check(places)
 
