@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matching import Predicate, compile_selector
+from overlay.bounded import BoundedDict
 from overlay.machine import ProtocolError
 from overlay.upper_tree import compiled_selectors as module
 from overlay.upper_tree.compiled_selectors import boxes_of, compiled, keep
@@ -21,8 +22,7 @@ def test_a_part_of_a_subscription_is_shared_by_its_text() -> None:
 
 
 def test_only_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_kept", {})
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "_kept", BoundedDict(3))
     first = compiled("x = 0")
     for number in range(1, 5):
         assert compiled(f"x = {number}") is compiled(f"x = {number}")
