@@ -8,11 +8,12 @@ from random import Random
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replaced
+from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
-from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry
+from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.taking_over import TakingOver
@@ -23,7 +24,7 @@ from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.pointers import Pointers
 from overlay.chord.role import ClusterRole
 from overlay.chord.role_changes import RoleChanges
-from overlay.machine import NodeId, Peer
+from overlay.machine import Key, NodeId, Peer
 
 
 @fault("P2")
@@ -217,7 +218,7 @@ def compaction_drops_votes() -> None:
     original = Journal._rewrite
 
     def _rewrite(self: Journal, *log: Snapshot) -> None:
-        votes, self.votes = self.votes, {}
+        votes, self.votes = self.votes, BoundedDict[Key, VoteRecord](1)
         original(self, *log)
         self.votes = votes
 
