@@ -82,7 +82,7 @@ class AsyncioRuntime:
         return asyncio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new asyncio.Lock, which nobody has taken."""
+        """A new asyncio.Lock, which is free."""
         return asyncio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:

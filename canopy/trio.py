@@ -82,7 +82,7 @@ class TrioRuntime:
         return trio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new trio.Lock, which nobody has taken."""
+        """A new trio.Lock, which is free."""
         return trio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:

@@ -65,7 +65,7 @@ class Runtime(Protocol):
         """A new signal that is not set."""
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new lock, which nobody has taken."""
+        """A new lock, which is free."""
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job`, at most so long (inf: for ever); False if it was cut off."""
@@ -81,7 +81,7 @@ class AsyncLink:
         self._writing = runtime.lock()
         self._sending = False  # some task has that lock and sends
         self._reading = False  # some task waits in the socket
-        self._news = runtime.signal()
+        self._changed = runtime.signal()
 
     @staticmethod
     async def connect(
@@ -154,8 +154,8 @@ class AsyncLink:
         self._wake()
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = self._runtime.signal()
+        self._changed.set()
+        self._changed = self._runtime.signal()
 
     async def _send(self, data: bytes) -> None:
         async with self._writing:
@@ -201,18 +201,18 @@ class AsyncLink:
                 self._lose("a grant could not be sent whole")
         return taken
 
-    async def _wait(self, timeout: float, holds: Callable[[], bool]) -> None:
-        """Read, or let another task read, until `holds` does, the connection has ended, or the time
+    async def _wait(self, timeout: float, is_there: Callable[[], bool]) -> None:
+        """Read, or let another task read, until `is_there`, the connection has ended, or the time
         is over."""
 
         async def wait() -> None:
-            while not holds() and self._session.gone is None:
+            while not is_there() and self._session.gone is None:
                 if self._reading:
-                    await self._news.wait()
+                    await self._changed.wait()
                 else:
                     await self._read()
 
-        if not holds():
+        if not is_there():
             await self._runtime.within(max(timeout, LEAST), wait)
 
     async def _read(self) -> None:

@@ -385,7 +385,7 @@ class _AsyncFeed(Generic[T]):
         return self._state.opened(replies, time.time())
 
     async def _reopen(self, until: float) -> Notice | None:
-        """Look for the node until it is back, something has to be told, or `until`."""
+        """Look for the node until it is back or there is a notice, at most until `until`."""
         while not self._is_closed:
             delay = self._state.delay(time.monotonic())
             left = until - time.monotonic()

@@ -152,18 +152,18 @@ class Session:
     def take_deliveries(self) -> list[Delivery]:
         """What `Arrivals.take_delivered` has. UnreachableError when the connection has ended and
         nothing is left."""
-        found, is_news = self.arrivals.take_delivered()
-        self._check_left(bool(found), is_news)
+        found, is_notice = self.arrivals.take_delivered()
+        self._check_left(bool(found), is_notice)
         return found
 
     def take_gathered(self) -> list[OpaqueEvent]:
         """As `take_deliveries`, for a connection that gathers."""
-        found, is_news = self.arrivals.take_gathered()
-        self._check_left(bool(found), is_news)
+        found, is_notice = self.arrivals.take_gathered()
+        self._check_left(bool(found), is_notice)
         return found
 
-    def _check_left(self, is_found: bool, is_news: bool) -> None:
-        if self.gone is not None and not is_found and not is_news:
+    def _check_left(self, is_found: bool, is_notice: bool) -> None:
+        if self.gone is not None and not is_found and not is_notice:
             raise self.unreachable()
 
     def unreachable(self) -> UnreachableError:

@@ -390,7 +390,7 @@ class _Feed(Generic[T]):
         return self._state.opened(replies, time.time())
 
     def _reopen(self, until: float) -> Notice | None:
-        """Look for the node until it is back, something has to be told, or `until`."""
+        """Look for the node until it is back or there is a notice, at most until `until`."""
         while not self._closed.is_set():
             delay = self._state.delay(time.monotonic())
             if delay > 0 and time.monotonic() + delay > until:

@@ -58,7 +58,7 @@ from overlay.client import (
 )
 from overlay.info import ClientInfo
 
-NEWS: Final = 0
+NO_REQUEST: Final = 0
 """The request number of what was not asked for: deliveries and notices."""
 
 DELIVERED, GATHERED = range(2)  # kinds of deliveries
@@ -106,7 +106,7 @@ class ControlServer:
             int, ClientConnection
         ] = {}  # clients for whom something was queued in this turn
         # DELIVERED, GATHERED, without the empty array at their ends:
-        self._heads = [self._encode(kind(NEWS, ()))[:-1] for kind in (Delivered, Gathered)]
+        self._heads = [self._encode(kind(NO_REQUEST, ()))[:-1] for kind in (Delivered, Gathered)]
 
     async def serve(
         self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -317,7 +317,7 @@ class ControlServer:
             self.flush()  # what was answered outside of a turn
         if reader.error is not None:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
-            self._put(client, REPLY_FRAMES.encode(Failed(NEWS, "usage", reader.error)))
+            self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", reader.error)))
             self.flush()
             with trio.move_on_after(1.0):  # a moment for the writer to tell it
                 while client.outlet:
@@ -339,7 +339,7 @@ class ControlServer:
         try:
             client.window.grant(grant.consumed, grant.credit)
         except ValueError as error:
-            self._put(client, REPLY_FRAMES.encode(Failed(NEWS, "usage", str(error))))
+            self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", str(error))))
         else:
             self._touched[client.number] = client
 
@@ -363,7 +363,7 @@ def dropped(run: DroppedRun) -> Dropped:
         f"published within {max(0.0, run.until - run.since):.1f} s"
     )
     where = (run.first, run.last, run.since, run.until)
-    return Dropped(NEWS, "overflow", reason, run.count, *where)
+    return Dropped(NO_REQUEST, "overflow", reason, run.count, *where)
 
 
 def stamp(publish: Publish, now: float) -> Publish:

@@ -72,17 +72,17 @@ def test_news_of_a_loss_comes_between_what_was_before_and_what_came_after() -> N
     arrivals = Arrivals()
     for frame in (delivered(1), gathered(2), dropped(5), delivered(3), dropped(6), dropped(7)):
         arrivals.add(frame, 10)
-    found, is_news = arrivals.take_delivered()
+    found, is_notice = arrivals.take_delivered()
     assert [one.event.sequence for one in found] == [1]
-    assert not is_news, "what was gathered before it has not been handed out"
+    assert not is_notice, "what was gathered before it has not been handed out"
     assert not arrivals.notices
-    gone, is_news = arrivals.take_gathered()
+    gone, is_notice = arrivals.take_gathered()
     assert [one.sequence for one in gone] == [2]
-    assert is_news
+    assert is_notice
     assert [one.reason for one in arrivals.notices] == ["5 deliveries"]
-    found, is_news = arrivals.take_delivered()
+    found, is_notice = arrivals.take_delivered()
     assert [one.event.sequence for one in found] == [3]
-    assert is_news
+    assert is_notice
     assert arrivals, "news alone is worth a call"
     assert arrivals.take_delivered() == ([], True)
     assert [one.reason for one in arrivals.notices] == [f"{n} deliveries" for n in (5, 6, 7)]
