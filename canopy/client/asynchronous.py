@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from canopy.client.async_link import AsyncLink, Runtime
 from canopy.client.errors import ControlError, UnreachableError
@@ -29,6 +29,7 @@ from canopy.client.publishing import (
 from canopy.client.resubscription import (
     OPENING,
     SUBACK_TIMEOUT,
+    UNSUBSCRIBE_TIMEOUT,
     Backoff,
     Resubscription,
     Wanted,
@@ -46,9 +47,6 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
-
-CLOSING: Final = 5.0
-"""Seconds for the answer to an unsubscription, which the end of the connection does as well."""
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -312,7 +310,7 @@ class _AsyncFeed(Generic[T]):
         try:
             if self._link is not None and not self._is_closed:
                 for id_ in list(self._state.ids):
-                    await self._link.request(Unsubscribe(0, id_), CLOSING)
+                    await self._link.request(Unsubscribe(0, id_), UNSUBSCRIBE_TIMEOUT)
         except ControlError:
             pass  # the end of the connection ends it at the node all the same
         finally:

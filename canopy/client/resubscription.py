@@ -31,6 +31,9 @@ SUBACK_TIMEOUT: Final = 60.0
 ring first, and an attribute without a tree is waited for (C5: 10 s)."""
 
 
+UNSUBSCRIBE_TIMEOUT: Final = 5.0
+"""Seconds for the answer to an unsubscription, which the end of the connection does as well."""
+
 OPENING: Final = 32
 """Subscriptions that wait for their acknowledgement at once; the node takes 64 requests."""
 

@@ -26,6 +26,7 @@ from canopy.client.publishing import (
 from canopy.client.resubscription import (
     OPENING,
     SUBACK_TIMEOUT,
+    UNSUBSCRIBE_TIMEOUT,
     Backoff,
     Resubscription,
     Wanted,
@@ -187,7 +188,9 @@ class Client:
 
         `name`: for traces and the terminal UI; `latency_level`: 1 (most urgent) to 5, 0 for none
         (docs/design/timeliness.md); `credit`: bytes of deliveries that the node may send before the
-        program takes them. Raises SelectorRefusedError, whose text shows the place in the selector.
+        program takes them. Raises SelectorRefusedError, whose text shows the place in the selector,
+        CommandTimeoutError without an acknowledgement within `timeout` seconds, and
+        UnreachableError while the node is away.
         """
         wanted = Wanted(selector, name, latency_level)
         made = Subscription(self._opener(credit), [wanted], self._reconnect, timeout, self._forget)
@@ -302,7 +305,7 @@ class _Feed(Generic[T]):
         if link is not None and not self._closed.is_set():
             try:
                 for id_ in ids:
-                    link.request(Unsubscribe(0, id_), 5.0)
+                    link.request(Unsubscribe(0, id_), UNSUBSCRIBE_TIMEOUT)
             except ControlError:
                 pass  # the end of the connection ends it at the node all the same
         self.close()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,17 @@ class Node:
 
     def kill(self) -> None:
         self.overlay.kill(0)
+
+    def delivered(self) -> int:
+        """Deliveries that have left for programs since its start."""
+        found = self.overlay.clients[0].ask(GetStatus(0), Status)
+        return found.counters.get("delivered", 0)
+
+    def await_delivered(self, count: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while self.delivered() < count:
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -184,7 +196,9 @@ class TestSynchronous:
             client.subscribe("n > 1") as some,
             client.gather(["n > 2"]) as gathered,
         ):
+            before = node.delivered()
             client.publish({"n": 2}, receipt=True)
+            node.await_delivered(before + 1)
             node.kill()
             (event,) = some.receive(PATIENCE)
             assert isinstance(event, canopy.Delivery), "what came before is handed out"
@@ -348,7 +362,9 @@ class TestAsynchronous:
     def test_a_restarted_node_is_found_and_subscribed_to_again(self, kind: str, node: Node) -> None:
         async def main() -> None:
             async with CONNECT[kind](node.data) as client, client.subscribe("n > 1") as some:
+                before = node.delivered()
                 await client.publish({"n": 2}, receipt=True)
+                node.await_delivered(before + 1)
                 node.kill()
                 event = await next_event(some)
                 assert isinstance(event, canopy.Event)
