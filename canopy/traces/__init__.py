@@ -1,1 +1,6 @@
-"""Trace records and their analysis: `schema` (the records), `writer`, `analysis` (PySpark)."""
+"""Trace records and their analysis (docs/design/traces.md).
+
+``schema`` has the kinds of records and their fields, ``writer`` writes a node's records (it is used
+by `canopy.wire` and `canopy.sim`), and ``analysis/`` is the PySpark job that reads the records of
+all nodes. The three share nothing but the schema, so that the analysis judges independently.
+"""

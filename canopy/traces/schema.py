@@ -1,9 +1,9 @@
 """The trace schema: one flat record per step of an event, a walk or a subscription.
 
 A trace file is JSON lines under ``date=YYYY-MM-DD/node=ID/``. Every line is an object with the
-common fields and those that its ``kind`` has; fields that a kind has not are left out. The Spark
+common fields and those of its ``kind``; other fields are left out. The Spark
 job reads all kinds through one explicit schema (`FIELDS`), so that a record of a newer version
-with more fields still reads, and a line that does not fit is kept apart and counted.
+with more fields still reads, and a line that does not fit is counted as corrupt.
 
 An **event** is named by its identity ``publisher.incarnation.sequence``; the ``id`` is the user's
 own. Times are seconds since 1970 by the node's wall clock, stamped by the writer in canopy/wire/.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = 1
-"""Raised when a field changes its meaning; new fields do not raise it."""
+"""Incremented when a field changes its meaning, not for new fields."""
 
 FIELDS: Final[dict[str, str]] = {
     # common to all
@@ -34,7 +34,7 @@ FIELDS: Final[dict[str, str]] = {
     "attribute": "string",  # the attribute (tree) this step belongs to
     "walk": "string",  # identity of a walk
     "peer": "string",  # the other node of this step
-    # how it went
+    # the step itself
     "hop": "int",  # counted from 1 along this walk or tree path
     "hops": "int",  # how many in all
     "by": "string",  # "walk" or "ring": how an attribute's tree was found
@@ -52,7 +52,7 @@ FIELDS: Final[dict[str, str]] = {
     "routing": "string",
     "reason": "string",
     "what": "string",  # the kind of an incident
-    "sample": "double",  # the share of events that this node keeps; absent: all
+    "sample": "double",  # the share of events that this node traces; absent: all
 }
 """Name of every field and its Spark SQL type."""
 
@@ -71,9 +71,9 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "walk_recovered": ("walk", "attribute", "hop", "peer"),  # goes on from peer, half the limit
     "walk_hit": ("walk", "attribute", "hop", "peer"),  # peer: the access point found
     "walk_miss": ("walk", "attribute", "hop"),
-    # what the publisher learnt in the end
+    # the result of the search, at the publisher
     "located": ("attribute", "by", "hops"),  # found, by walk or ring
-    "nobody": ("attribute", "hops"),  # the ring says that nobody subscribes to it
+    "nobody": ("attribute", "hops"),  # the owner says that there are no subscriptions to it
     # the tree (C7): a data-plane message that carries an event to or within a tree
     "visit": ("event", "attribute", "hop", "peer"),  # sent to peer, hop-th message of this event
     "match": ("event", "attribute", "lo", "hi", "version", "recipients"),
@@ -91,4 +91,4 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "incident": ("what", "peer", "name", "epoch", "reason"),
     "stop": ("data_messages", "other_messages", "bytes", "reason"),
 }
-"""The kinds of records with the fields that each has beside the common ones."""
+"""The kinds of records, with their fields beside the common ones."""

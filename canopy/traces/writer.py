@@ -1,18 +1,16 @@
 """The trace writer: one JSON line per step, buffered, bounded, sampled by event.
 
-Theory of operation. Every node writes its own files, and only the Spark job brings them together,
-so two properties matter more than anything else here:
+Every node writes its own files, and only the Spark job reads them together. Two properties follow:
 
 * All nodes keep the *same* events. An event is kept when a hash of its identity falls below the
   sampling rate. The hash is CRC-32 and not `hash()`, because the latter differs between processes.
   Records that name no event (walks, subscriptions, maps) are always kept.
-* Tracing never hurts the node. The buffer has a bound, files end at a size and at midnight UTC,
-  and a disk that refuses a write costs records, which are counted in `lost`, and nothing else.
+* Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
+  UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
 
-This file does no IO of its own: `canopy/wire/` hands in a function that opens a file for appending
-and a
-wall clock, the simulator hands in others. A file that is opened begins with a line feed, so that a
-line which a killed predecessor left unfinished does not swallow the first record of its successor.
+This file does no IO of its own: `canopy.wire` passes a function that opens a file for appending and
+a wall clock, the simulator passes others. An opened file begins with a line feed, so that a line
+which a killed process left unfinished does not spoil the first record.
 """
 
 from __future__ import annotations
@@ -29,10 +27,12 @@ import msgspec
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 BUFFER_BYTES: Final = 64 * 1024
-"""Written out when it is full: some 300 records per system call (wild guess)."""
+"""The buffer is written when it is full: some 300 records per system call. Guess; to be measured by
+the processor time of a traced node."""
 
 FILE_BYTES: Final = 64 * 1024 * 1024
-"""A new file after this size: half of Spark's 128 MB input split, so none is cut (wild guess)."""
+"""A new file is begun at this size: half of Spark's input split of 128 MB, so that none is cut.
+Guess; to be measured by the time of an analysis."""
 
 DAY: Final = 86_400
 """Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
@@ -45,18 +45,18 @@ class TraceFile(Protocol):
         """Append `data`; may raise OSError."""
 
     def flush(self) -> object:
-        """Hand everything to the operating system; may raise OSError."""
+        """Write everything to the operating system; may raise OSError."""
 
     def close(self) -> object:
-        """No writes after this."""
+        """Close the file; no writes follow."""
 
 
 class Identified(Protocol):
-    """An event, as far as this file knows one."""
+    """An event as the writer sees it."""
 
     @property
     def identity(self) -> str:
-        """Its name in the records."""
+        """The event's identity in the records."""
 
 
 Named = TypeVar("Named", bound=Identified)
@@ -66,15 +66,14 @@ OpenFile = Callable[[str], TraceFile]
 
 
 class SchemaError(ValueError):
-    """A record whose kind or fields `canopy/traces/schema.py` does not know (only in checked
-    mode)."""
+    """A record has a kind or fields that `schema` does not have (raised in checked mode only)."""
 
 
 def trace_path(root: str, node: str, when: float, part: int = 0) -> str:
-    """Where the records of `node` from `when` (seconds since 1970) go: pure, no file is touched.
+    """The path of the file for records of `node` from `when` (seconds since 1970) on. Pure.
 
     ``root/date=YYYY-MM-DD/node=ID/HHMMSS-PART.jsonl``, in UTC; `part` counts the files of one
-    writer. Characters of the id that mean something in a path are percent-encoded.
+    writer. Characters of the id that are special in a path are percent-encoded.
     """
     moment = datetime.fromtimestamp(when, UTC)
     name = f"{moment:%H%M%S}-{part:04d}.jsonl"
@@ -82,8 +81,8 @@ def trace_path(root: str, node: str, when: float, part: int = 0) -> str:
     return str(folder / name)
 
 
-def kept(event: str, sample: float) -> bool:
-    """Whether the records of `event` are kept at the rate `sample` (0 to 1), alike on all nodes."""
+def is_sampled(event: str, sample: float) -> bool:
+    """Whether records of `event` are kept at the rate `sample` (0 to 1); the same on all nodes."""
     return crc32(event.encode("utf-8", "surrogatepass")) < sample * 2**32
 
 
@@ -97,9 +96,9 @@ def check_record(kind: str, fields: Mapping[str, Any]) -> None:
         raise SchemaError(f"trace record {kind!r} has no field {', '.join(map(repr, strange))}")
 
 
-def finished(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-    """The fields with what only the writer can add: `since` (when the event was published, by the
-    wall clock, which a node does not have) becomes `latency_ms`, and objects become JSON texts."""
+def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """The fields as they are written: `since` (when the event was published, by the wall clock,
+    which a node does not have) becomes `latency_ms`, and objects become JSON texts."""
     changed: dict[str, Any] = {}
     since = fields.get("since")
     if since is not None:
@@ -118,7 +117,7 @@ class TraceWriter:
 
     `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
     of events that is kept, `root` the folder in front of every path that `out` is given. With
-    `check`, every record is held against the schema (tests, trials).
+    `check`, every record is checked against the schema (for tests).
     """
 
     def __init__(
@@ -136,11 +135,11 @@ class TraceWriter:
         if not 0.0 <= sample <= 1.0:
             raise ValueError(f"the sampling rate is {sample}, but must lie between 0 and 1")
         self.written = 0
-        """Records handed to the operating system."""
+        """Records written to the operating system."""
         self.lost = 0
-        """Records that a failing disk, or a value that is no JSON, has cost."""
+        """Records lost through a failing disk, or a value that JSON cannot represent."""
         self.error: str | None = None
-        """The last reason for a loss."""
+        """The reason for the last loss."""
         self._out = out
         self._node = node_id
         self._clock = clock
@@ -160,25 +159,25 @@ class TraceWriter:
         self._part = 0
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """Those of the events (whose names are their `identity`) whose records are kept."""
+        """Those of the events whose records are kept."""
         if self._sample >= 1.0:
             return events
-        return [event for event in events if kept(event.identity, self._sample)]
+        return [event for event in events if is_sampled(event.identity, self._sample)]
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Keep one record; it reaches the file when the buffer is full or at `flush`."""
+        """Buffer one record; it is written when the buffer is full, or at `flush`."""
         if self._sample < 1.0:
             event = fields.get("event")
-            if event is not None and not kept(event, self._sample):
+            if event is not None and not is_sampled(event, self._sample):
                 return
             if kind == "start":  # the analysis has to know what share of the events it sees
                 fields = {**fields, "sample": self._sample}
         now = self._clock()
-        fields = finished(fields, now)
+        fields = complete_fields(fields, now)
         if self._check:
             check_record(kind, fields)
         if self._lines and now >= self._until:
-            self.flush()  # what was said before midnight belongs to the day before
+            self.flush()  # records from before midnight belong to the day before
         record = {"v": VERSION, "time": now, "node": self._node, "kind": kind, **fields}
         try:
             line = self._encode(record)
@@ -193,7 +192,7 @@ class TraceWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all buffered records to the operating system. Never raises for a failing disk."""
+        """Write all buffered records to the operating system. Never raises for a failing disk."""
         lines, size = self._lines, self._size
         if not lines:
             return

@@ -93,42 +93,43 @@ class TrioDriver:
         self._connections: dict[int, Connection] = {}
         self._written: dict[int, Connection] = {}  # in this turn
         self._last_number = 0
-        self._alarm = math.inf  # what the timer sleeps until
+        self._alarm = math.inf  # when the timer task wakes up
         self._timer = trio.lowlevel.ParkingLot()
         self._turns = 0
 
     # What the node calls: every method queues and returns.
 
     def dial(self, address: str) -> int:
-        """Begin to connect. `on_opened` or `on_closed` follows."""
+        """Begin to connect to ``HOST:PORT``. Returns the connection's number; `on_opened` or
+        `on_closed` follows."""
         connection = self._connection(address)
         self._spawn(self._dial, connection)
         return connection.number
 
     def write(self, connection: int, frame: Frame) -> None:
-        """Send one frame, in order."""
+        """Queue one frame, which leaves at the end of the turn."""
         found = self._connections.get(connection)
         if found is not None:  # else it ended, and `on_closed` is on its way
             found.write(frame)
             self._written[connection] = found
 
     def close(self, connection: int, reason: str) -> None:
-        """Close after what was written has left. No `on_closed` follows."""
+        """Close when everything queued has left. No `on_closed` follows."""
         found = self._connections.get(connection)
         if found is not None:
             self._log.debug("close", address=found.address, reason=reason)
             found.close()
 
     def clock(self) -> float:
-        """Monotonic seconds."""
+        """The time in monotonic seconds."""
         return time.monotonic()
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Answer a client, or tell it news."""
+        """Queue a reply, deliveries or a notice for a client."""
         self._outputs.reply(client, reply)
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Tell clients that gather: to each the events at its places."""
+        """Queue for clients that gather, by number, the events at their places."""
         self._outputs.share(events, places)
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
@@ -150,7 +151,7 @@ class TrioDriver:
         self._folder.store(*records, anew=anew)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Tell the directory where something is."""
+        """Announce in the directory under which addresses `name` is reached."""
         self._outputs.announce(name, addresses)
 
     # What reaches the node.
@@ -173,7 +174,7 @@ class TrioDriver:
         return len(self._connections)
 
     def turn(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Give the node one input, and do what the end of a turn asks for."""
+        """Give the node one input by calling `handler`, then do the steps at the end of a turn."""
         self._turns += 1
         handler(*arguments)
         if self._folder is not None:
@@ -192,7 +193,7 @@ class TrioDriver:
         listeners: Sequence[trio.SocketListener],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Start the node, accept and tick until cancelled."""
+        """Start the node, accept connections and tick until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self.turn(self.node.start)
@@ -247,7 +248,7 @@ class TrioDriver:
 
         try:
             host, port = stream.socket.getpeername()[:2]
-        except OSError:  # gone again
+        except OSError:  # it has disconnected already
             await trio.aclose_forcefully(stream)
             return
         if len(self._connections) >= CONNECTIONS:
@@ -264,7 +265,7 @@ class TrioDriver:
             self.turn(self.node.on_closed, connection.number, reason)
 
     async def _tick(self) -> None:
-        last = 0  # the turn that was the last tick
+        last = 0  # number of the turn of the last tick
         while True:
             deadline = self.node.deadline()
             if deadline is None:
@@ -277,7 +278,7 @@ class TrioDriver:
                 with trio.move_on_after(max(deadline - now, TICK_LEAST)):
                     await self._timer.park()
                 continue
-            self._alarm = -math.inf  # awake: nobody need wake us
+            self._alarm = -math.inf  # awake: no wake-up needed
             is_alone = self._turns == last
             self.turn(self.node.on_tick)
             last = self._turns

@@ -36,7 +36,8 @@ class FolderError(Exception):
 
 
 def default_folder() -> Path:
-    """``$XDG_DATA_HOME/canopy/default``, else ``~/.local/share/canopy/default``."""
+    """The default data folder: ``$XDG_DATA_HOME/canopy/default``, else
+    ``~/.local/share/canopy/default``."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "canopy" / "default"
 

@@ -60,7 +60,7 @@ class Subscribers:
 
     @property
     def total(self) -> int:
-        """Deliveries so far."""
+        """The number of deliveries so far."""
         with self._lock:
             return self.delivered.total()
 

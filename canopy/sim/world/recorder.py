@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from canopy.traces.writer import OpenFile, TraceWriter, finished
+from canopy.traces.writer import OpenFile, TraceWriter, complete_fields
 
 EPOCH = 1_767_225_600.0
 """Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
@@ -58,7 +58,7 @@ class Recorder:
         self.counted[kind] = self.counted.get(kind, 0) + 1
         self.records.append(Record(now, node, kind, fields))
         if self.listen is not None:
-            self.listen(node, kind, finished(fields, self._wall()))
+            self.listen(node, kind, complete_fields(fields, self._wall()))
         if self._out is not None:
             writer = self._writers.get(node)
             if writer is None:

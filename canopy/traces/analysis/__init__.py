@@ -1,15 +1,19 @@
-"""The Spark analysis of a run's traces (DESIGN.md section 6, Traces): does the overlay do its job?
+"""The Spark analysis of the traces of a run (docs/design/traces.md).
 
-`analyze` reads the JSON lines that all nodes wrote, works out by itself which events each
-subscription should have received, compares, and writes Parquet tables, `summary.json` and
-`report.html`. It knows the trace schema and nothing else of the project, so that its verdict is
+`analyze` reads the JSON lines that all nodes wrote, computes which events each subscription should
+have received, compares that with the deliveries, and writes Parquet tables, `summary.json` and
+`report.html`. It uses the trace schema and nothing else of the project, so that its verdict is
 independent.
 
-In the order of the data: `java`, `session` (Spark is found and started), `read` (lines become
-records), `terms`, `selectors`, `expected` (who should receive what), `deliveries` (the verdicts),
-`walks`, `load`, `slowest`, `details`, `summary`, `report/`, and `run`, which calls them all.
+``run`` is the order of the stages. In that order: ``java`` and ``session`` find and start Spark;
+``read`` turns lines into records; ``terms`` and ``selectors`` translate selectors to SQL;
+``expected`` computes the pairs of event and subscription that match; ``deliveries`` compares them
+with the deliver records; ``walks`` counts how trees were found; ``load`` adds up the work of each
+node; ``incidents`` merges what several nodes saw of one loss or election; ``details`` and
+``slowest`` select what the report lists; ``summary`` and ``findings`` are the results; ``output``
+is the folder, and ``report/`` the page. ``constants`` has the numbers.
 
-PySpark is imported when an analysis begins and not before: importing this package is cheap.
+PySpark is imported when an analysis begins: importing this package is cheap.
 """
 
 from canopy.traces.analysis.errors import AnalysisError

@@ -1,4 +1,4 @@
-"""What happened against what should have: the verdict on every pair of event and subscription.
+"""The verdict on every pair of event and subscription: deliveries compared with the expected ones.
 
 A full join of the matching pairs (`expected.py`) with the deliver records. Each pair gets one
 verdict:
@@ -6,7 +6,7 @@ verdict:
     delivered  expected and delivered          missing   expected and not delivered
     early      delivered, published before the SUBACK    ending  … around the subscription's end
     spurious   delivered, though the selector is not true, or long after the end
-    unknown    delivered, but the traces lack the event or the subscription, so nobody can judge
+    unknown    delivered, but the traces lack the event or the subscription
 
 `copies` above 1 are duplicates, whatever the verdict.
 """
@@ -14,13 +14,10 @@ verdict:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EXAMPLES: Final = 100
-"""Missing and wrong pairs that the report lists (wild guess: nobody reads more)."""
 
 
 def judge(
@@ -75,8 +72,8 @@ def judge(
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The verdicts, counted, and the latencies of first deliveries in milliseconds."""
+class VerdictCounts:
+    """How many pairs have which verdict, and the latencies of first deliveries in milliseconds."""
 
     expected: int
     delivered: int
@@ -90,7 +87,7 @@ class Counts:
     mean_latency_ms: float | None
 
 
-def count(judged: DataFrame) -> Counts:
+def count(judged: DataFrame) -> VerdictCounts:
     """Count the verdicts; the percentiles are exact (linear between the two nearest ranks)."""
     kinds = ("delivered", "missing", "spurious", "early", "ending", "unknown")
     row = judged.selectExpr(
@@ -100,7 +97,7 @@ def count(judged: DataFrame) -> Counts:
         "avg(latency_ms) AS mean",
     ).collect()[0]
     latency = row["latency"] or [None] * 4
-    return Counts(
+    return VerdictCounts(
         expected=row["delivered"] + row["missing"],
         duplicates=row["duplicates"],
         latency_ms=dict(zip(("p50", "p90", "p99", "max"), latency, strict=True)),

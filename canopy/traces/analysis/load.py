@@ -1,9 +1,9 @@
 """The work of each node: data-plane messages, matches, deliveries, and the rest.
 
-A node says in its `stop` record how many messages it sent. A node that was killed has none, and
-then its data-plane messages are counted from its own records: every `walk_hop`, `visit` and
-`forward` is one message that it sent. A node that was killed and started again has both, so that
-counting goes by *run*, from one `start` record to the next.
+The `stop` record of a node has the numbers of messages that it sent. A node that was killed has
+none, and then its data-plane messages are counted from its records: every `walk_hop`, `visit` and
+`forward` is one message. A node that was killed and started again has both, so that each *run*,
+from one `start` record to the next, is counted separately.
 
 Counted records are of the sampled events only, counters of all (`sample` in the start record says
 what share of the events is traced).
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DATA_KINDS = "('walk_hop', 'visit', 'forward')"
-"""The records that stand for one data-plane message each."""
+"""The kinds of records that are one data-plane message each."""
 
 
 def load_table(spark: SparkSession, records: DataFrame) -> DataFrame:

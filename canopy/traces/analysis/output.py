@@ -1,8 +1,9 @@
-"""The folder that an analysis writes: never over anything that is not a former report.
+"""The output folder of an analysis, which replaces nothing but an earlier report.
 
-summary.json   the numbers (and the mark by which a former report is known) report.html    the
-report tables/        Parquet: records (by kind), subscriptions, deliveries, walks, trees, load,
-corrupt
+- ``summary.json`` the numbers, and the mark of a report's folder;
+- ``report.html`` the report;
+- ``tables/`` Parquet: records (by kind), publications, subscriptions, deliveries, walks, trees,
+  load, corrupt.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ FORMAT: Final = "canopy-report"
 """`format` in summary.json."""
 
 OURS: Final = ("summary.json", ".summary.json.new", "report.html", "tables")
-"""All that an analysis ever writes into its folder."""
+"""Everything that an analysis writes into its folder."""
 
 
 def prepare(out: Path, overwrite: bool = False) -> None:
-    """Make `out` ready: new, empty, or cleared of a former report.
+    """Make `out` an empty folder; an earlier report in it is removed.
 
-    A folder that holds anything else is refused with AnalysisError; with `overwrite` the names of
-    a report (`OURS`) are replaced in it, and everything else stays.
+    Raises AnalysisError if it has other content; with `overwrite` only the files of a report
+    (`OURS`) are replaced in it, and everything else stays.
     """
     if out.exists() and not out.is_dir():
         raise AnalysisError(f"the output {out} is a file; name a folder for the report")
@@ -35,8 +36,8 @@ def prepare(out: Path, overwrite: bool = False) -> None:
         if present and not overwrite and (strange or not _is_report(out)):
             named = ", ".join(strange[:3] or present[:3])
             raise AnalysisError(
-                f"the output folder {out} exists and holds other things than a former report "
-                f"({named}): nothing was touched; name a new folder, or allow overwriting"
+                f"the output folder {out} exists and has other content than an earlier "
+                f"report ({named}): nothing was changed; name a new folder, or allow overwriting"
             )
         for name in OURS:
             path = out / name
@@ -45,7 +46,7 @@ def prepare(out: Path, overwrite: bool = False) -> None:
             else:
                 path.unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
-        # Marked before anything is in it, so that an interrupted analysis can be repeated.
+        # The mark is written first, so that an interrupted analysis can be repeated.
         write_summary(out, {"format": FORMAT, "complete": False})
     except OSError as error:
         raise AnalysisError(f"the output folder {out} cannot be written: {error}") from error
@@ -60,7 +61,7 @@ def _is_report(out: Path) -> bool:
 
 
 def write_summary(out: Path, summary: dict[str, object]) -> None:
-    """Write `summary.json`, whole or not at all."""
+    """Replace `summary.json` atomically by `summary` as JSON."""
     draft = out / ".summary.json.new"
     draft.write_text(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     draft.replace(out / "summary.json")

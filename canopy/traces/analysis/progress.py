@@ -1,4 +1,4 @@
-"""Progress of an analysis: a callback of (stage, done, total), and one that draws it with rich."""
+"""The stages of an analysis, and a callback that shows them with rich."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.progress import TimeElapsedColumn as Elapsed
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with the stage that begins, how many are done and how many there are; at the end with
-done = total."""
+"""Called with (stage that begins, number of stages done, number of stages); at the end done =
+total."""
 
 STAGES: Final = (
     "starting Spark",
     "reading the traces",
-    "working out what was expected",
-    "comparing with what was delivered",
-    "following the walks and trees",
-    "weighing the load",
-    "tracing the slowest events",
-    "drawing the report",
+    "computing expected deliveries",
+    "comparing with the deliveries",
+    "counting walks and tree hops",
+    "adding up the load of nodes",
+    "collecting details and slow paths",
+    "writing the report",
 )
-"""In their order."""
+"""The stages, in order."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Say nothing."""
+    """A callback that ignores the progress."""
 
 
 class RichProgress:
-    """A callback that draws a bar on a terminal, and prints nothing elsewhere.
+    """A callback that shows a bar on a terminal, and nothing elsewhere.
 
     A context manager: ``with RichProgress() as progress: analyze(…, progress=progress)``.
     """

@@ -1,11 +1,10 @@
-"""Reading a trace folder: every line through one explicit schema, the rest kept apart.
+"""Reads a trace folder: lines that fit the schema become records, all others are kept as corrupt.
 
-A run that was killed leaves a line cut in the middle; a folder that was touched by other tools
-holds lines that are no records at all. None of them may stop the analysis or slip into it, so each
-line is read as text, parsed by Spark's own JSON parser, and judged: either it is a record of a kind
-that the schema knows, with the fields that name what it is about, or it goes, with the reason and
-its file, into the partition `kind=corrupt`. One pass over the text; everything later reads columns
-from Parquet.
+A killed node leaves an incomplete line, and other tools may have written lines that are not
+records. Neither may stop the analysis or falsify it, so each line is read as text, parsed by
+Spark's JSON parser, and checked: it is a record of a kind in the schema, with the fields that
+identify what it is about, or it goes with the reason and its file into the partition
+`kind=corrupt`. This is one pass over the text; everything later reads columns from Parquet.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from canopy.traces.analysis.constants import LINE_CHARACTERS
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CORRUPT: Final = "corrupt"
-"""The partition of lines that are no records; no kind of the schema has this name."""
+"""The partition of lines that are not records; no kind of the schema has this name."""
 
 PATTERN: Final = "*.jsonl"
 """The writer's files."""
-
-LINE_CHARACTERS: Final = 400
-"""How much of a line that is kept apart is shown: enough to recognise it (wild guess)."""
 
 COLUMNS: Final = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
 
@@ -40,11 +37,11 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "walk": ("walk_start", "walk_hop", "walk_blocked", "walk_recovered", "walk_hit", "walk_miss"),
     "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "nobody"),
 }
-"""Without these fields a record of these kinds says nothing."""
+"""The fields that records of these kinds must have."""
 
 
 def trace_files(traces: Path) -> Iterator[Path]:
-    """The trace files below `traces`, as Spark will see them (hidden folders are no traces)."""
+    """The trace files below `traces` as Spark finds them, without hidden folders."""
     for path in sorted(traces.rglob(PATTERN)):
         inner = path.relative_to(traces).parts
         if path.is_file() and not any(part.startswith((".", "_")) for part in inner):
@@ -52,23 +49,23 @@ def trace_files(traces: Path) -> Iterator[Path]:
 
 
 def check_folder(traces: Path) -> int:
-    """How many bytes of traces there are; AnalysisError if there is nothing to analyse."""
+    """The size of the traces in bytes. Raises AnalysisError if there are none."""
     if not traces.is_dir():
         what = "is a file" if traces.exists() else "does not exist"
         raise AnalysisError(
-            f"the trace folder {traces} {what}: name the folder that holds date=…/node=…/ "
+            f"the trace folder {traces} {what}: name the folder that contains date=…/node=…/ "
             "(a node writes it below its data folder, `traces` unless configured)"
         )
     size = sum(path.stat().st_size for path in trace_files(traces))
     if size == 0:
         raise AnalysisError(
-            f"the trace folder {traces} holds no trace records ({PATTERN} below date=…/node=…/): "
+            f"the trace folder {traces} has no trace records ({PATTERN} below date=…/node=…/): "
             "were the nodes started with tracing on, and have they stopped or flushed?"
         )
     return size
 
 
-def judged_lines(spark: SparkSession, traces: Path) -> DataFrame:
+def checked_lines(spark: SparkSession, traces: Path) -> DataFrame:
     """One row per line: the record's fields, or `kind` = corrupt with `problem`, `line`, `file`."""
     lines = (
         spark.read.option("recursiveFileLookup", True)
@@ -84,9 +81,9 @@ def judged_lines(spark: SparkSession, traces: Path) -> DataFrame:
         "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt', "
         "'allowNonNumericNumbers', 'false')) AS r",
     )
-    judged = parsed.selectExpr("value", "file", "r", f"{_problem()} AS problem")
+    checked = parsed.selectExpr("value", "file", "r", f"{_problem()} AS problem")
     fields = [f"r.`{name}` AS `{name}`" for name in FIELDS if name != "kind"]
-    return judged.selectExpr(
+    return checked.selectExpr(
         *fields,
         "problem",
         f"CASE WHEN problem IS NOT NULL THEN substr(value, 1, {LINE_CHARACTERS}) END AS line",
@@ -96,14 +93,14 @@ def judged_lines(spark: SparkSession, traces: Path) -> DataFrame:
 
 
 def _problem() -> str:
-    """SQL: why the line `value`, parsed as `r`, is no record; NULL if it is one."""
+    """SQL: why the line `value`, parsed as `r`, is not a record; NULL if it is one."""
     kinds = ", ".join(f"'{kind}'" for kind in KINDS)
     cases = [
-        "WHEN NOT is_valid_utf8(value) THEN 'no valid UTF-8'",
-        r"WHEN value NOT RLIKE '\\A\\s*\\{' THEN 'no JSON object'",
+        "WHEN NOT is_valid_utf8(value) THEN 'invalid UTF-8'",
+        r"WHEN value NOT RLIKE '\\A\\s*\\{' THEN 'not a JSON object'",
         r"WHEN r._corrupt IS NOT NULL AND value NOT RLIKE '\\}\\s*\\z' THEN 'cut off'",
-        "WHEN r._corrupt IS NOT NULL THEN 'no JSON object with the fields of a record'",
-        "WHEN r.v IS NULL OR r.kind IS NULL THEN 'no trace record'",
+        "WHEN r._corrupt IS NOT NULL THEN 'not a JSON object with the fields of a record'",
+        "WHEN r.v IS NULL OR r.kind IS NULL THEN 'not a trace record'",
         f"WHEN r.v <> {VERSION} THEN concat('schema version ', r.v, ', not {VERSION}')",
         f"WHEN r.kind NOT IN ({kinds}) THEN concat('unknown kind ', substr(r.kind, 1, 40))",
         "WHEN r.node IS NULL OR r.time IS NULL THEN 'no node or no time'",
@@ -118,8 +115,9 @@ def _problem() -> str:
 
 
 def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
-    """Write the judged lines to the Parquet folder `table`, by kind, and return them from there."""
-    judged_lines(spark, traces).write.partitionBy("kind").parquet(table.resolve().as_uri())
+    """Write the checked lines to the Parquet folder `table`, by kind, and return them from
+    there."""
+    checked_lines(spark, traces).write.partitionBy("kind").parquet(table.resolve().as_uri())
     columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
     schema = f"{columns}, problem string, line string, file string, kind string"
     return spark.read.schema(schema).parquet(table.resolve().as_uri())

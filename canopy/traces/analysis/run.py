@@ -1,10 +1,9 @@
 """The analysis from end to end: traces in, Parquet tables, summary.json and report.html out.
 
-The order is that of the data: lines become records, records become publications and subscriptions,
-these become the pairs that match, the pairs meet the deliveries and are judged; walks, trees and
-load follow. What is used more than once is written as a table first and read back from there, so
-that nothing is computed twice and the tables that a person finds are the ones that the numbers come
-from.
+Lines become records, records become publications and subscriptions, these become matching pairs,
+which are compared with the deliveries; walks, trees and load follow. What is used more than once is
+written as a table first and read back from there, so that nothing is computed twice and the numbers
+come from the tables in the output folder.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def analyze(
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
     None runs on this machine. `session` uses a session that is already open (see
     `spark_session`). Raises AnalysisError, with what to do, for a folder without traces, an
-    output folder that holds other things than a former report (unless `overwrite`), a missing
-    Java, or a job that failed.
+    output folder with other content than an earlier report (unless `overwrite`), a missing Java, or
+    a job that failed.
     """
     input_bytes = read.check_folder(traces)
     output.prepare(out, overwrite)
@@ -69,7 +68,7 @@ def analyze(
 
 
 class _Analysis:
-    """One run: the session, the output folder and the progress that all stages use."""
+    """One analysis: the session, the output folder and the progress that all stages use."""
 
     def __init__(self, spark: SparkSession, out: Path, progress: OnProgress) -> None:
         self.spark = spark
@@ -82,19 +81,19 @@ class _Analysis:
         self._progress(STAGES[self._done], self._done, len(STAGES))
 
     def table(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table of the report, and return it read back."""
+        """Write a table and return it as read back from Parquet."""
         path = (self.out / "tables" / name).resolve().as_uri()
         frame.write.parquet(path)
         return self.spark.read.schema(frame.schema).parquet(path)
 
     def run(self, traces: Path) -> Summary:
-        """All stages, in their order."""
+        """Run all stages in order. Returns the numbers."""
         spark = self.spark
         self.stage()
         records = read.store_records(spark, traces, self.out / "tables" / "records")
         corrupt, corrupt_examples = details.corrupt_lines(records)
-        kept_apart = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
-        self.table("corrupt", kept_apart)
+        corrupt_lines = records.where(f"kind = '{read.CORRUPT}'").select("file", "problem", "line")
+        self.table("corrupt", corrupt_lines)
 
         self.stage()
         published = self.table("publications", expected.publications(spark, records))
@@ -112,21 +111,21 @@ class _Analysis:
 
         self.stage()
         walked = self.table("walks", walks.walk_table(spark, records))
-        ways = walks.count_walks(walked, records)
+        walk_counts = walks.count_walks(walked, records)
         tree = walks.count_trees(self.table("trees", walks.tree_table(spark, records)))
 
         self.stage()
         loads = self._load(records)
         first = min((row["first"] for row in loads), default=0.0)
         last = max((row["last"] for row in loads), default=0.0)
-        summary = self._summary(counts, ways, tree, loads, last - first, unreadable, corrupt)
+        summary = self._summary(counts, walk_counts, tree, loads, last - first, unreadable, corrupt)
         times, width = details.timeline(spark, records, first, last)
 
         self.stage()
         findings = Findings(
             summary=summary,
             counts=counts,
-            ways=ways,
+            walk_counts=walk_counts,
             tree=tree,
             details=details.Details(
                 latency=details.latency_histogram(judged),
@@ -138,7 +137,7 @@ class _Analysis:
                 timeline=times,
                 bin_seconds=width,
             ),
-            slowest=slowest.slowest_ways(spark, records, judged, published, subscribed),
+            slowest=slowest.slowest_paths(spark, records, judged, published, subscribed),
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
@@ -149,7 +148,7 @@ class _Analysis:
         return summary
 
     def _subscriptions(self, records: DataFrame) -> tuple[DataFrame, int]:
-        """The subscriptions, without the key of a tree that cannot be read; and how many those."""
+        """The subscriptions, with tree_key NULL for unreadable trees; and the number of these."""
         made = expected.subscriptions(self.spark, records).cache()
         self._trees = expected.distinct_trees(made)
         bad = ", ".join(f"'{key}'" for key, _ in self._trees.bad) or "''"
@@ -175,8 +174,8 @@ class _Analysis:
 
     def _summary(
         self,
-        counts: deliveries.Counts,
-        ways: walks.Ways,
+        counts: deliveries.VerdictCounts,
+        walk_counts: walks.WalkCounts,
         tree: walks.TreeHops,
         loads: list[dict[str, Any]],
         seconds: float,
@@ -187,7 +186,7 @@ class _Analysis:
             return sum(row[name] for row in loads)
 
         sample = min((row["sample"] for row in loads if row["sample"] is not None), default=1.0)
-        # Counters are of all events, verdicts of the sampled ones: bring them to one scale.
+        # Counters are of all events, verdicts of the sampled ones: scale the counters.
         messages = total("data_messages")
         share = messages * sample
         ratio = counts.delivered / counts.expected if counts.expected else None
@@ -207,20 +206,20 @@ class _Analysis:
             drops=total("drops"),
             subscriptions=self._subscribed,
             unreadable_subscriptions=unreadable,
-            walks=ways.started,
-            walk_hits=ways.hits,
-            ring_hits=ways.by_ring,
-            nobody=ways.nobody,
-            walk_hit_rate=ways.hit_rate,
-            walks_findable=ways.findable,
-            walk_hops=ways.hops,
-            blocked=ways.blocked,
-            recovered=ways.recovered,
+            walks=walk_counts.started,
+            walk_hits=walk_counts.hits,
+            ring_hits=walk_counts.by_ring,
+            nobody=walk_counts.nobody,
+            walk_hit_rate=walk_counts.hit_rate,
+            walks_findable=walk_counts.findable,
+            walk_hops=walk_counts.hops,
+            blocked=walk_counts.blocked,
+            recovered=walk_counts.recovered,
             tree_hops=tree.hops,
             messages=messages,
             other_messages=total("other_messages"),
             messages_per_delivery=share / counts.delivered if counts.delivered else None,
-            # papers/cbdlo.txt, section 5.3: messages over the share of deliveries that was made.
+            # CBDLO section 5.3: messages divided by the share of deliveries that was made.
             effective_distribution_cost=share / ratio if ratio else None,
             latency_ms=counts.latency_ms,
             load=[
@@ -239,5 +238,5 @@ class _Analysis:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts node-2 before node-10."""
+    """A sort key that puts node-2 before node-10."""
     return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]

@@ -1,21 +1,21 @@
 """Selectors as Spark columns: the parsed tree becomes SQL with the selector language's semantics.
 
-This is the independent half of every proof that the report makes. Nothing of the index, the trees
-or even of `matching` takes part: the tree travels as JSON in the subscribe record, and here it is
-translated once more, into expressions that Spark's engine evaluates over all published events.
-AND, OR and NOT are Spark's and three-valued; what a value is and how values compare is `terms.py`.
+This is what makes the analysis independent: it uses neither the index nor `matching`. The subscribe
+record has the selector's parsed tree as JSON, and here it is translated to expressions that Spark
+evaluates over all published events. AND, OR and NOT are Spark's and three-valued; ``terms`` has the
+values and their comparison.
 
-Arithmetic uses each operand more than once, so an operand that is computed itself is bound to a
-variable (`transform(array(x), v -> …)[0]` is Spark's *let*), which keeps the SQL linear in the
-tree.
+Arithmetic uses each operand more than once, so a computed operand is bound to a variable
+(`transform(array(x), v -> …)[0]` is Spark's *let*), which keeps the SQL linear in the tree.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
+from canopy.traces.analysis.constants import MAX_DEPTH
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.terms import (
     MIRRORED,
@@ -31,21 +31,17 @@ from canopy.traces.analysis.terms import (
     negated,
 )
 
-MAX_DEPTH: Final = 600
-"""Of the JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON; Spark's parser
-was seen to manage this many on the stack that `session.py` gives it."""
-
 
 class TreeError(AnalysisError):
-    """A subscribe record's tree is no selector tree."""
+    """The tree of a subscribe record is not a selector's tree."""
 
 
 def parse_tree(text: str) -> Any:
-    """The tree in a subscribe record; TreeError if it is none."""
+    """The tree in a subscribe record. Raises TreeError if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TreeError(f"the selector's tree is no JSON: {error}") from None
+        raise TreeError(f"the selector's tree is not JSON: {error}") from None
 
 
 def attributes_of(tree: Any) -> Iterator[str]:
@@ -71,11 +67,12 @@ class Translator:
         self._depth = 0
 
     def predicate(self, tree: Any) -> str:
-        """SQL of type BOOLEAN: true, false or NULL (unknown). TreeError if `tree` is no tree."""
+        """SQL of type BOOLEAN: true, false or NULL (unknown). Raises TreeError for an invalid
+        tree."""
         try:
             return self._condition(tree)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            raise TreeError(f"no selector tree: {type(error).__name__} {error}") from None
+            raise TreeError(f"not a selector's tree: {type(error).__name__} {error}") from None
         finally:
             self._depth = 0
 
@@ -112,7 +109,7 @@ class Translator:
             case ["isnull", value]:
                 return self._term(value, is_null)
             case _:
-                raise TreeError(f"no condition of the selector language: {str(node)[:80]}")
+                raise TreeError(f"not a condition of the selector language: {str(node)[:80]}")
 
     def _between(self, value: Any, low: Any, high: Any) -> str:
         def bounded(term: Term) -> str:
@@ -139,7 +136,7 @@ class Translator:
                     body,
                 )
             case _:
-                # A condition where a value is wanted: its verdict is a boolean.
+                # A condition in place of a value: its result is a boolean.
                 return body(Term(b=self._condition(node)))
 
     def _let(self, struct: str, body: Callable[[Term], str]) -> str:

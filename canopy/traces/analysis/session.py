@@ -1,12 +1,12 @@
-"""The Spark session of an analysis: started quietly, on loopback, and gone without a trace.
+"""The Spark session of an analysis: without output, on loopback, and removed completely.
 
-Without a master everything runs in this process's own JVM (`local[2]`): no web page, no port but
-loopback, few shuffle partitions, adaptive execution on. With a master (`spark://…`, `yarn`) the
-same job runs there, and only what the cluster must not be told (addresses, memory) is left unset.
+Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
+loopback only, few shuffle partitions, adaptive execution. With a master (`spark://…`, `yarn`) the
+same job runs there, and addresses and memory are left to the cluster.
 
-Spark prints to the terminal from three places (the launcher's shell, the JVM, log4j). All of it
-goes to a log file in a temporary folder, which also holds the warehouse and the scratch files and
-is removed at the end; when the JVM does not start, the end of the log becomes the error's text.
+Spark prints from three places (the launcher's shell, the JVM, log4j). All of it goes to a log file
+in a temporary folder, which also has the warehouse and the scratch files and is removed at the end.
+If the JVM does not start, the error's message has the end of the log.
 """
 
 from __future__ import annotations
@@ -23,16 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from canopy.traces.analysis.constants import QUICK_BYTES
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-QUICK_BYTES: Final = 32 * 1024 * 1024
-"""Below this much input neither the JVM's second compiler nor Spark's generated code pays: measured
-on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of 23.6 s. (An
-archive of classes for the JVM was tried as well: it refuses Spark's class path.)"""
 
 LOCAL_MASTER: Final = "local[2]"
 """Two threads: a demo's traces are small, and a bigger run can name its own master."""
@@ -79,7 +75,7 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 
 
 def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, str]:
-    """Every Spark setting of this analysis, by name."""
+    """All Spark settings of an analysis, by name."""
     # Selectors nest up to 128 levels (matching), and Spark's parser and optimiser recurse.
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
@@ -97,10 +93,10 @@ def settings(master: str | None, scratch: Path, input_bytes: int) -> dict[str, s
 
 @contextmanager
 def spark_session(master: str | None = None, input_bytes: int = 0) -> Iterator[SparkSession]:
-    """A Spark session for the time of the `with`; its JVM and its files are gone afterwards.
+    """A Spark session within the `with`; its JVM ends and its files are removed afterwards.
 
-    `master` is a cluster's URL, or None for this machine; `input_bytes` tells how much there is
-    to read. Raises AnalysisError where there is no Java, or it does not start.
+    `master` is a cluster's URL, or None for this machine; `input_bytes` is the size of the input.
+    Raises AnalysisError if there is no Java, or Spark does not start.
     """
     java = find_java()
     with tempfile.TemporaryDirectory(prefix="canopy-spark-", ignore_cleanup_errors=True) as name:
@@ -135,7 +131,7 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
         ) from None
     if SparkContext._active_spark_context is not None:
         raise AnalysisError("a Spark session is open in this process already; stop it first")
-    # It prints the Java stack of every failed query; `first_line` says what a person needs.
+    # It prints the Java stack of every failed query; `first_line` has what is needed.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     conf = SparkConf(loadDefaults=False)
     for name, value in values.items():
@@ -150,9 +146,9 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
             _stop(None, gateway)
         log.flush()
         lines = log_path.read_text(errors="replace").strip().splitlines()
-        said = "\n".join(lines[-5:]) or first_line(error)
+        output = "\n".join(lines[-5:]) or first_line(error)
         raise AnalysisError(
-            f"Spark did not start (master {values['spark.master']}): {said}"
+            f"Spark did not start (master {values['spark.master']}): {output}"
         ) from error
 
 
@@ -194,7 +190,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Give Ctrl-C back as it was: pyspark puts its own handler in its place and leaves it there."""
+    """Restore the handler of SIGINT afterwards, which pyspark replaces."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -204,7 +200,7 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a Spark exception says, without the Java stack: one line."""
+    """The message of a Spark exception as one line, without the Java stack."""
     text = str(error).strip()
     caused = re.search(r"Caused by: (.+)", text)
     line = caused.group(1) if caused else text.splitlines()[0] if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""The slowest events and their ways: publish, walk, visits, match, forward, arrive, deliver.
+"""The slowest events and their paths: publish, walk, visits, match, forward, arrive, deliver.
 
-A walk carries attributes, not events, so the walks on an event's way are those that its publisher
-had under way for the attribute by which it was delivered, between the publication and the delivery.
+A walk carries attributes, not events, so the walks of an event's path are those that its publisher
+had under way between publication and delivery, for the attribute by which it was delivered.
 """
 
 from __future__ import annotations
@@ -9,22 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from canopy.traces.analysis.constants import PATH_STEPS, SLOWEST_EVENTS, TURN_SLACK
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EVENTS: Final = 6
-"""Ways that the report draws (wild guess)."""
-
-STEPS: Final = 60
-"""Steps of one way that are drawn; a way with more says how many were left out."""
-
-EARLIER: Final = 0.001
-"""Seconds that a walk's record may precede the publish record in the same turn of a node."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One record on an event's way; `after_ms` since its publication."""
+    """One record of an event's path; `after_ms` since its publication."""
 
     after_ms: float
     kind: str
@@ -35,7 +28,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Way:
+class DeliveryPath:
     """A slow delivery and every step that led to it."""
 
     event: str
@@ -48,13 +41,13 @@ class Way:
     left_out: int
 
 
-def slowest_ways(
+def slowest_paths(
     spark: SparkSession,
     records: DataFrame,
     judged: DataFrame,
     published: DataFrame,
     subscribed: DataFrame,
-) -> list[Way]:
+) -> list[DeliveryPath]:
     """The slowest delivery of each of the slowest events, slowest first."""
     slow = [
         row.asDict()
@@ -68,7 +61,7 @@ def slowest_ways(
                      min(published) AS published
               FROM {{judged}}
               WHERE verdict IN ('delivered', 'early', 'ending') AND latency_ms IS NOT NULL
-              GROUP BY event ORDER BY latency_ms DESC, event LIMIT {EVENTS}) j
+              GROUP BY event ORDER BY latency_ms DESC, event LIMIT {SLOWEST_EVENTS}) j
             JOIN {{published}} p ON j.event = p.event
             LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
             ORDER BY j.latency_ms DESC, j.event
@@ -83,16 +76,16 @@ def slowest_ways(
     columns = ("kind", "time", "node", "event", "peer", "attribute", "walk", "hop", "subscription")
     seen = records.select(*columns, "hops", "by", "recipients", "reason", "lo", "hi")
     events = seen.where(seen.event.isin([row["event"] for row in slow]))
-    found = [row.asDict() for row in events.limit(EVENTS * 2_000).collect()]
+    found = [row.asDict() for row in events.limit(SLOWEST_EVENTS * 2_000).collect()]
     found += _walks(spark, seen, slow)
-    return [_way(row, found) for row in slow]
+    return [_path(row, found) for row in slow]
 
 
 def _walks(
     spark: SparkSession, seen: DataFrame, slow: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The records of all walks that were under way for one of the slow events."""
-    first = min(row["published"] for row in slow) - EARLIER
+    first = min(row["published"] for row in slow) - TURN_SLACK
     last = max(row["published"] + row["latency_ms"] / 1_000 for row in slow)
     near = seen.where("kind LIKE 'walk|_%' ESCAPE '|' OR kind IN ('located', 'nobody')").where(
         f"time BETWEEN {first!r}D AND {last!r}D"
@@ -102,10 +95,10 @@ def _walks(
     )
     attributes = sorted({row["attribute"]: None for row in slow if row["attribute"]})
     chosen = walks.where(walks.attribute.isin(attributes)).orderBy("time")
-    return [row.asDict() for row in chosen.limit(EVENTS * 2_000).collect()]
+    return [row.asDict() for row in chosen.limit(SLOWEST_EVENTS * 2_000).collect()]
 
 
-def _way(slow: dict[str, Any], found: list[dict[str, Any]]) -> Way:
+def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
     begun, ended = slow["published"], slow["published"] + slow["latency_ms"] / 1_000
     walks = {
         row["walk"]: None
@@ -113,14 +106,14 @@ def _way(slow: dict[str, Any], found: list[dict[str, Any]]) -> Way:
         if row["kind"] == "walk_start"
         and row["node"] == slow["publisher"]
         and row["attribute"] == slow["attribute"]
-        and begun - EARLIER <= row["time"] <= ended
+        and begun - TURN_SLACK <= row["time"] <= ended
     }
     mine = []
     for row in found:
         if row["event"] == slow["event"]:
             on_it = _concerns(row, slow)
         elif row["kind"] in ("located", "nobody"):
-            on_it = row["node"] == slow["publisher"] and begun - EARLIER <= row["time"] <= ended
+            on_it = row["node"] == slow["publisher"] and begun - TURN_SLACK <= row["time"] <= ended
             on_it = on_it and bool(walks)
         else:
             on_it = row["walk"] in walks
@@ -138,15 +131,15 @@ def _way(slow: dict[str, Any], found: list[dict[str, Any]]) -> Way:
         )
         for row in mine
     )
-    return Way(
+    return DeliveryPath(
         event=slow["event"],
         id=slow["id"],
         subscription=slow["subscription"],
         name=slow["name"],
         latency_ms=slow["latency_ms"],
         attribute=slow["attribute"],
-        steps=steps[: STEPS - 1] + steps[-1:] if len(steps) > STEPS else steps,
-        left_out=max(len(steps) - STEPS, 0),
+        steps=steps[: PATH_STEPS - 1] + steps[-1:] if len(steps) > PATH_STEPS else steps,
+        left_out=max(len(steps) - PATH_STEPS, 0),
     )
 
 
@@ -160,11 +153,11 @@ ORDER: Final = {
         )
     )
 }
-"""Of steps that bear the same time."""
+"""The order of steps with equal times."""
 
 
 def _concerns(row: dict[str, Any], slow: dict[str, Any]) -> bool:
-    """Whether a record of the event lies on the way to this subscriber and not to another."""
+    """Whether a record of the event is on the path to this subscriber, not to another."""
     match row["kind"]:
         case "deliver":
             return bool(row["subscription"] == slow["subscription"])
@@ -181,7 +174,8 @@ def _note(row: dict[str, Any]) -> str:
         case "located":
             return f"found by the {row['by']}" if row["by"] else "found"
         case "match":
-            return f"{row['recipients'] or 0} interested node(s)"
+            count = row["recipients"] or 0
+            return f"{count} interested {'node' if count == 1 else 'nodes'}"
         case "walk_start":
             return f"at most {row['hops']} hops" if row["hops"] else ""
         case "walk_hop" | "visit" | "walk_hit":

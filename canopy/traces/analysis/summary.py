@@ -10,7 +10,7 @@ from canopy.traces.analysis.output import FORMAT
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out. Messages are data-plane messages; latencies are in milliseconds.
+    """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were
     delivered, so that missing = expected - delivered.
@@ -25,7 +25,7 @@ class Summary:
     duplicates: int
     spurious: int
     early: int  # delivered, but published before the SUBACK
-    ending: int  # delivered around the end of the subscription: right either way
+    ending: int  # delivered around the end of the subscription, which is right either way
     unknown: int  # delivered, but the traces lack what is needed to judge
     refused: int  # events that were not accepted for publishing
     drops: int
@@ -37,7 +37,7 @@ class Summary:
     nobody: int
     walk_hit_rate: float | None
     walks_findable: int
-    """Walks for an attribute that has a tree; where nobody subscribes, no walk can hit."""
+    """Walks for an attribute that has a tree; without subscriptions no walk can hit."""
     walk_hops: dict[str, float | None]
     blocked: int
     recovered: int
@@ -58,10 +58,10 @@ class Summary:
 
     @property
     def exact(self) -> bool:
-        """Whether the traces prove that everything expected came, once, and nothing else did."""
+        """Whether each expected delivery was made once, and no others were."""
         wrong = self.missing + self.duplicates + self.spurious + self.unknown
         return wrong == 0 and self.unreadable_subscriptions == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """What summary.json holds."""
+        """The content of summary.json."""
         return {"format": self.format, **asdict(self), "exact": self.exact}

@@ -36,7 +36,7 @@ class Term:
     n: str | None = None
     d: str | None = None
     s: str | None = None
-    literal: int | float | None = None  # set for numbers that stand in the selector
+    literal: int | float | None = None  # set for numeric literals of the selector
 
     def integer(self) -> str | None:
         """The value as an exact DECIMAL(38,0) if it is an integer."""
@@ -83,7 +83,7 @@ def _double(value: float) -> str:
 
 
 def literal(value: object) -> Term:
-    """The term of a literal; NULL for what is no value of the language."""
+    """The term of a literal; an empty term for anything that is not a value of the language."""
     match value:
         case bool():
             return Term(b="TRUE" if value else "FALSE")
@@ -239,7 +239,7 @@ def is_null(term: Term) -> str:
 
 
 def like(term: Term, pattern: str, escape: object) -> str:
-    """SQL: the string matches; unknown for what is no string."""
+    """SQL: the string matches; unknown for other types."""
     if not term.s:
         return NULL
     expression = like_expression(pattern, escape if isinstance(escape, str) else None)

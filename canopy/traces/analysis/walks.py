@@ -1,9 +1,9 @@
-"""How events found their trees: walks (C3, C4, C10), the ring's answers (C5), the tree (C7).
+"""How events found their trees: walks (C3, C4, C10), lookups on the ring (C5), the tree (C7).
 
-A walk looks for each of its attributes on its own, so all is counted per (walk, attribute). A walk
-*hits* when it meets an access point; one that ends without a hit leaves the attribute to the ring,
-which answers with the tree or with *nobody subscribes to it*. The publisher notes what it learnt in
-the end (`located` by walk or ring, `nobody`), and a known entry is not looked for again.
+A walk searches each of its attributes separately, so everything is counted per (walk, attribute). A
+walk *hits* when it meets an access point; after one that ends without a hit the attribute is looked
+up on the ring, which finds the tree or no subscriptions. The publisher records the result
+(`located` by walk or ring, `nobody`), and does not search for a known entry again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def walk_table(spark: SparkSession, records: DataFrame) -> DataFrame:
     """One row per (walk, attribute).
 
     node and started of its start, hop_limit, hops walked, hit_hop (NULL without a hit), blocked,
-    recovered, missed (whether its end without a hit was recorded), findable (whether anybody ever
-    found the attribute's tree: nobody may subscribe to it, and then no walk can hit).
+    recovered, missed (whether its end without a hit was recorded), findable (whether the
+    attribute's tree was ever found: without subscriptions no walk can hit).
     """
     return spark.sql(
         """
@@ -63,8 +63,8 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Ways:
-    """How attributes were looked for and found."""
+class WalkCounts:
+    """How attributes were searched and found."""
 
     started: int
     hits: int
@@ -81,8 +81,8 @@ class Ways:
     hop_counts: tuple[tuple[int, int], ...]  # (hops of the hit, walks)
 
 
-def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
-    """Count the walks and the publishers' conclusions."""
+def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
+    """Count the walks, and the results that publishers recorded."""
     row = walks.selectExpr(
         "count(*) AS started",
         "count_if(hit) AS hits",
@@ -94,7 +94,7 @@ def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
         "percentile(hit_hop, array(0.5, 0.99, 1.0)) AS hops",
     ).collect()[0]
     counts = walks.where("hit_hop IS NOT NULL").groupBy("hit_hop").count().collect()
-    learnt = {
+    results = {
         (each["kind"], each["by"]): each["count"]
         for each in records.where("kind IN ('located', 'nobody')")
         .groupBy("kind", "by")
@@ -102,16 +102,16 @@ def count_walks(walks: DataFrame, records: DataFrame) -> Ways:
         .collect()
     }
     p50, p99, most = row["hops"] or (None, None, None)
-    return Ways(
+    return WalkCounts(
         started=row["started"],
         hits=row["hits"],
         missed=row["missed"],
         unfinished=row["started"] - row["hits"] - row["missed"],
         findable=row["findable"],
         hit_rate=row["hits"] / row["started"] if row["started"] else None,
-        by_walk=learnt.get(("located", "walk"), 0),
-        by_ring=learnt.get(("located", "ring"), 0),
-        nobody=sum(count for (kind, _), count in learnt.items() if kind == "nobody"),
+        by_walk=results.get(("located", "walk"), 0),
+        by_ring=results.get(("located", "ring"), 0),
+        nobody=sum(count for (kind, _), count in results.items() if kind == "nobody"),
         blocked=row["blocked"],
         recovered=row["recovered"],
         hops={"mean": row["mean"], "p50": p50, "p99": p99, "max": most},
@@ -137,7 +137,7 @@ def count_trees(trees: DataFrame) -> TreeHops:
 
 
 def weighted(counts: list[tuple[int, int]]) -> dict[str, float | None]:
-    """mean, p50, p99 and max of values that are given with their numbers, sorted by value."""
+    """mean, p50, p99 and max of (value, count) pairs that are sorted by value."""
     total = sum(count for _, count in counts)
     if not total:
         return {"mean": None, "p50": None, "p99": None, "max": None}

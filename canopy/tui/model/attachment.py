@@ -69,7 +69,7 @@ class Attachment:
         self._changed = [False, False]  # subscriptions, connection
 
     def start(self) -> None:
-        """Start to connect."""
+        """Start the thread that connects to the node."""
         self._requester.start()
 
     def stop(self) -> None:

@@ -53,7 +53,7 @@ class Inbox:
             self._callbacks.append(callback)
 
     def drain(self) -> InboxContent:
-        """Take everything out."""
+        """Take out everything that was added."""
         with self._lock:
             content = InboxContent(
                 list(self._deliveries), self._counts, self._skipped, self._callbacks

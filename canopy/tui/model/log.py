@@ -103,7 +103,7 @@ class EventLog:
         self.view = deque(row for row in self._rows if self._shows(row))
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows and waiting deliveries."""
         self.first += len(self.view)
         self._rows.clear()
         self._by_identity.clear()

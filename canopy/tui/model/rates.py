@@ -58,5 +58,5 @@ class Rates:
 
 
 def show_rate(per_second: float) -> str:
-    """``12.3/s``, ``1,204/s``."""
+    """A rate as text: ``12.3/s``, ``1,204/s``."""
     return f"{per_second:.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"

@@ -82,7 +82,7 @@ class HelpScreen(ModalScreen[None]):
     ]
 
     def compose(self) -> ComposeResult:
-        """One scrollable text."""
+        """The help as one scrollable text."""
         with VerticalScroll(classes="dialog help") as dialog:
             dialog.border_title = "Help"
             dialog.border_subtitle = "Esc close · ↑ ↓ scroll"

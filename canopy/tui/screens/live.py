@@ -23,7 +23,7 @@ from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
 
 
 class LiveScreen(MainScreen):
-    """Subscriptions and events."""
+    """The screen of subscriptions and their events."""
 
     TITLE = "events"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -171,7 +171,7 @@ class LiveScreen(MainScreen):
         self.query_one(EventStream).focus()
 
     def action_filter(self) -> None:
-        """Focus the filter."""
+        """Focus the filter above the events."""
         self.query_one(FilterBar).enter()
 
     def action_pause(self) -> None:

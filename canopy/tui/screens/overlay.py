@@ -66,7 +66,7 @@ class OverlayScreen(MainScreen):
         self._tree = ""  # the attribute whose tree is shown
 
     def body(self) -> ComposeResult:
-        """The four tabs."""
+        """The tabs: node, ring, trees, incidents."""
         with TabbedContent(id="tabs"):
             with TabPane("Node", id="node"), Horizontal(classes="split"):
                 with Vertical(id="node-side"):

@@ -37,7 +37,7 @@ class DetailPane(Vertical):
         self._first = ""
 
     def compose(self) -> ComposeResult:
-        """The two tabs."""
+        """The tabs *Event* and *Why*."""
         with TabbedContent():
             with TabPane("Event", id="event"), VerticalScroll():
                 yield Static(NOTHING, id="all-of-it")

@@ -78,7 +78,7 @@ class Columns:
         return before != (self._widths, self._for_width)
 
     def header(self, style: Style) -> list[Segment]:
-        """The header line."""
+        """The header line with the titles."""
         widths = [TIME_WIDTH, *self._widths[:2]]
         widths += [self._for_width] if self._for_width else []
         widths += [*self._widths[2:], len(REST_TITLE)]

@@ -77,7 +77,7 @@ class EventStream(ScrollView, can_focus=True):
         return max(1, self.scrollable_content_region.height - 1)
 
     def set_columns(self, columns: Columns) -> None:
-        """Show other columns."""
+        """Replace the columns and draw."""
         self.columns = columns
         self.update_view()
 
@@ -143,7 +143,7 @@ class EventStream(ScrollView, can_focus=True):
         self._go(None)
 
     def action_sideways(self, by: int) -> None:
-        """Scroll the columns."""
+        """Scroll the columns to the left (-1) or right (1)."""
         self.scroll_to(x=max(0, self.scroll_offset.x + by * SIDEWAYS), animate=False)
 
     def action_open(self) -> None:

@@ -59,7 +59,7 @@ class FilterBar(Horizontal):
         self.post_message(self.Left())
 
     def enter(self) -> None:
-        """Focus the input."""
+        """Focus the input of the filter."""
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:

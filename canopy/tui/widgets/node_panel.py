@@ -12,7 +12,7 @@ LABEL = 14  # cells of the longest label and a gap
 
 
 class NodePanel(Static):
-    """The node's `Status`."""
+    """Shows the `Status` of the node."""
 
     def show(self, status: Status | None) -> None:
         """Show `status`; None before the first reply."""

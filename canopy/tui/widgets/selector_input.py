@@ -78,7 +78,7 @@ class SelectorInput(Vertical):
             self.check = check
 
     class Submitted(Message):
-        """Enter was pressed."""
+        """Enter was pressed in the input."""
 
     def __init__(self, value: str, names: Callable[[], Sequence[str]], values_of: ValuesOf) -> None:
         super().__init__()

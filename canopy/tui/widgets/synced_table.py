@@ -44,7 +44,7 @@ class SyncedTable(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
     def on_mount(self) -> None:
-        """Add the columns."""
+        """Add the columns with their titles."""
         for at, title in enumerate(self._titles):
             justify: Any = "right" if at in self._numbers else "left"
             self.add_column(Text(title, justify=justify), key=str(at))

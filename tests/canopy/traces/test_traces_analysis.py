@@ -102,19 +102,19 @@ def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
 
 CORRUPT_LINES: list[tuple[bytes, str]] = [
     (b'{"v":1,"time":1790000000.5,"node":"a0","ki', "cut off"),
-    (b"hello <b>", "no JSON object"),
-    (b"[1,2]", "no JSON object"),
-    (b'"text"', "no JSON object"),
-    (b'{"a":1}', "no trace record"),
+    (b"hello <b>", "not a JSON object"),
+    (b"[1,2]", "not a JSON object"),
+    (b'"text"', "not a JSON object"),
+    (b'{"a":1}', "not a trace record"),
     (b'{"v":1,"kind":7,"a":{"b":2}}', "unknown kind 7"),
-    (b'{"v":1,"time":"noon","node":"a0","kind":"ready"}', "no JSON object with the fields"),
-    (b'{"v":1,"time":NaN,"node":"a0","kind":"ready"}', "no JSON object with the fields"),
+    (b'{"v":1,"time":"noon","node":"a0","kind":"ready"}', "not a JSON object with the fields"),
+    (b'{"v":1,"time":NaN,"node":"a0","kind":"ready"}', "not a JSON object with the fields"),
     (b'{"v":7,"time":1790000000.5,"node":"a0","kind":"ready"}', "schema version 7, not 1"),
     (b'{"v":1,"time":1790000000.5,"node":"a0","kind":"dance"}', "unknown kind dance"),
     (b'{"v":1,"time":1790000000.5,"kind":"ready"}', "no node or no time"),
     (b'{"v":1,"time":1.5,"node":"a0","kind":"publish"}', "no event in a record of kind publish"),
-    (b'{"v":1,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "no valid UTF-8"),
-    (b"\x00\x01\x02", "no JSON object"),
+    (b'{"v":1,"time":1.5,"node":"\xff\xfe","kind":"ready"}', "invalid UTF-8"),
+    (b"\x00\x01\x02", "not a JSON object"),
 ]
 
 
@@ -252,7 +252,7 @@ def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) ->
     page = (faulty.out / "report.html").read_text()
     assert "1 delivery missing" in page
     assert "11 of 12 expected deliveries were made." in page
-    assert "arrived at the subscriber&#x27;s node and was not handed over" in page
+    assert "arrived at the subscriber&#x27;s node and was not delivered" in page
     assert "the selector is not true for this event" in page
     assert "queue full" in page
     assert "NaN is no value" in page
@@ -301,7 +301,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
     assert page.count("<td>lost</td>") == 2  # half a minute apart
     assert page.count("<circle") == 4
     assert "<td>2 nodes</td>" in page
-    assert "lost sight of 1 node, and there was 1 election" in page
+    assert "connections to 1 node were lost, and there was 1 election" in page
     assert "in place of node-2" in page
     assert EVIL not in page
 

@@ -21,7 +21,7 @@ def traces(tmp_path: Path) -> Path:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match="does not exist: name the folder that holds date="):
+    with pytest.raises(AnalysisError, match="does not exist: name the folder that contains date="):
         analyze(tmp_path / "none", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -36,7 +36,7 @@ def test_a_folder_without_traces(tmp_path: Path) -> None:
     (tmp_path / "traces" / "_hidden").mkdir(parents=True)
     (tmp_path / "traces" / "_hidden" / "a.jsonl").write_text("{}\n")
     (tmp_path / "traces" / "empty.jsonl").touch()
-    with pytest.raises(AnalysisError, match="holds no trace records"):
+    with pytest.raises(AnalysisError, match="has no trace records"):
         analyze(tmp_path / "traces", tmp_path / "out")
 
 
@@ -49,7 +49,7 @@ def test_an_output_with_other_things_is_not_touched(traces: Path, tmp_path: Path
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(AnalysisError, match=r"other things than a former report \(thesis.txt\)"):
+    with pytest.raises(AnalysisError, match=r"other content than an earlier report \(thesis.txt\)"):
         analyze(traces, out)
     assert [path.name for path in out.iterdir()] == ["thesis.txt"]
 
@@ -66,7 +66,7 @@ def test_a_summary_of_something_else_is_no_mark(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "summary.json").write_text('{"format": "theirs"}')
-    with pytest.raises(AnalysisError, match="other things"):
+    with pytest.raises(AnalysisError, match="other content"):
         prepare(out)
     assert json.loads((out / "summary.json").read_text())["format"] == "theirs"
 

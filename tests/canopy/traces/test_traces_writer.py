@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from canopy.traces.writer import SchemaError, TraceWriter, kept, trace_path
+from canopy.traces.writer import SchemaError, TraceWriter, is_sampled, trace_path
 
 NOON = 1_790_000_000.0 // 86_400 * 86_400 + 43_200.0
 
@@ -150,7 +150,8 @@ def test_all_nodes_keep_the_same_share_of_the_events(clock: Clock) -> None:
 
 def test_the_sample_is_the_same_in_every_process() -> None:
     code = (
-        "from canopy.traces.writer import kept; print([kept(f'n.1.{i}', 0.5) for i in range(64)])"
+        "from canopy.traces.writer import is_sampled;"
+        "print([is_sampled(f'n.1.{i}', 0.5) for i in range(64)])"
     )
     outputs = {
         subprocess.run(
@@ -161,7 +162,7 @@ def test_the_sample_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert outputs == {f"{[kept(f'n.1.{i}', 0.5) for i in range(64)]}\n".encode()}
+    assert outputs == {f"{[is_sampled(f'n.1.{i}', 0.5) for i in range(64)]}\n".encode()}
 
 
 def test_records_without_an_event_are_always_kept(disk: Disk, clock: Clock) -> None:

@@ -1,8 +1,8 @@
-"""The report: one HTML file that explains a run to a person.
+"""The report: one HTML file about a run, without network access or scripts.
 
-It needs no network and no script: `page.html` holds the style (light and dark by the reader's own
-setting) and the frame, `words` says the numbers, `pictures` draws, `sections` and `ways` put
-pictures beside explanations. Whatever a user wrote is escaped on its way in.
+``page.html`` has the frame and the style (light and dark, by the reader's setting), ``wording``
+formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``incident_timeline`` and
+``paths`` make the sections. Everything that a user wrote is escaped where it enters the HTML.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from canopy.traces.analysis.report import sections, ways
-from canopy.traces.analysis.report.happened import happened
-from canopy.traces.analysis.report.words import duration, headline, some, verdict
+from canopy.traces.analysis.report import paths, sections
+from canopy.traces.analysis.report.incident_timeline import incident_timeline
+from canopy.traces.analysis.report.wording import duration, headline, some, verdict
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -47,15 +47,15 @@ def render(findings: Findings) -> str:
         tiles=sections.tiles(findings),
         sections="".join(
             (
-                happened(findings),
+                incident_timeline(findings),
                 sections.wrong(findings),
-                sections.speed(findings),
-                sections.finding(findings),
+                sections.latency_section(findings),
+                sections.tree_discovery(findings),
                 sections.cost(findings),
                 sections.subscriptions(findings),
                 sections.load(findings),
-                ways.slowest(findings),
-                ways.corrupt(findings),
+                paths.slowest(findings),
+                paths.corrupt(findings),
             )
         ),
     )

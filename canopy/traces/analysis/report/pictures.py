@@ -1,8 +1,8 @@
-"""The report's pictures: small SVG and HTML made by hand.
+"""The report's pictures as small SVG and HTML.
 
-By hand and not with matplotlib, because these have to follow the reader's light or dark mode, carry
-tooltips, stay sharp and legible on a phone and weigh a few kilobytes: their colours are the page's
-CSS variables and their text is text.
+They are not made with matplotlib, because they follow the reader's light or dark mode, have
+tooltips, are legible on a phone and have a few kilobytes: their colours are the page's CSS
+variables.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 480
-"""Of a picture's coordinates; at a phone's 360 points its 13-point text is still 10 points high."""
+"""The width of a picture's coordinates; on a phone with 360 points 13-point text is still 10 points
+high."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A column: its label (may be empty), its height, and what a pointer over it says."""
+    """A column: its label (may be empty), its height, and its tooltip."""
 
     label: str
     value: float
@@ -35,7 +36,7 @@ class Mark:
 def columns(
     bars: Sequence[Bar], title: str, unit: str, marks: Sequence[Mark] = (), height: int = 210
 ) -> str:
-    """A column chart as SVG. `title` is read to those who do not see it."""
+    """A column chart as SVG; `title` is for screen readers."""
     top, bottom = 22 + 16 * bool(marks), 26
     most = max((bar.value for bar in bars), default=0) or 1
     step = WIDTH / max(len(bars), 1)
@@ -77,7 +78,7 @@ def columns(
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a bar: its name, its size, and the CSS class that colours it."""
+    """A share of a bar: its name, its size, and the CSS class of its colour."""
 
     name: str
     value: float
@@ -85,7 +86,7 @@ class Part:
 
 
 def stacked(parts: Sequence[Part], of: str) -> str:
-    """One thick bar cut into shares, with a legend that gives the numbers."""
+    """One bar divided into shares, with a legend that has the numbers."""
     total = sum(part.value for part in parts)
     if not total:
         return f'<p class="quiet">No {escape(of)}.</p>'
@@ -112,7 +113,7 @@ def meter(value: float, most: float, colour: str = "leaf") -> str:
 
 
 def waterfall_row(label: str, detail: str, begin: float, end: float, text: str, phase: str) -> str:
-    """One step of a way: a bar from `begin` to `end` (shares of the whole), and its time."""
+    """One step of a path: a bar from `begin` to `end` (shares of the whole), and its time."""
     left = min(max(begin, 0.0), 1.0) * 100
     wide = max(min(max(end, 0.0), 1.0) * 100 - left, 0.0)
     return (
@@ -126,7 +127,7 @@ def waterfall_row(label: str, detail: str, begin: float, end: float, text: str, 
 def run_over_time(
     published: Sequence[int], delivered: Sequence[int], bin_seconds: float, title: str
 ) -> str:
-    """Deliveries as columns, publications as a line above them, over the time of the run."""
+    """Deliveries as columns and publications as a line, over the time of the run."""
     height, top, bottom = 190, 22, 24
     most = max([*published, *delivered, 1])
     step = WIDTH / max(len(published), 1)

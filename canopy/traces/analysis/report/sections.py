@@ -1,7 +1,7 @@
-"""The sections of the report: each takes the findings and gives a piece of HTML.
+"""The main sections of the report: each is a function from the findings to HTML.
 
-Names, selectors and everything else that a user wrote is escaped where it enters the HTML; a
-section that has nothing to say is an empty string.
+Names, selectors and everything else that a user wrote is escaped where it enters the HTML. A
+section without content is "".
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from canopy.traces.analysis.details import BINS_PER_DECADE
+from canopy.traces.analysis.constants import BINS_PER_DECADE
 from canopy.traces.analysis.report.pictures import (
     Bar,
     Mark,
@@ -19,21 +19,21 @@ from canopy.traces.analysis.report.pictures import (
     run_over_time,
     stacked,
 )
-from canopy.traces.analysis.report.words import duration, number, percent, size, some
+from canopy.traces.analysis.report.wording import duration, number, percent, size, some
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
 
 
 def name_of(findings: Findings, node: str | None) -> str:
-    """What people call a node: its own name, else the first half of its id."""
+    """A node's name, else the first half of its id."""
     if node is None:
         return "?"
     return findings.names.get(node) or node[:8]
 
 
 def section(anchor: str, title: str, picture: str, text: str) -> str:
-    """A picture beside its explanation."""
+    """A section with a picture beside its text."""
     return (
         f'<section id="{anchor}"><h2>{escape(title)}</h2><div class="pair">'
         f'<div class="picture">{picture}</div><div class="text">{text}</div></div></section>'
@@ -41,21 +41,21 @@ def section(anchor: str, title: str, picture: str, text: str) -> str:
 
 
 def wide_section(anchor: str, title: str, text: str, body: str) -> str:
-    """An explanation above something that needs the whole width."""
+    """A section with a text above a body that needs the whole width."""
     return f'<section id="{anchor}"><h2>{escape(title)}</h2>{text}{body}</section>'
 
 
 def tiles(findings: Findings) -> str:
-    """The numbers that one looks for first."""
+    """The most important numbers."""
     summary = findings.summary
     shown = [
         ("published", number(summary.published), "events"),
         ("expected", number(summary.expected), "deliveries"),
         ("delivered", number(summary.delivered), "of those"),
-        ("missing", number(summary.missing), "never came"),
-        ("duplicates", number(summary.duplicates), "came again"),
-        ("spurious", number(summary.spurious), "should not have come"),
-        ("median latency", duration(summary.latency_ms["p50"]), "publish to hand-over"),
+        ("missing", number(summary.missing), "not delivered"),
+        ("duplicates", number(summary.duplicates), "delivered again"),
+        ("spurious", number(summary.spurious), "without a match"),
+        ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivered event"),
     ]
     bad = {"missing", "duplicates", "spurious"}
@@ -70,7 +70,7 @@ def tiles(findings: Findings) -> str:
 
 
 def wrong(findings: Findings) -> str:
-    """What is missing, spurious, doubled or unknown, with how far each event got."""
+    """Missing, spurious, duplicate and unknown pairs, with how far each event got."""
     rows = findings.details.wrong
     if not rows:
         return ""
@@ -78,7 +78,7 @@ def wrong(findings: Findings) -> str:
     shown = f" The first {len(rows):,} are shown; the rest is in the table <code>deliveries</code>."
     text = (
         "<p>Each line is one event and one subscription. <em>How far it got</em> is read from the "
-        "records that the event left behind, so it tells where to look."
+        "records that the event left behind, so it shows where to look."
         + (shown if total > len(rows) else "")
         + "</p>"
     )
@@ -103,14 +103,14 @@ def wrong(findings: Findings) -> str:
 
 
 def table(head: str, rows: list[str]) -> str:
-    """A table that scrolls sideways by itself where it is too wide."""
+    """A table that scrolls sideways if it is too wide."""
     return (
         f'<div class="scroll" tabindex="0"><table><thead>{head}</thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
-def speed(findings: Findings) -> str:
+def latency_section(findings: Findings) -> str:
     """The distribution of latencies."""
     histogram = dict(findings.details.latency)
     latency = findings.summary.latency_ms
@@ -134,12 +134,12 @@ def speed(findings: Findings) -> str:
         if value is not None
     ]
     text = (
-        f"<p>From the moment a node accepted an event to the moment the subscriber had it. "
+        f"<p>From a node's acceptance of an event to its delivery at the subscriber. "
         f"<strong>Half of the deliveries took {duration(latency['p50'])} or less</strong>, nine in "
         f"ten {duration(latency['p90'])}, ninety-nine in a hundred {duration(latency['p99'])}; the "
         f"slowest took {duration(latency['max'])}.</p><p>The scale is logarithmic: each column is "
-        "about half as long again as the one before. A second hump to the right is usually the "
-        "first events, which had to look for their trees.</p>"
+        "about half as long again as the one before. A second peak to the right is usually the "
+        "first events, which had to search for their trees.</p>"
     )
     title = f"Latency of deliveries: half within {duration(latency['p50'])}"
     return section("speed", "How fast", columns(bars, title, "deliveries", marks), text)
@@ -156,54 +156,56 @@ def _round_duration(ms: float) -> str:
     return text.replace(".00", "").replace(".0", "")
 
 
-def finding(findings: Findings) -> str:
-    """How trees were found: walk, ring, nobody; hops of walks and in trees."""
-    ways, summary = findings.ways, findings.summary
+def tree_discovery(findings: Findings) -> str:
+    """How trees were found: by walk, by the ring, or not; hops of walks and in trees."""
+    walks, summary = findings.walk_counts, findings.summary
     shares = stacked(
         [
-            Part("found by a random walk", ways.hits, "leaf"),
-            Part("found by the ring", ways.by_ring, "sky"),
-            Part("nobody subscribes to it", ways.nobody, "sand"),
+            Part("found by a random walk", walks.hits, "leaf"),
+            Part("found by the ring", walks.by_ring, "sky"),
+            Part("no subscriptions", walks.nobody, "sand"),
         ],
         "searches",
     )
     hops = ""
-    if ways.hop_counts:
+    if walks.hop_counts:
         hops = "<h3>Hops of the walks that hit</h3>" + columns(
-            _hop_bars(ways.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
+            _hop_bars(walks.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
         )
-    mean = f", after {number(ways.hops['mean'])} hops on average" if ways.hits else ""
-    share = ways.hits / ways.findable if ways.findable else None
-    lost = ways.started - ways.findable
-    hopeless = f"{some(lost, 'walk')} of {ways.started:,} looked for what nobody subscribes to. "
+    mean = f", after {number(walks.hops['mean'])} hops on average" if walks.hits else ""
+    share = walks.hits / walks.findable if walks.findable else None
+    lost = walks.started - walks.findable
+    without_tree = (
+        f"{some(lost, 'walk')} of {walks.started:,} searched for attributes without subscriptions. "
+    )
     blocked = (
-        f"{some(ways.blocked, 'time')} a walk had only visited neighbours around it, and "
-        f"{some(ways.recovered, 'time')} it went on from an earlier node with half the hops."
-        if ways.blocked
-        else "No walk was ever surrounded by nodes that it had visited already."
+        f"{some(walks.blocked, 'time')} a walk was blocked, with only visited neighbours, and "
+        f"{some(walks.recovered, 'time')} it continued from an earlier node with half the hops."
+        if walks.blocked
+        else "No walk was blocked by nodes that it had visited already."
     )
     text = (
-        "<p>An event looks for the tree of each of its attributes with a random walk through the "
-        "overlay. A walk that meets a node which knows the way is a <em>hit</em>; when it does "
-        "not, the ring answers with certainty. What a node has found it remembers, so that later "
-        "events go straight to the tree.</p>"
-        f"<p><strong>{percent(share)} of the walks that had something to find hit{mean}.</strong> "
-        f"{hopeless}{blocked}</p>"
+        "<p>A publisher searches for the tree of each attribute with a random walk through the "
+        "overlay. A walk that meets an access point of the tree is a <em>hit</em>; otherwise the "
+        "attribute is looked up on the ring. Results are cached, so that later events go "
+        "directly to the tree.</p>"
+        f"<p><strong>{percent(share)} of the walks for existing trees hit{mean}.</strong> "
+        f"{without_tree}{blocked}</p>"
     )
-    if ways.unfinished:
-        text += f"<p>{some(ways.unfinished, 'walk')} left no record of an end.</p>"
+    if walks.unfinished:
+        text += f"<p>{some(walks.unfinished, 'walk')} left no record of an end.</p>"
     tree = findings.tree
     if tree.hop_counts:
         hops += "<h3>Hops from the publisher to the matching node</h3>" + columns(
             _hop_bars(tree.hop_counts, "events"), "Hops to the matching node", "events", height=150
         )
         text += (
-            "<h3>In the tree</h3><p>A tree cuts the values of an attribute into intervals, each "
+            "<h3>In the tree</h3><p>A tree divides the values of an attribute into intervals, each "
             f"served by a node. Events took {number(summary.tree_hops['mean'])} hops on average "
             f"to theirs, and {number(summary.tree_hops['max'])} at most; 0 hops means that the "
             "publisher served the interval itself.</p>"
         )
-    return section("finding", "How events found their way", shares + hops, text)
+    return section("finding", "How events found their trees", shares + hops, text)
 
 
 def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
@@ -216,7 +218,8 @@ def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
 
 
 def cost(findings: Findings) -> str:
-    """Messages per delivery and the paper's effective distribution cost, and the run over time."""
+    """Messages per delivery, the effective distribution cost (CBDLO section 5.3), the run over
+    time."""
     summary, details = findings.summary, findings.details
     bins = {row["bin"]: row for row in details.timeline}
     count = max(bins, default=0) + 1
@@ -232,12 +235,12 @@ def cost(findings: Findings) -> str:
     )
     text = (
         f"<p><strong>{number(summary.messages)} data-plane messages</strong> (an event or an "
-        "attribute that goes from one node to another) made the deliveries: "
+        "attribute that is sent from one node to another) were needed: "
         f"<strong>{number(summary.messages_per_delivery)} per delivery</strong>. Acknowledgements "
         f"and maintenance took {number(summary.other_messages)} more.</p>"
         "<p>The <em>effective distribution cost</em> of the CBDLO paper is the number of messages "
-        "divided by the share of expected deliveries that was made, so that losing events cannot "
-        f"look cheap: {number(summary.effective_distribution_cost)}.</p>"
+        "divided by the share of expected deliveries that was made, so that lost events do "
+        f"not lower it: {number(summary.effective_distribution_cost)}.</p>"
     )
     said = "".join(
         f"<li>{row['count']:,} {'dropped' if row['kind'] == 'drop' else 'refused'}: "
@@ -245,12 +248,12 @@ def cost(findings: Findings) -> str:
         for row in details.reasons
     )
     if said:
-        text += f"<p>What the nodes themselves refused or dropped:</p><ul>{said}</ul>"
-    return section("cost", "What it took", picture, text)
+        text += f"<p>Reported by the nodes as refused or dropped:</p><ul>{said}</ul>"
+    return section("cost", "Messages", picture, text)
 
 
 def load(findings: Findings) -> str:
-    """The work of each node."""
+    """The table of each node's work."""
     rows = findings.summary.load
     most = max((row["data_messages"] for row in rows), default=0)
     busiest = max((row["deliveries"] for row in rows), default=0)
@@ -271,7 +274,7 @@ def load(findings: Findings) -> str:
         )
     mean = sum(row["data_messages"] for row in rows) / len(rows) if rows else 0
     text = (
-        "<p>Every node is a peer, so the work should spread. The busiest node sent "
+        "<p>All nodes are peers, so the work should be distributed. The busiest node sent "
         f"<strong>{f'{most / mean:.1f}' if mean else '-'} times</strong> as many data-plane "
         "messages as the average one."
     )
@@ -286,29 +289,31 @@ def load(findings: Findings) -> str:
         "<tr><th>node</th><th>data messages sent</th><th>deliveries</th><th>matches</th>"
         "<th>published</th><th>other messages</th><th>sent</th></tr>"
     )
-    return wide_section("load", "Who did the work", text + "</p>", table(head, cells))
+    return wide_section("load", "Load of the nodes", text + "</p>", table(head, cells))
 
 
 def subscriptions(findings: Findings) -> str:
-    """Each subscription with its selector, and what it got."""
+    """Each subscription with its selector and its deliveries."""
     rows = findings.details.subscriptions
     most = max((row["expected"] for row in rows), default=0)
     cells = [_subscription_row(findings, row, most) for row in rows]
     total = findings.summary.subscriptions
     text = (
-        "<p>What each subscription asked for, how many of the published events Spark says it "
-        "should have had, and how many it got.</p>"
+        "<p>The selector of each subscription, how many published events it should have received "
+        "by Spark's computation, and how many it received.</p>"
     )
     if total > len(rows):
         text += (
-            f"<p>{len(rows)} of {total:,} are shown, those with something wrong and the busiest "
+            f"<p>{len(rows)} of {total:,} are shown, those with faults and with most events "
             "first; all are in the table <code>subscriptions</code>.</p>"
         )
     head = (
         "<tr><th>subscription</th><th>expected</th><th>delivered</th><th>wrong</th>"
         "<th>median</th><th>slowest</th></tr>"
     )
-    return wide_section("subscriptions", "What each subscriber got", text, table(head, cells))
+    return wide_section(
+        "subscriptions", "Deliveries of each subscription", text, table(head, cells)
+    )
 
 
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
@@ -322,12 +327,12 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
         if row[kind]
     ]
     if not row["readable"]:
-        faults.append("selector not readable")
+        faults.append("unreadable selector")
     wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"
     if row["acked"] is None:
         wrong += "<br><small>never acknowledged</small>"
     if row["either_way"]:
-        wrong += f"<br><small>{row['either_way']:,} right either way</small>"
+        wrong += f"<br><small>{row['either_way']:,} allowed, not required</small>"
     return (
         f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
         f"<small>on {escape(name_of(findings, row['node']))}</small>"

@@ -1,4 +1,4 @@
-"""The phone book over Kademlia: what is told is found, and nothing that comes in harms it."""
+"""The directory over Kademlia: what is announced is found, and no datagram does harm."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
 pytestmark = pytest.mark.process
 
 WITHIN = 15.0
-"""Seconds in which there is one ring (issue 4)."""
+"""Seconds in which there is one ring."""
 
 
 @pytest.fixture

@@ -1,15 +1,15 @@
-"""The report's words: numbers as people say them, and the verdict in one sentence."""
+"""The report's wording: numbers with units, and the verdict as sentences."""
 
 from __future__ import annotations
 
 from canopy.traces.analysis.summary import Summary
 
 NONE = "-"
-"""Stands for a share or percentile of nothing."""
+"""Shown for a share or percentile of nothing."""
 
 
 def number(value: float | None) -> str:
-    """12345 → 12,345 and 3.14159 → 3.14."""
+    """A number for people: 12345 → 12,345 and 3.14159 → 3.14."""
     if value is None:
         return NONE
     if value == int(value):
@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Milliseconds with three figures, in the unit that suits them."""
+    """Milliseconds with three digits, in the fitting unit."""
     if ms is None:
         return NONE
     if ms < 0:
@@ -37,7 +37,7 @@ def duration(ms: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 1. Never 100 % for less than all, and never 0 % for more than none."""
+    """A share of 1 in percent; 100 % only for all, 0 % only for none."""
     if share is None:
         return NONE
     if 0 < share < 0.001:
@@ -48,7 +48,7 @@ def percent(share: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in the unit that suits them."""
+    """Bytes in the fitting unit."""
     for unit in ("bytes", "KB", "MB"):
         if count < 1_000:
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
@@ -57,12 +57,12 @@ def size(count: float) -> str:
 
 
 def some(count: int, one: str, many: str | None = None) -> str:
-    """1 event, 2 events."""
+    """A count with its noun: 1 event, 2 events."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def headline(summary: Summary) -> str:
-    """The verdict in a few words."""
+    """The verdict as a headline."""
     if summary.exact and summary.expected:
         return "Everything arrived"
     if summary.exact:
@@ -93,17 +93,17 @@ def verdict(summary: Summary) -> list[str]:
     if either_way:
         out.append(
             f"Beside these, {some(either_way, 'event')} reached a subscription that was just "
-            "beginning or ending, which is right either way."
+            "beginning or ending, which is allowed and not required."
         )
     if summary.sample < 1:
         out.append(
-            f"The traces hold {percent(summary.sample)} of the events, chosen alike on all nodes; "
+            f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
             "the verdict is about those."
         )
     if summary.corrupt_lines:
         out.append(
             f"{some(summary.corrupt_lines, 'line')} of the traces could not be read and "
-            f"{'was' if summary.corrupt_lines == 1 else 'were'} kept apart: see below."
+            f"{'was' if summary.corrupt_lines == 1 else 'were'} left out: see below."
         )
     return out
 

@@ -1,4 +1,4 @@
-"""The report's last sections: the ways of the slowest events, and the lines that are no records."""
+"""The report's last sections: the paths of the slowest events, and corrupt lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.report.pictures import waterfall_row
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
-from canopy.traces.analysis.report.words import duration, some
-from canopy.traces.analysis.slowest import Way
+from canopy.traces.analysis.report.wording import duration, some
+from canopy.traces.analysis.slowest import DeliveryPath
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
@@ -21,42 +21,43 @@ STEPS: Final[dict[str, tuple[str, str]]] = {
     "walk_recovered": ("walk goes on", "sand"),
     "walk_hit": ("walk hits", "sand"),
     "walk_miss": ("walk misses", "clay"),
-    "located": ("tree known", "sand"),
-    "nobody": ("nobody there", "sand"),
+    "located": ("tree found", "sand"),
+    "nobody": ("no subscriptions", "sand"),
     "visit": ("sent to the tree", "sky"),
     "match": ("matched", "leaf"),
-    "forward": ("sent on", "sky"),
+    "forward": ("sent to subscriber", "sky"),
     "arrive": ("arrived", "sky"),
     "duplicate": ("arrived again", "clay"),
     "recheck_failed": ("no match here", "clay"),
     "drop": ("dropped", "clay"),
     "deliver": ("delivered", "leaf"),
 }
-"""What a step is called, and the colour of the time that led to it: search, travel, match."""
+"""The name of each kind of step, and the colour of the time before it: search, transfer, match."""
 
 
 def slowest(findings: Findings) -> str:
-    """The slowest events, each with its way as a waterfall."""
+    """The slowest events, each with its path as a waterfall."""
     if not findings.slowest:
         return ""
-    cards = "".join(_card(findings, way) for way in findings.slowest)
+    cards = "".join(_card(findings, path) for path in findings.slowest)
     text = (
-        "<p>The way of each of these events, step by step. A bar spans the time from the step "
-        "before to this one, so that the longest bar is where the time went. Times are read from "
-        "the clocks of different nodes.</p>"
-        '<ul class="legend"><li><i class="sand"></i>looking for the tree</li>'
-        '<li><i class="sky"></i>on its way</li><li><i class="leaf"></i>matching, handing over</li>'
-        '<li><i class="clay"></i>set back</li></ul>'
+        "<p>The path of each of these events, step by step. A bar spans the time from the previous "
+        "step to this one, so the longest bar shows where the time was spent. Times are from the "
+        "clocks of different nodes.</p>"
+        '<ul class="legend"><li><i class="sand"></i>searching for the tree</li>'
+        '<li><i class="sky"></i>sent between nodes</li>'
+        '<li><i class="leaf"></i>matching, delivering</li>'
+        '<li><i class="clay"></i>delayed or failed</li></ul>'
     )
     return wide_section("slowest", "The slowest events", text, f'<div class="cards">{cards}</div>')
 
 
-def _card(findings: Findings, way: Way) -> str:
-    extent = max([way.latency_ms, *(step.after_ms for step in way.steps)]) or 1.0
+def _card(findings: Findings, path: DeliveryPath) -> str:
+    extent = max([path.latency_ms, *(step.after_ms for step in path.steps)]) or 1.0
     rows = []
     before = 0.0
     longest, passed = "", 0.0
-    for step in way.steps:
+    for step in path.steps:
         label, phase = STEPS.get(step.kind, (step.kind, "sand"))
         where = name_of(findings, step.node)
         if step.peer is not None and step.kind != "arrive":
@@ -75,23 +76,25 @@ def _card(findings: Findings, way: Way) -> str:
         if step.after_ms - before > passed:
             longest, passed = f"{label} ({detail})", step.after_ms - before
         before = max(before, step.after_ms)
-    more = f"<p class='quiet'>{some(way.left_out, 'step')} left out.</p>" if way.left_out else ""
+    more = f"<p class='quiet'>{some(path.left_out, 'step')} left out.</p>" if path.left_out else ""
     most = (
-        f"<p>{duration(passed)} of it passed before: <em>{escape(longest)}</em>.</p>"
-        if passed > way.latency_ms / 3
+        f"<p>{duration(passed)} of it were spent before: <em>{escape(longest)}</em>.</p>"
+        if passed > path.latency_ms / 3
         else ""
     )
-    attribute = f" by the tree of <code>{escape(way.attribute)}</code>" if way.attribute else ""
+    attribute = (
+        f" through the tree of <code>{escape(path.attribute)}</code>" if path.attribute else ""
+    )
     return (
-        f"<article><h3>{duration(way.latency_ms)} <small>event "
-        f'<code title="{escape(way.event)}">{escape(way.id or way.event)}</code> to '
-        f"{escape(way.name or way.subscription)}{attribute}</small></h3>"
+        f"<article><h3>{duration(path.latency_ms)} <small>event "
+        f'<code title="{escape(path.event)}">{escape(path.id or path.event)}</code> to '
+        f"{escape(path.name or path.subscription)}{attribute}</small></h3>"
         f'{most}<ol class="waterfall">{"".join(rows)}</ol>{more}</article>'
     )
 
 
 def corrupt(findings: Findings) -> str:
-    """Lines of the trace files that are no records."""
+    """The corrupt lines of the trace files."""
     total = findings.summary.corrupt_lines
     if not total:
         return ""
@@ -105,12 +108,12 @@ def corrupt(findings: Findings) -> str:
         for row in details.corrupt_examples
     ]
     text = (
-        f"<p>{some(total, 'line')} did not fit and took no part in any number above. A node that "
-        "is killed leaves at most one line that is cut off; other lines come from elsewhere.</p>"
+        f"<p>{some(total, 'line')} did not fit the schema and are in none of the numbers above. A "
+        "node that is killed leaves at most one incomplete line; others come from elsewhere.</p>"
         f"<ul>{counts}</ul>"
     )
-    head = "<tr><th>why</th><th>file</th><th>line</th></tr>"
-    return wide_section("corrupt", "Lines that are no records", text, table(head, rows))
+    head = "<tr><th>problem</th><th>file</th><th>line</th></tr>"
+    return wide_section("corrupt", "Corrupt lines", text, table(head, rows))
 
 
 def _short(path: str | None) -> str:

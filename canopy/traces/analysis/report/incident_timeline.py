@@ -1,6 +1,6 @@
-"""The section about losses, elections and recoveries: a timeline above a list.
+"""The section about losses, elections and recoveries: a timeline and a list.
 
-The lanes lie over the run's deliveries, so that one sees what a loss did to them.
+The timeline has the run's deliveries below the incidents, to show how a loss affected them.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from canopy.traces.analysis.incidents import KINDS, MOST
+from canopy.traces.analysis.constants import INCIDENTS_SHOWN
+from canopy.traces.analysis.incidents import INCIDENT_KINDS
 from canopy.traces.analysis.report.pictures import WIDTH
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
-from canopy.traces.analysis.report.words import duration, some
+from canopy.traces.analysis.report.wording import duration, some
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
 
 LANE = 20
-"""Height of a lane."""
+"""Height of one lane of the timeline."""
 
 LABELS = 96
-"""Width of the lanes' names."""
+"""Width of the column of the lanes' names."""
 
 BARS = 64
 """Height of the deliveries below the lanes."""
 
 COLOURS = {"lost": "clay", "silent": "sand", "elected": "leaf", "back": "sky"}
-"""Of an incident's mark, by CSS class; others are as lost ones."""
+"""CSS classes of incidents' marks; others look like "lost"."""
 
 
-def happened(findings: Findings) -> str:
-    """Nothing where nothing happened."""
+def incident_timeline(findings: Findings) -> str:
+    """The section as HTML; "" without incidents."""
     rows = findings.incidents
     if not rows:
         return ""
     lost = len({row["node"] for row in rows if row["what"] == "lost"})
     elected = sum(row["what"] == "elected" for row in rows)
     text = (
-        f"<p>Other nodes lost sight of {some(lost, 'node')}, and there "
-        f"{'was' if elected == 1 else 'were'} {some(elected, 'election')}. A mark is one thing "
-        "that happened, at the time at which somebody saw it first; the columns are "
-        "deliveries.</p>"
+        f"<p>The connections to {some(lost, 'node')} were lost, and there "
+        f"{'was' if elected == 1 else 'were'} {some(elected, 'election')}. A mark is one "
+        "incident, at the time at which a node saw it first; the columns are deliveries.</p>"
     )
-    if len(rows) >= MOST:
-        text += f"<p>Only the first {MOST} are shown.</p>"
+    if len(rows) >= INCIDENTS_SHOWN:
+        text += f"<p>Only the first {INCIDENTS_SHOWN} are shown.</p>"
     lines = [_line(findings, row) for row in rows]
     head = (
         "<tr><th>when</th><th>what</th><th>node</th><th>cluster, epoch</th><th>seen by</th>"
-        "<th>said</th></tr>"
+        "<th>reason</th></tr>"
     )
     return wide_section("happened", "What happened", text, _picture(findings) + table(head, lines))
 
@@ -68,7 +68,9 @@ def _line(findings: Findings, row: dict[str, Any]) -> str:
 
 
 def _picture(findings: Findings) -> str:
-    lanes = [kind for kind in KINDS if any(row["what"] == kind for row in findings.incidents)]
+    lanes = [
+        kind for kind in INCIDENT_KINDS if any(row["what"] == kind for row in findings.incidents)
+    ]
     length = max(findings.summary.seconds, 0.001)
     ground = LANE * len(lanes) + BARS + 10
     title = "Losses, elections and recoveries over the time of the run"
@@ -106,7 +108,7 @@ def _picture(findings: Findings) -> str:
 
 
 def _deliveries(findings: Findings, place: Any, ground: int) -> Sequence[str]:
-    """Columns of deliveries, as in the section about the cost."""
+    """The columns of deliveries below the lanes."""
     details = findings.details
     most = max((row["delivered"] for row in details.timeline), default=0) or 1
     parts = [f'<text class="axis" x="0" y="{ground - 4}">delivered</text>']

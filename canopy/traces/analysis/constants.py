@@ -1,0 +1,73 @@
+"""The numbers of the analysis.
+
+Each says where it comes from. *Guess* means that it was never measured; then it says what would
+measure it, where that could change it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- Java and Spark ---
+
+OLDEST_JAVA: Final = 17
+"""Spark 4's documented minimum."""
+
+JAVA_TIMEOUT: Final = 30.0
+"""Seconds for a JVM to print its version, which takes 0.1 s. Guess; to be measured on a machine
+that swaps."""
+
+QUICK_BYTES: Final = 32 * 1024 * 1024
+"""Below this much input neither the JVM's second compiler nor Spark's generated code pays: measured
+on 1.4 MB, a start of 4.8 s instead of 6.4 s and 18.5 s of CPU for the whole instead of 23.6 s. (An
+archive of classes for the JVM was tried as well: it refuses Spark's class path.)"""
+
+MAX_DEPTH: Final = 600
+"""Levels of a selector's JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON;
+Spark's parser managed this many on the stack that `session` gives it."""
+
+GROUP_CHARACTERS: Final = 60_000
+"""SQL per pass over the events: some hundred usual selectors. Measured: Spark's analysis of one
+projection grows faster than its text beyond this."""
+
+# --- judging ---
+
+GRACE_SECONDS: Final = 1.0
+"""Around the end of a subscription, when a delivery is right either way: an unsubscribe crosses the
+overlay in milliseconds. Guess; to be measured by the differences of the nodes' clocks."""
+
+INCIDENT_WINDOW: Final = 10.0
+"""Seconds within which reports of several nodes are one incident: a silent peer counts as dead
+after six."""
+
+TURN_SLACK: Final = 0.001
+"""Seconds by which a walk's record may precede the publish record of the same turn."""
+
+# --- what the report shows ---
+
+EXAMPLES_SHOWN: Final = 100
+"""Missing and wrong pairs that are listed. Guess: more than anybody reads."""
+
+SUBSCRIPTIONS_SHOWN: Final = 60
+"""Subscriptions that are listed, those with faults first. Guess, as above."""
+
+INCIDENTS_SHOWN: Final = 200
+"""Incidents that are listed, the first ones. Guess, as above."""
+
+SLOWEST_EVENTS: Final = 6
+"""Slow deliveries whose paths are drawn. Guess: two screens."""
+
+PATH_STEPS: Final = 60
+"""Steps of one path that are drawn; the number of the others is shown."""
+
+LINE_CHARACTERS: Final = 400
+"""Characters of a corrupt line that are kept: enough to recognise it."""
+
+BINS_PER_DECADE: Final = 6
+"""Of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms."""
+
+LEAST_MS: Final = 0.01
+"""Latencies below this are in one bin: the clock is not more precise."""
+
+TIME_BINS: Final = 60
+"""Columns of the picture of the run over time: what a phone can show."""
