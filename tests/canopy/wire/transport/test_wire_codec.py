@@ -57,6 +57,8 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         return st.floats(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):
         return st.sampled_from(kind.values)
+    if isinstance(kind, inspect.EnumType):
+        return st.sampled_from(kind.cls)
     plain = {
         inspect.IntType: int,
         inspect.FloatType: float,
