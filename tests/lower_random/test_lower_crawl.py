@@ -14,7 +14,8 @@ from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import Walk, WalkHit, WalkMiss
 from overlay.machine import Message, Peer, ProtocolError
-from tests.support.fake_port import FakePort, Member
+from tests.support.fake_port import FakePort
+from tests.support.machine_world import MachineNode
 from tests.support.walks import peer, point, walker, woods
 
 
@@ -134,11 +135,11 @@ def test_the_walk_of_figure_3_recovers_and_finds() -> None:
     links = {"A": "B", "B": "AC", "C": "BDG", "D": "CE", "E": "DF", "F": "E", "G": "C"}
     found, recovered = 0, 0
     for seed in range(40):
-        grove, nodes = woods(links, seed)
+        world, nodes = woods(links, seed)
         nodes["G"][2].learn(point("x", "h"))
         member, crawl, _ = nodes["A"]
         crawl.walk(["x"])
-        grove.run(10.0)
+        world.run(10.0)
         found += len(member.of(WalkFound))
         recovered += sum(node[0].counts["walks_recovered"] > 0 for node in nodes.values())
         assert len(member.of(WalkFound)) + len(member.of(WalkFailed)) == 1
@@ -196,12 +197,12 @@ def test_the_origin_is_not_told_of_itself() -> None:
 def test_every_attribute_has_exactly_one_start_and_one_end_in_the_trace() -> None:
     links = {"A": "BC", "B": "AC", "C": "ABD", "D": "C"}
     for seed in range(20):
-        grove, nodes = woods(links, seed, hops=3)
+        world, nodes = woods(links, seed, hops=3)
         nodes["D"][2].learn(point("x", "h"))
         nodes["C"][2].learn(point("y", "h"))
         member, crawl, _ = nodes["A"]
         crawl.walk(["x", "y", "z"])
-        grove.run(10.0)
+        world.run(10.0)
         starts = [(f["walk"], f["attribute"], f["hops"]) for f in member.traced("walk_start")]
         assert starts == [("A.1", attribute, 3) for attribute in "xyz"]
         ends = [f["attribute"] for k in ("walk_hit", "walk_miss") for f in member.traced(k)]
@@ -273,21 +274,21 @@ def test_on_any_graph_a_walk_ends_within_its_bound_and_avoids_its_trace(
         )
         for index, name in enumerate(letters)
     }
-    grove, nodes = woods(links, seed, hops=hops, trace=trace)
+    world, nodes = woods(links, seed, hops=hops, trace=trace)
     for index in known:
         nodes[letters[index]][2].learn(point("x", "h"))
     path: list[tuple[str, Walk]] = []
-    carry = grove.carry
+    carry = world.carry
 
-    def watch(sender: Member, to: Peer, message: Message) -> None:
+    def watch(sender: MachineNode, to: Peer, message: Message) -> None:
         if isinstance(message, Walk):
             path.append((to.id, message))
         carry(sender, to, message)
 
-    grove.carry = watch  # type: ignore[method-assign]
+    world.carry = watch  # type: ignore[method-assign]
     member, crawl, _ = nodes["A"]
     crawl.walk(["x"])
-    grove.run(10.0)
+    world.run(10.0)
     assert len(member.of(WalkFound)) + len(member.of(WalkFailed)) == 1
     assert not member.timers.keys() - {timer for timer in member.timers if "Shuffle" in repr(timer)}
     bound, limit = hops, hops // 2

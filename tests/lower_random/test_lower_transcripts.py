@@ -11,10 +11,10 @@ from textwrap import dedent
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
-from tests.support.fake_port import Grove, Member
+from tests.support.machine_world import MachineNode, MachineWorld
 from tests.support.walks import describe_walk, point, record, woods
 
-Nodes = dict[str, tuple[Member, Crawl, AccessPoints]]
+Nodes = dict[str, tuple[MachineNode, Crawl, AccessPoints]]
 
 
 def lines(text: str) -> list[str]:
@@ -28,17 +28,17 @@ def walk_from(
     hops: int = 10,
     trace: int = 10,
     seed: int = 1,
-) -> tuple[list[str], Grove, Nodes]:
+) -> tuple[list[str], MachineWorld, Nodes]:
     """Node A looks for `attributes` on the graph `links` (node: its neighbours), where `know`
     (node: attributes) says whose tables have them. The transcript, and the world afterwards."""
-    grove, nodes = woods(links, seed, hops=hops, trace=trace)
+    world, nodes = woods(links, seed, hops=hops, trace=trace)
     for name, known in know.items():
         for attribute in known.split():
             nodes[name][2].learn(point(attribute, "H"))
-    transcript = record(grove, describe_walk)
+    transcript = record(world, describe_walk)
     nodes["A"][1].walk(attributes.split())
-    grove.run(2.0)
-    return transcript, grove, nodes
+    world.run(2.0)
+    return transcript, world, nodes
 
 
 def test_a_walk_goes_on_until_a_node_has_the_attribute_in_its_table() -> None:
@@ -142,11 +142,11 @@ def test_recoveries_end_because_the_limit_is_halved() -> None:
 
 def test_a_walk_that_is_lost_with_a_node_is_a_miss_after_the_time_out() -> None:
     row = {"A": "B", "B": "AC", "C": "B"}
-    grove, nodes = woods(row)
-    transcript = record(grove, describe_walk)
-    grove.kill("C")
+    world, nodes = woods(row)
+    transcript = record(world, describe_walk)
+    world.kill("C")
     nodes["A"][1].walk(["x"])
-    grove.run(2.9)
+    world.run(2.9)
     assert transcript == lines(
         """
         A -> B: walk for x, hop 1, 9 of 10 left, trace A
@@ -154,14 +154,14 @@ def test_a_walk_that_is_lost_with_a_node_is_a_miss_after_the_time_out() -> None:
         """
     )
     assert not nodes["A"][0].of(WalkFailed)
-    grove.run(0.2)
+    world.run(0.2)
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 0)]
 
 
 def test_a_stale_access_point_is_named_to_its_source_and_a_new_walk_has_half_of_the_hops() -> None:
     # CBDLO section 4: the entry node no longer has the attribute, so a new walk starts.
     row = {"A": "B", "B": "AC", "C": "B"}
-    transcript, grove, nodes = walk_from(row, {"B": "x"})
+    transcript, world, nodes = walk_from(row, {"B": "x"})
     assert transcript == lines(
         """
         A -> B: walk for x, hop 1, 9 of 10 left, trace A
@@ -171,9 +171,9 @@ def test_a_stale_access_point_is_named_to_its_source_and_a_new_walk_has_half_of_
     transcript.clear()
     nodes["C"][2].learn(point("x", "I", (1, 2)))
     nodes["A"][2].invalidate("x", "H")  # H answered that it does not serve x
-    grove.run(0.1)
+    world.run(0.1)
     nodes["A"][1].walk(["x"], hops=5)
-    grove.run(1.0)
+    world.run(1.0)
     assert transcript == lines(
         """
         A -> B: StalePoint

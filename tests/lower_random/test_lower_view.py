@@ -20,7 +20,8 @@ from overlay.lower_random.messages import (
 from overlay.lower_random.view import View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings
-from tests.support.fake_port import FakePort, Grove
+from tests.support.fake_port import FakePort
+from tests.support.machine_world import MachineWorld
 
 
 def peer(name: str) -> Peer:
@@ -37,21 +38,21 @@ def alone(**settings: int) -> tuple[FakePort, View, AccessPoints]:
     return port, view, points
 
 
-def forest(nodes: int, seed: int = 1, **settings: float) -> tuple[Grove, dict[str, View]]:
+def forest(nodes: int, seed: int = 1, **settings: float) -> tuple[MachineWorld, dict[str, View]]:
     """Every node knows the first one only."""
-    grove = Grove(seed)
+    world = MachineWorld(seed)
     chosen = ViewSettings(**settings)  # type: ignore[arg-type]
     views: dict[str, View] = {}
     for number in range(nodes):
-        member = grove.member(f"n{number:03}")
+        member = world.member(f"n{number:03}")
         points = AccessPoints(member, chosen)
         view = views[member.me.id] = View(member, chosen, points)
         member.add(points, view)
         view.start()
         if number:
             member.hear(SeedReached("n000:1", peer("n000")))
-        grove.run(0.05)
-    return grove, views
+        world.run(0.05)
+    return world, views
 
 
 def reached(views: dict[str, View], first: str) -> int:
@@ -76,21 +77,21 @@ def in_degrees(views: dict[str, View]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def grown() -> tuple[Grove, dict[str, View]]:
+def grown() -> tuple[MachineWorld, dict[str, View]]:
     """200 nodes with views of 10 after 60 periods. Tests of it must be in order of harm."""
-    grove, views = forest(200, size=10, shuffle=5)
-    grove.run(120.0)
-    return grove, views
+    world, views = forest(200, size=10, shuffle=5)
+    world.run(120.0)
+    return world, views
 
 
-def test_all_nodes_stay_connected(grown: tuple[Grove, dict[str, View]]) -> None:
+def test_all_nodes_stay_connected(grown: tuple[MachineWorld, dict[str, View]]) -> None:
     _, views = grown
     for first in list(views)[::40]:
         assert reached(views, first) == 200
 
 
 def test_views_are_full_bounded_and_never_hold_the_node_itself(
-    grown: tuple[Grove, dict[str, View]],
+    grown: tuple[MachineWorld, dict[str, View]],
 ) -> None:
     for name, view in grown[1].items():
         peers = [other.id for other in view.peers()]
@@ -99,7 +100,9 @@ def test_views_are_full_bounded_and_never_hold_the_node_itself(
         assert view.is_filled
 
 
-def test_no_node_is_in_many_more_views_than_another(grown: tuple[Grove, dict[str, View]]) -> None:
+def test_no_node_is_in_many_more_views_than_another(
+    grown: tuple[MachineWorld, dict[str, View]],
+) -> None:
     degrees = in_degrees(grown[1])
     # All began with n000 in 199 views. In a graph of random pointers the standard deviation would
     # be sqrt(10) = 3.2; Cyclon's is about 1 (its paper, figure 5).
@@ -110,7 +113,7 @@ def test_no_node_is_in_many_more_views_than_another(grown: tuple[Grove, dict[str
     assert deviation < 3.2
 
 
-def test_the_graph_is_a_small_world(grown: tuple[Grove, dict[str, View]]) -> None:
+def test_the_graph_is_a_small_world(grown: tuple[MachineWorld, dict[str, View]]) -> None:
     _, views = grown
     seen, edge, steps = {"n000": None}, ["n000"], 0
     while len(seen) < 200:
@@ -127,14 +130,14 @@ def test_the_graph_is_a_small_world(grown: tuple[Grove, dict[str, View]]) -> Non
 
 
 def test_dead_nodes_leave_all_views_and_the_rest_holds_together(
-    grown: tuple[Grove, dict[str, View]],
+    grown: tuple[MachineWorld, dict[str, View]],
 ) -> None:
-    grove, views = grown
+    world, views = grown
     dead = list(views)[::4]
     for name in dead:
-        grove.kill(name)
+        world.kill(name)
     living = {name: view for name, view in views.items() if name not in dead}
-    grove.run(120.0)
+    world.run(120.0)
     left = [other.id for view in living.values() for other in view.peers() if other.id in dead]
     assert len(left) <= 3  # of 1,500 entries: at most a last echo
     assert reached(living, "n001") == 150
@@ -142,9 +145,9 @@ def test_dead_nodes_leave_all_views_and_the_rest_holds_together(
 
 
 def test_a_healed_partition_merges_through_a_seed() -> None:
-    grove, views = forest(10, size=6)
+    world, views = forest(10, size=6)
     for number in range(10, 20):  # an island of their own
-        member = grove.member(f"n{number:03}")
+        member = world.member(f"n{number:03}")
         chosen = ViewSettings(size=6)
         points = AccessPoints(member, chosen)
         view = views[member.me.id] = View(member, chosen, points)
@@ -152,10 +155,10 @@ def test_a_healed_partition_merges_through_a_seed() -> None:
         view.start()
         if number > 10:
             member.hear(SeedReached("n010:1", peer("n010")))
-    grove.run(30.0)
+    world.run(30.0)
     assert reached(views, "n000") == reached(views, "n010") == 10
-    grove.members["n015"].hear(SeedReached("n000:1", peer("n000")))
-    grove.run(30.0)
+    world.members["n015"].hear(SeedReached("n000:1", peer("n000")))
+    world.run(30.0)
     assert reached(views, "n000") == reached(views, "n010") == 20
 
 

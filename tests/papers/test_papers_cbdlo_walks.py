@@ -21,7 +21,8 @@ from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.settings import Settings, ViewSettings, WalkSettings
-from tests.support.fake_port import FakePort, Grove, Member
+from tests.support.fake_port import FakePort
+from tests.support.machine_world import MachineNode, MachineWorld
 from tests.support.walks import peer, point, record, walker, woods
 
 
@@ -31,14 +32,14 @@ class Overlay:
     def __init__(
         self, nodes: int, view: int, points: int = 100, hops: int = 10, seed: int = 1
     ) -> None:
-        self.grove = Grove(seed)
+        self.world = MachineWorld(seed)
         self.views: dict[str, View] = {}
         self.points: dict[str, AccessPoints] = {}
         self.walks: dict[str, Crawl] = {}
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MachineNode] = {}
         settings = ViewSettings(size=view, access_points=points)
         for number in range(nodes):
-            member = self.grove.member(f"n{number:03}")
+            member = self.world.member(f"n{number:03}")
             name = member.me.id
             self.members[name] = member
             self.points[name] = AccessPoints(member, settings)
@@ -50,14 +51,14 @@ class Overlay:
             self.views[name].start()
             if number:
                 member.hear(SeedReached("n000:1", peer("n000")))
-            self.grove.run(0.05)
+            self.world.run(0.05)
 
     def periods(self, count: int) -> None:
         """Let so many shuffles happen at every node."""
-        self.grove.run(2.0 * 1.25 * count)
+        self.world.run(2.0 * 1.25 * count)
 
     def kill(self, name: str) -> None:
-        self.grove.kill(name)
+        self.world.kill(name)
         for table in (self.views, self.points, self.walks, self.members):
             del table[name]
 
@@ -183,11 +184,11 @@ def test_section_3_1_the_attributes_of_an_event_are_looked_for_in_parallel() -> 
     spread in parallel." Here one walk carries them all as long as they go the same way: none waits
     for another."""
     row = {"A": "B", "B": "AC", "C": "BD", "D": "C"}
-    grove, nodes = woods(row)
+    world, nodes = woods(row)
     nodes["B"][2].learn(point("y", "h"))
     nodes["D"][2].learn(point("x", "h"))
     nodes["A"][1].walk(["x", "y"])
-    grove.run(2.0)
+    world.run(2.0)
     hits = {event.point.attribute: event.hop for event in nodes["A"][0].of(WalkFound)}
     assert hits == {"y": 1, "x": 3}, "the number of hops to each attribute alone"
 
@@ -224,10 +225,10 @@ def test_section_3_1_step_2_2_a_walk_ends_at_the_largest_number_of_hops() -> Non
         name: letters[max(0, at - 1) : at] + letters[at + 1 : at + 2]
         for at, name in enumerate(letters)
     }
-    grove, nodes = woods(row, hops=10)
-    steps = record(grove, lambda message: type(message).__name__)
+    world, nodes = woods(row, hops=10)
+    steps = record(world, lambda message: type(message).__name__)
     nodes["A"][1].walk(["x"])
-    grove.run(2.0)
+    world.run(2.0)
     assert [step for step in steps if step.endswith("Walk")][-1] == "J -> K: Walk"
     assert len(steps) == 11
     assert steps[-1] == "K -> A: WalkMiss"
@@ -242,10 +243,10 @@ def test_section_3_1_the_walk_does_not_return_to_the_last_k_nodes(k: int) -> Non
     names = "ABCDEFGHIJKL"
     complete = {name: names.replace(name, "") for name in names}
     for seed in range(20):
-        grove, nodes = woods(complete, seed, hops=30, trace=k)
-        steps = record(grove, lambda message: type(message).__name__)
+        world, nodes = woods(complete, seed, hops=30, trace=k)
+        steps = record(world, lambda message: type(message).__name__)
         nodes["A"][1].walk(["x"])
-        grove.run(2.0)
+        world.run(2.0)
         path = ["A", *(step.split(": ")[0][-1] for step in steps if step.endswith("Walk"))]
         assert len(path) == 31
         for at, name in enumerate(path):
@@ -279,7 +280,7 @@ def test_section_3_2_recovery_starts_at_a_random_node_of_the_trace_with_half_of_
 
 def test_section_3_2_blocking_and_recovering_do_not_go_on_for_ever() -> None:
     """ "To avoid an unending circle of blocking and recovery" the limit is halved: 10, 5, 2, 1."""
-    grove, nodes = woods({"A": "B", "B": "A"}, hops=10)
+    world, nodes = woods({"A": "B", "B": "A"}, hops=10)
     limits: list[int] = []
 
     def describe(message: object) -> str:
@@ -287,9 +288,9 @@ def test_section_3_2_blocking_and_recovering_do_not_go_on_for_ever() -> None:
             limits.append(message.limit)
         return ""
 
-    record(grove, describe)
+    record(world, describe)
     nodes["A"][1].walk(["x"])
-    grove.run(2.0)
+    world.run(2.0)
     assert limits == [10, 5, 2, 1]
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 4)]
 
@@ -335,7 +336,7 @@ def hit_rate(points: int, nodes: int = 80, attributes: int = 240, hops: int = 10
     overlay.periods(20)
     for number in range(attributes):
         overlay.walks[names[(7 * number + 3) % nodes]].walk([f"x{number}"])
-    overlay.grove.run(4.0)
+    overlay.world.run(4.0)
     found = sum(len(member.of(WalkFound)) for member in overlay.members.values())
     failed = sum(len(member.of(WalkFailed)) for member in overlay.members.values())
     assert found + failed == attributes

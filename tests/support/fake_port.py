@@ -1,16 +1,12 @@
-"""Ports for tests of machines: one that only collects, and a small world of machines joined by
-perfect links with a delay."""
+"""The Port for tests of one machine: it collects what the machine says."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from overlay.links.events import LinkDown
 from overlay.machine import Handler, LocalEvent, Machine, Message, Named, Peer, Timer
 
 T = TypeVar("T")
@@ -93,75 +89,3 @@ class FakePort:
 
     def traced(self, kind: str) -> list[dict[str, Any]]:
         return [fields for what, fields in self.traces if what == kind]
-
-
-class Member(FakePort):
-    """A node of a Grove. Local events are heard by its own machines."""
-
-    def __init__(self, grove: Grove, name: str) -> None:
-        super().__init__(name, grove.seed)
-        self.grove = grove
-        self.data = 0
-
-    def send(self, peer: Peer, message: Message) -> None:
-        super().send(peer, message)
-        del self.sent[:-50]  # enough to look at
-        self.grove.carry(self, peer, message)
-
-    def set_timer(self, delay: float, timer: Timer) -> None:
-        when = self.grove.now + delay
-        self.timers[timer] = when
-
-        def fire() -> None:
-            if self.timers.get(timer) == when:
-                del self.timers[timer]
-                self.hear(timer)
-
-        self.grove.at(delay, self, fire)
-
-    def emit(self, event: LocalEvent) -> None:
-        super().emit(event)
-        self.grove.at(0.0, self, lambda: self.hear(event))
-
-
-class Grove:
-    """Members by id; messages arrive after `delay`, or LinkDown where nobody lives."""
-
-    def __init__(self, seed: int = 1, delay: float = 0.01) -> None:
-        self.seed = seed
-        self.delay = delay
-        self.now = 1_000.0
-        self.members: dict[str, Member] = {}
-        self._steps: list[tuple[float, int, Member, Callable[[], None]]] = []
-        self._sequence = itertools.count()
-
-    def member(self, name: str) -> Member:
-        member = self.members[name] = Member(self, name)
-        member.now = self.now
-        return member
-
-    def kill(self, name: str) -> None:
-        del self.members[name]
-
-    def carry(self, sender: Member, peer: Peer, message: Message) -> None:
-        def arrive() -> None:
-            receiver = self.members.get(peer.id)
-            if receiver is None:
-                self.at(0.0, sender, lambda: sender.hear(LinkDown(peer, "dead", False, (message,))))
-                return
-            receiver.now = self.now
-            receiver.hear(message, sender.me)
-
-        self.at(self.delay, sender, arrive)
-
-    def at(self, delay: float, member: Member, step: Callable[[], None]) -> None:
-        heapq.heappush(self._steps, (self.now + delay, next(self._sequence), member, step))
-
-    def run(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self._steps and self._steps[0][0] <= end:
-            self.now, _, member, step = heapq.heappop(self._steps)
-            if self.members.get(member.me.id) is member:
-                member.now = self.now
-                step()
-        self.now = end

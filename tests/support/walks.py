@@ -11,7 +11,8 @@ from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.machine import Message, Peer
 from overlay.settings import ViewSettings, WalkSettings
-from tests.support.fake_port import FakePort, Grove, Member
+from tests.support.fake_port import FakePort
+from tests.support.machine_world import MachineNode, MachineWorld
 
 
 def peer(name: str) -> Peer:
@@ -34,32 +35,32 @@ def walker(port: FakePort, *neighbours: str, **changed: float) -> tuple[Crawl, A
 
 def woods(
     links: dict[str, str], seed: int = 1, **changed: float
-) -> tuple[Grove, dict[str, tuple[Member, Crawl, AccessPoints]]]:
+) -> tuple[MachineWorld, dict[str, tuple[MachineNode, Crawl, AccessPoints]]]:
     """A fixed graph: node -> its neighbours' letters."""
-    grove = Grove(seed)
+    world = MachineWorld(seed)
     nodes = {}
     for name, neighbours in links.items():
-        member = grove.member(name)
+        member = world.member(name)
         crawl, points = walker(member, *neighbours, **changed)
         nodes[name] = (member, crawl, points)
-    grove._steps.clear()  # the views' first shuffles: the graph shall stay as it is
-    return grove, nodes
+    world.forget()  # the views' first shuffles: the graph shall stay as it is
+    return world, nodes
 
 
 def point(attribute: str, name: str, version: tuple[int, int] = (1, 1)) -> AccessPoint:
     return AccessPoint(attribute, peer(name), version, 0)
 
 
-def record(grove: Grove, describe: Callable[[Message], str]) -> list[str]:
+def record(world: MachineWorld, describe: Callable[[Message], str]) -> list[str]:
     """A list that grows by a line "sender -> receiver: message" for each message sent."""
     lines: list[str] = []
-    carry = grove.carry
+    carry = world.carry
 
-    def write_down(sender: Member, to: Peer, message: Message) -> None:
+    def write_down(sender: MachineNode, to: Peer, message: Message) -> None:
         lines.append(f"{sender.me.id} -> {to.id}: {describe(message)}")
         carry(sender, to, message)
 
-    grove.carry = write_down  # type: ignore[method-assign]
+    world.carry = write_down  # type: ignore[method-assign]
     return lines
 
 

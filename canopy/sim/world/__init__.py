@@ -1,6 +1,6 @@
 """A world of virtual time that runs the same Node as a process does.
 
-Read `world` (the heap of things to happen, and what can be done to a world), `network` and `driver`
+Read `scheduler` (virtual time), `world` (what can be done to a world), `network` and `driver`
 (one process), then `disk`, `processor`, `clients` (programs that subscribe and publish) and
 `recorder` (trace records and their hash). `metered_node` and `traffic` count messages and bytes by
 purpose, `cost` the time and memory of the simulation itself. All chance comes from generators that

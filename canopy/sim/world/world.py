@@ -16,8 +16,7 @@ the byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from heapq import heappop, heappush
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -27,6 +26,7 @@ from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.network import Network
 from canopy.sim.world.processor import Processor
 from canopy.sim.world.recorder import EPOCH, Recorder
+from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from canopy.traces.writer import OpenFile
 from matching import Value
@@ -38,11 +38,8 @@ from overlay.settings import Settings
 CLIENT = 1
 """The client of a node that is meant where none is named."""
 
-LOOK_EVERY = 0.05
-"""Virtual seconds between two looks of `run_until` at its condition."""
 
-
-class World:
+class World(Scheduler):
     """Nodes, their network and their clients, by one seed."""
 
     def __init__(
@@ -55,10 +52,8 @@ class World:
         traces: OpenFile | None = None,
         overlay: str = "canopy",
     ) -> None:
+        super().__init__()
         self.seed = seed
-        self.now = 0.0
-        self.steps = 0
-        """How many things happened."""
         self.settings = settings or Settings()
         self.clients = Clients()
         self.recorder = Recorder(lambda: self.now, traces)
@@ -80,8 +75,6 @@ class World:
         self._codec = codec
         self._overlay = overlay
         self._build = build or _real_node()
-        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
-        self._sequence = 0
         self._ids = self.generator("ids")
         self._wiped: dict[str, None] = {}  # ids that began on an empty disk instead of another
         self._lived = 0.0  # node-seconds of processes that others have replaced
@@ -89,42 +82,6 @@ class World:
     def generator(self, name: str) -> Random:
         """A generator of this world's own for `name`. (A text as seed is hashed by SHA-512.)"""
         return Random(f"{self.seed}/{name}")
-
-    # --- time ---
-
-    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Do `action(*arguments)` at virtual `time` (now, if that is past)."""
-        self._sequence += 1
-        heappush(self._heap, (max(time, self.now), self._sequence, action, arguments))
-
-    def after(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Do `action(*arguments)` in `delay` seconds."""
-        self.at(self.now + delay, action, *arguments)
-
-    def run(self, seconds: float) -> None:
-        """Let `seconds` of virtual time pass."""
-        self.run_to(self.now + seconds)
-
-    def run_to(self, until: float) -> None:
-        """Let everything happen that is due up to virtual time `until`."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            time, _, action, arguments = heappop(heap)
-            self.now = time
-            self.steps += 1
-            action(*arguments)
-        self.now = max(self.now, until)
-
-    def run_until(
-        self, condition: Callable[[], bool], most: float, every: float = LOOK_EVERY
-    ) -> bool:
-        """Run until `condition` holds, at most for `most` seconds. Whether it holds."""
-        end = self.now + most
-        while not condition():
-            if self.now >= end:
-                return False
-            self.run_to(min(self.now + every, end))
-        return True
 
     # --- nodes ---
 
