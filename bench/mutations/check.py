@@ -124,7 +124,6 @@ def row(catch: Catch) -> dict[str, Any]:
         "what": catch.fault.what[:1].lower() + catch.fault.what[1:],
         "breaks": catch.fault.breaks,
         "found_by": catch.where,
-        "message": shorten(catch.by),
         "seconds": round(catch.seconds, 1),
     }
 

@@ -7,11 +7,11 @@ partners' links go down after a while, with what was lost named, as overlay/link
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from canopy.sim.world.scheduler import Scheduler
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
@@ -32,7 +32,7 @@ class MiniPort:
         self.me = me
         self.rng = Random(seed)
         self.queue: list[LocalEvent] = []
-        self.timers: dict[Timer, int] = {}
+        self.timers: dict[Timer, object] = {}
         self.counters: dict[str, int] = {}
         self.traces: list[tuple[str, dict[str, Any]]] = []
         self.watched: dict[str, tuple[Peer, ...]] = {}
@@ -45,7 +45,8 @@ class MiniPort:
         self.world.send(self.me, peer, message)
 
     def set_timer(self, delay: float, timer: Timer) -> None:
-        self.timers[timer] = self.world.push(delay, ("timer", self.me.id, timer))
+        token = self.timers[timer] = object()  # another one for each time that it is set
+        self.world.after(delay, self.world.fire, self.me.id, timer, token)
 
     def cancel_timer(self, timer: Timer) -> None:
         self.timers.pop(timer, None)
@@ -144,7 +145,7 @@ class MiniNode:
         return [e for e in self.events if isinstance(e, RingWalked)]
 
 
-class MiniWorld:
+class MiniWorld(Scheduler):
     """The heap, the links, and questions about the whole."""
 
     DEAD_AFTER = 1.0
@@ -157,9 +158,9 @@ class MiniWorld:
         delay: float = 0.05,
         election: ElectionSettings | None = None,
     ) -> None:
+        super().__init__()
         self.election = election or ElectionSettings()
         self.rng = Random(seed)
-        self.now = 0.0
         self.delay = delay
         self.ring = ring or RingSettings()
         self.cluster = cluster or ClusterSettings()
@@ -169,8 +170,6 @@ class MiniWorld:
         self.disks: dict[NodeId, list[bytes]] = {}
         self.sent: list[tuple[NodeId, NodeId, Message]] = []
         self.watchers: list[Any] = []  # called after every step
-        self._heap: list[tuple[float, int, tuple[Any, ...]]] = []
-        self._sequence = 0
         self._made = 0
 
     # -- making ----------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ class MiniWorld:
         node.clusters.start()
         node.settle()
         for other in node.view.peers():
-            self.push(0.1, ("event", other.id, LinkUp(node.peer, True)))
+            self.after(0.1, self.deliver, other.id, LinkUp(node.peer, True))
         return node
 
     def gossip(self) -> None:
@@ -230,14 +229,28 @@ class MiniWorld:
         for a, b in ((one, other), (other, one)):
             self.cut.pop((a.peer.id, b.peer.id), None)
             # A new session: up follows down, however soon the link heals.
-            self.push(self.DEAD_AFTER, ("event", a.peer.id, LinkUp(b.peer, True)))
+            self.after(self.DEAD_AFTER, self.deliver, a.peer.id, LinkUp(b.peer, True))
 
     # -- running ---------------------------------------------------------------------------------
 
-    def push(self, delay: float, what: tuple[Any, ...]) -> int:
-        self._sequence += 1
-        heapq.heappush(self._heap, (self.now + delay, self._sequence, what))
-        return self._sequence
+    def fire(self, at: NodeId, timer: Timer, token: object) -> None:
+        """A timer is due at a node, unless it was cancelled or set anew."""
+        node = self.nodes.get(at)
+        if node is not None and node.port.timers.get(timer) is token:
+            del node.port.timers[timer]
+            self.deliver(at, timer)
+
+    def deliver(
+        self, at: NodeId, what: Message | LocalEvent | Timer, sender: Peer | None = None
+    ) -> None:
+        """Hand a node a message, an event or a timer; then call the watchers."""
+        node = self.nodes.get(at)
+        if node is None:
+            return
+        if sender is None or (sender.id, at) not in self.cut:
+            self._give(node, what, sender)
+        for watcher in self.watchers:
+            watcher()
 
     def send(self, sender: Peer, peer: Peer, message: Message) -> None:
         self.sent.append((sender.id, peer.id, message))
@@ -249,34 +262,14 @@ class MiniWorld:
         at = max(at, self.links.get(pair, 0.0))  # FIFO
         self.links[pair] = at
         self.links.setdefault((peer.id, sender.id), 0.0)
-        self.push(at - self.now, ("message", peer.id, sender, message))
+        self.after(at - self.now, self.deliver, peer.id, message, sender)
 
     def run(self, seconds: float, gossip_every: float = 1.0) -> None:
         until = self.now + seconds
         while self.now < until:
             step = min(until, self.now + gossip_every)
-            self._run_to(step)
+            self.run_to(step)
             self.gossip()
-
-    def _run_to(self, until: float) -> None:
-        while self._heap and self._heap[0][0] <= until:
-            self.now, sequence, what = heapq.heappop(self._heap)
-            node = self.nodes.get(what[1])
-            if node is None:
-                continue
-            if what[0] == "timer":
-                if node.port.timers.get(what[2]) != sequence:
-                    continue
-                del node.port.timers[what[2]]
-                self._give(node, what[2])
-            elif what[0] == "message":
-                if (what[2].id, what[1]) not in self.cut:
-                    self._give(node, what[3], what[2])
-            else:
-                self._give(node, what[2])
-            for watcher in self.watchers:
-                watcher()
-        self.now = until
 
     def _give(self, node: MiniNode, what: Any, sender: Peer | None = None) -> None:
         for handler in node.table.get(type(what), ()):
@@ -288,7 +281,7 @@ class MiniWorld:
 
     def _break(self, at: NodeId, peer: Peer, left: bool, lost: tuple[Message, ...]) -> None:
         event = LinkDown(peer, "gone", left, lost)
-        self.push(0.01 if left else self.DEAD_AFTER, ("event", at, event))
+        self.after(0.01 if left else self.DEAD_AFTER, self.deliver, at, event)
 
     # -- asking ----------------------------------------------------------------------------------
 
