@@ -230,7 +230,7 @@ class Clusters(Machine):
 
     @property
     def left(self) -> bool:
-        """Whether a node that was told to `leave` is free to go."""
+        """Whether a node that was asked to `leave` has drained and may stop."""
         return self.cluster_role.left
 
     def members(self) -> tuple[Peer, ...]:
@@ -253,8 +253,8 @@ class Clusters(Machine):
         return self.port.now - self.heartbeat.led_since
 
     def is_silent(self, node: NodeId) -> bool:
-        """Whether this node leads, and does not hear this member: a voter did not answer the last
-        beats, or the link is down."""
+        """Whether this node leads and does not hear this member: a voter did not answer the last
+        heartbeats, or the link is down."""
         if not self.cluster_role.is_primary or node == self.port.me.id:
             return False
         return self.membership.is_unreachable(node) or (
@@ -275,7 +275,7 @@ class Clusters(Machine):
         )
 
     def companions(self) -> tuple[Peer, ...]:
-        """With whom this node served or voted before it was started."""
+        """The nodes with which this one served or voted before it was started."""
         last, cluster = self.log.votes.last, self.journal.cluster
         found = () if cluster is None else cluster.members()
         known = {peer.id: peer for peer in (*found, *(() if last is None else last.others))}
@@ -310,7 +310,7 @@ class Clusters(Machine):
         return self.observed_logs.is_whole(key)
 
     def forget_log(self, key: Key) -> None:
-        """The copy of this cluster's log has served its purpose."""
+        """The copy of the log of the cluster `key` has served its purpose."""
         self.observed_logs.forget(key)
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
@@ -319,7 +319,7 @@ class Clusters(Machine):
         self.observers.send_snapshot(entries)
 
     def store_snapshot(self, entries: Sequence[bytes]) -> None:
-        """Answer to DiskSnapshotWanted: the same, for this node's own disk."""
+        """Answer to DiskSnapshotWanted: the whole state as of now, for this node's own disk."""
         if self.log.voter_log is not None:
             self.journal.begin(self.log.voter_log, entries)
 
@@ -337,8 +337,8 @@ class Clusters(Machine):
         self.membership.release(peer)
 
     def outrank(self, epoch: int) -> None:
-        """Somebody listens to nobody below this epoch: have the voters grant one above it. (A fork
-        that is gone may have been higher than whoever has its arc now.)"""
+        """A node listens to nobody below this epoch: have the voters grant one above it. (A fork
+        that is gone may have been higher than the cluster that has its arc now.)"""
         self.election.raise_epoch(above_fork(epoch, self.port.rng))
 
     def request_split(self, middle: Key) -> None:
@@ -347,12 +347,12 @@ class Clusters(Machine):
         self.handovers.request_split(middle)
 
     def want(self, members: int) -> None:
-        """Recruit until the cluster has so many members, for the load's sake. It keeps those that
-        it has when less will do."""
+        """Recruit until the cluster has so many members, because of its load. It keeps them when
+        fewer would do."""
         self.recruiting.grow_for_load(members)
 
     def prefer(self, peers: Sequence[Peer]) -> None:
-        """Recruit these first (those that subscribe to the own attributes)."""
+        """Recruit these first (nodes that subscribe to the own attributes)."""
         self.recruiting.prefer(peers)
 
     # -- coming and going ------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class Clusters(Machine):
         self._found(self.founding.due())
 
     def on_recruit_round(self, timer: RecruitRound) -> None:
-        """Regular look at the number of members."""
+        """Regular maintenance of members, voters, lease, hand-overs and observers."""
         self.recruiting.on_round(timer)
         self.leader_log.reconfigure()
         self.membership.release_waiting()
@@ -384,18 +384,18 @@ class Clusters(Machine):
         self.observers.refresh()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
-        """Time is up, whoever may still be waiting."""
+        """Leave, whoever may still wait for something."""
         if self.cluster_role.is_primary and self.cluster_role.leaving:
             self.handovers.leave_now()
         else:
             self.membership.on_leave_anyway(timer)
 
     def on_fenced(self, event: Fenced) -> None:
-        """Somebody else serves our keys."""
+        """Another cluster serves our keys under a higher epoch."""
         self.role_changes.fence(event.cluster)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Somebody does not answer."""
+        """The link to a node is down: every part that relied on it has to know."""
         self.recruiting.peer_lost(event.peer.id)
         self.observers.peer_lost(event.peer.id)
         self.observed_logs.peer_lost(event.peer.id)
@@ -405,13 +405,13 @@ class Clusters(Machine):
         self.handovers.peer_lost(event.peer.id)
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """Who leads has observers; who serves has the log."""
+        """A primary has observers; a member that has the log needs no other copy of it."""
         self.observers.refresh()
         if event.cluster is not None and event.role != "primary":
             self.observed_logs.forget(event.cluster.key)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
-        """Somebody has told who leads."""
+        """A node said who leads a cluster."""
         self.recovery.on_moved(event.sender, event.cluster)
         self.merging.on_cluster_moved(event)
         self.membership.on_cluster_moved(event)

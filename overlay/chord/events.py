@@ -11,7 +11,7 @@ Role = Literal["primary", "standby", "broker", "none"]
 
 
 class OwnerFound(LocalEvent, frozen=True):
-    """Answer to `Ring.find`."""
+    """Answer to `Ring.find`: the cluster that owns the key, by its own word."""
 
     key: Key
     cluster: Cluster
@@ -19,7 +19,8 @@ class OwnerFound(LocalEvent, frozen=True):
 
 
 class OwnerUnknown(LocalEvent, frozen=True):
-    """`Ring.find` got no answer in time (no way into the ring known, or it is being repaired)."""
+    """`Ring.find` got no answer in time: no way into the ring is known, or the ring is being
+    repaired."""
 
     key: Key
 
@@ -31,20 +32,21 @@ class RingKnown(LocalEvent, frozen=True):
 
 
 class RoleChanged(LocalEvent, frozen=True):
-    """This node's role, or the description of its cluster, is now this."""
+    """This node's role, or the description of its cluster, has changed to this."""
 
     cluster: Cluster | None
     role: Role
 
 
 class MemberJoined(LocalEvent, frozen=True):
-    """At the primary: this node serves in the cluster now."""
+    """At the primary: this node serves in the cluster from now on."""
 
     peer: Peer
 
 
 class MemberLost(LocalEvent, frozen=True):
-    """At the primary: this node serves no more, without warning. It is no longer a member."""
+    """At the primary: this node was lost without warning. It is no longer a member, or will not be
+    when it has been voted out."""
 
     peer: Peer
 
@@ -64,7 +66,7 @@ class EntryReceived(LocalEvent, frozen=True):
 
 
 class LogReset(LocalEvent, frozen=True):
-    """Forget the copy of this cluster's state; a whole one follows as EntryReceived."""
+    """Forget the state of this cluster: a whole one follows as EntryReceived."""
 
     key: Key
 
@@ -77,10 +79,9 @@ class Committed(LocalEvent, frozen=True):
 
 
 class Elected(LocalEvent, frozen=True):
-    """This node leads a cluster whose former primary could not say what was under way: not to whom
-    it told what is in no log, nor what hosts were told last. Follows RoleChanged; `lost` led
-    (perhaps this node, before it was started again). `forked`: its log may lack what another branch
-    of the cluster committed."""
+    """This node leads a cluster whose former primary `lost` (perhaps this node, before it was
+    started again) could not hand over: what it told hosts and publishers beside the log is unknown.
+    Follows RoleChanged. `forked`: the log may lack what another branch of the cluster committed."""
 
     cluster: Cluster
     lost: Peer
@@ -89,7 +90,7 @@ class Elected(LocalEvent, frozen=True):
 
 class Replanted(LocalEvent, frozen=True):
     """This node leads an arc from now on whose cluster `lost` is gone with all that it held:
-    whoever registered there has to register anew. Follows RoleChanged."""
+    subscribers there have to register again. Follows RoleChanged."""
 
     lost: Cluster
 
@@ -102,23 +103,24 @@ class ClusterForked(LocalEvent, frozen=True):
 
 
 class FollowerSnapshotWanted(LocalEvent, frozen=True):
-    """At the primary: a voter needs the whole state: call `Clusters.send_snapshot(entries)`
-    in this handler; entries appended later follow it by themselves."""
+    """At the primary: a follower or observer needs the whole state. Call
+    `Clusters.send_snapshot(entries)` in this handler; entries appended later follow by
+    themselves."""
 
     key: Key
 
 
 class DiskSnapshotWanted(LocalEvent, frozen=True):
-    """At a member that holds the log: tell the whole state as of now, for the disk: call
-    `Clusters.keep(entries)` in this handler."""
+    """At a member that holds the log: the state file has grown. Call
+    `Clusters.store_snapshot(entries)` with the whole state in this handler."""
 
 
 class LogGrown(LocalEvent, frozen=True):
-    """At a primary: its log has more entries than its observers were sent."""
+    """At a primary: the log has more entries, which observers were not sent yet."""
 
 
 class ObserversProgressed(LocalEvent, frozen=True):
-    """At a primary: an observer has more of the log, or is not waited for any more."""
+    """At a primary: an observer has more of the log, or is not awaited any more."""
 
 
 class ObservedReset(LocalEvent, frozen=True):
@@ -173,27 +175,27 @@ class RingWalked(LocalEvent, frozen=True):
 
 
 class ClusterMoved(LocalEvent, frozen=True):
-    """Somebody whom we took for a cluster's primary answered with this newer description."""
+    """A node that was taken for a cluster's primary answered with this newer description."""
 
     cluster: Cluster
     sender: Peer
 
 
 class Fenced(LocalEvent, frozen=True):
-    """At a primary: somebody serves keys of its arc under a higher epoch than its own."""
+    """At a member: keys of its arc are served under a higher epoch than that of its cluster."""
 
     cluster: Cluster
 
 
 class PrimarySuspected(LocalEvent, frozen=True):
-    """At a voter: the primary of its cluster is silent, and another is looked for."""
+    """At a voter: the primary of its cluster is silent, and this node may become a candidate."""
 
     cluster: Cluster
 
 
 class OtherRing(LocalEvent, frozen=True):
-    """There is another ring, in which `peer` serves, as far as is known; perhaps `cluster` was told
-    as well. Of the two the one with the smaller id goes on."""
+    """There is another ring, in which `peer` serves, as far as is known, perhaps with a description
+    of its `cluster`. The one with the smaller id goes on."""
 
     ring: str
     peer: Peer

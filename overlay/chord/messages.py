@@ -1,4 +1,8 @@
-"""The wire vocabulary of the ring: lookups and repair (P2), cluster roles and copying (P1)."""
+"""Messages of the ring and of its clusters: lookups and stabilisation (P2), membership and
+hand-over (P1).
+
+`consensus`, `recovery` and `merging` have messages of their own.
+"""
 
 from __future__ import annotations
 
@@ -66,17 +70,17 @@ class Neighbourhood(Message, frozen=True):
 
 
 class AskNeighbourhood(Message, frozen=True):
-    """The same question from anybody (`canopy ring` walks around with it)."""
+    """The question of Stabilise, from any node (`canopy ring` walks around the ring with it)."""
 
 
 class Rectify(Message, frozen=True):
-    """To a successor: I believe that I am your predecessor (Zave's rectify)."""
+    """To a successor: I take myself for your predecessor (Zave's rectify)."""
 
     cluster: Cluster
 
 
 class Recruit(Message, frozen=True):
-    """Serve in this cluster."""
+    """To an idle node: serve in this cluster."""
 
     cluster: Cluster
 
@@ -95,7 +99,7 @@ class Membership(Message, frozen=True):
 
 
 class Leaving(Message, frozen=True):
-    """From a member to its primary: I want to leave; take over what I host, then release me."""
+    """From a member to its primary: I want to leave. Move what I host, then release me."""
 
     key: Key
 
@@ -107,9 +111,9 @@ class Released(Message, frozen=True):
 
 
 class TakeOver(Message, frozen=True):
-    """To the standby (a primary that leaves) or to the first primary of a split-off arc: all
-    entries up to `index` are with you; be the primary of this cluster (of a split-off arc: when
-    you hear `ArcGiven`)."""
+    """To the standby of a primary that leaves, or to the first primary of a split-off arc: all
+    entries up to `index` have been sent to you. Lead this cluster (a split-off arc only after
+    `ArcGiven`)."""
 
     cluster: Cluster
     index: int
@@ -118,42 +122,44 @@ class TakeOver(Message, frozen=True):
 
 
 class TakenOver(Message, frozen=True):
-    """Answer: done, or of a split-off arc: its state is on disk here, and waits for your word (or
-    refused: the node leaves itself)."""
+    """Answer: done; of a split-off arc: its state is on disk here, and waits for your decision. Not
+    accepted: the node leaves itself, or lacks the state."""
 
     cluster: Cluster
     accepted: bool
 
 
 class AskArc(Message, frozen=True):
-    """From the coming primary of a split-off arc to the members of the cluster that it was split
-    from: has it been decided that I serve it?"""
+    """From the coming primary of a split-off arc to the members of the old cluster: has it been
+    decided that I serve it?"""
 
     arc: Cluster
 
 
 class ArcGiven(Message, frozen=True):
-    """From the primary of the cluster that it was split from: it is decided. The log says, with a
-    majority, that the arc is served by its own cluster; or that it stays where it was."""
+    """From the primary of the old cluster: its log says, with a majority, that the arc is served by
+    its own cluster, or (not given) that it stays."""
 
     arc: Cluster
     given: bool
 
 
 class Moved(Message, frozen=True):
-    """Answer to who asked a former primary: this is the newest description I know."""
+    """Answer to a node that asked a former primary: the newest description that the sender
+    knows."""
 
     cluster: Cluster
 
 
 class Contact(Message, frozen=True):
-    """To a node that may know a way into the ring; answered by Moved with any cluster it knows,
-    or by nothing."""
+    """To a node that may know a way into the ring; answered by Moved with any cluster it knows, or
+    not at all."""
 
     node: NodeId
 
 
 class Rejoin(Message, frozen=True):
-    """REJOIN: to the ring neighbours of a lost primary: this one has taken its place."""
+    """REJOIN (Phoenix section 2), to the ring neighbours of a lost primary: this cluster's primary
+    has taken its place."""
 
     cluster: Cluster

@@ -1,10 +1,9 @@
-"""This node's seat: its role in at most one cluster (P1).
+"""This node's role in at most one cluster (P1; Phoenix section 1).
 
-A cluster has a *primary*, a *standby* that holds a copy of the primary's state, and *match
-brokers*. Its description (`Cluster`) says who they are; the primary alone changes it, and every
-change has a higher version: another member or another arc a higher number, another primary a higher
-epoch. Everything that a node is follows from the newest description of its cluster, so this is the
-one place where a role changes.
+A cluster has a *primary*, a *standby* that replaces it first, and *match brokers*. Its description
+(`Cluster`) says who they are; the primary alone changes it, and every change has a higher version:
+other members or another arc a higher number, another primary a higher epoch. Everything that a node
+is follows from the newest description of its cluster, and this is the one place where that changes.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ class RecruitingView(Protocol):
     """What a cluster needs of the view (overlay/lower_random)."""
 
     def peers(self) -> tuple[Peer, ...]:
-        """All neighbours."""
+        """All neighbours in the random graph."""
 
     def idle_peers(self) -> tuple[Peer, ...]:
-        """Neighbours that are said to serve nowhere."""
+        """Neighbours that say that they serve nowhere."""
 
     def set_idle(self, idle: bool) -> None:
-        """Whether this node may be recruited."""
+        """Say whether this node may be recruited."""
 
     def advertise_ring(self, hint: RingHint | None) -> None:
-        """Gossip this way into the ring; None: there is nothing to tell any more."""
+        """Gossip this way into the ring; None: gossip none."""
 
     def forget_ring(self, ring: str) -> None:
-        """This ring is no more."""
+        """This ring has ended."""
 
 
 class RingPart(Protocol):
@@ -122,9 +121,9 @@ class ClusterRole:
         return self._cluster is not None and self._cluster.primary.id == self.port.me.id
 
     def resume(self, cluster: Cluster) -> None:
-        """Before this process was started its node served in `cluster`: it is a member still, until
-        it hears that it is not. If it led, it has to be elected: it has forgotten whom it told what
-        is in no log."""
+        """This node served in `cluster` when its former process ended, and does until it hears
+        otherwise. If it led, it has to be elected again: it does not know any more what it told
+        others that is in no log."""
         self._must_be_elected = cluster.primary.id == self.port.me.id
         self._describe(cluster)
         self._ring.serve_as_member(cluster)
@@ -137,8 +136,8 @@ class ClusterRole:
         predecessor: Cluster | None = None,
         successors: tuple[Cluster, ...] = (),
     ) -> None:
-        """The own cluster's description is this now. The ring neighbours matter only to a node
-        that becomes a primary."""
+        """The own cluster is described by `cluster` from now on. The ring neighbours matter only to
+        a node that becomes a primary."""
         self._must_be_elected = False
         self._describe(cluster)
         self._reserved = None
@@ -157,9 +156,9 @@ class ClusterRole:
     def leave_cluster(
         self, reason: str, successor: Cluster | None = None, stored: bool = False
     ) -> None:
-        """This node serves no more; `successor` is the description without it, where there is
-        one that the ring neighbours must hear from us. `stored`: nobody took its place, so it
-        serves again when it starts again."""
+        """This node serves no more. `successor`: the description without it, of which the ring
+        neighbours have to hear. `stored`: no other node took its place, so it serves again when it
+        starts again."""
         if self._cluster is None:
             return
         self._cluster = None
@@ -205,7 +204,7 @@ class ClusterRole:
         self._left = True
 
     def announce(self) -> None:
-        """Primary: all other members get the newest description."""
+        """At the primary: send the description to all other members."""
         if self._cluster is not None:
             for member in self._cluster.members()[1:]:
                 self.port.send(member, Membership(self._cluster))
@@ -238,7 +237,8 @@ def has_member(cluster: Cluster, node: NodeId) -> bool:
 
 
 def with_member(cluster: Cluster, peer: Peer) -> Cluster:
-    """One version later, with one more: the standby if there is none, else a match broker."""
+    """The description one version later, with `peer` as the standby if there is none, else as a
+    match broker."""
     epoch, number = cluster.version
     if cluster.standby is None:
         return msgspec.structs.replace(cluster, version=(epoch, number + 1), standby=peer)
@@ -248,7 +248,7 @@ def with_member(cluster: Cluster, peer: Peer) -> Cluster:
 
 
 def without_member(cluster: Cluster, node: NodeId) -> Cluster:
-    """One version later, without `node` (which is not the primary)."""
+    """The description one version later, without `node`, which is not the primary."""
     epoch, number = cluster.version
     standby = cluster.standby
     return msgspec.structs.replace(
@@ -260,7 +260,8 @@ def without_member(cluster: Cluster, node: NodeId) -> Cluster:
 
 
 def with_standby(cluster: Cluster, peer: Peer) -> Cluster:
-    """One version later; the broker `peer` is the standby, and who was it a broker."""
+    """The description one version later, with the broker `peer` as the standby and the former one
+    as a broker."""
     epoch, number = cluster.version
     former = () if cluster.standby is None else (cluster.standby,)
     brokers = (*former, *(broker for broker in cluster.brokers if broker.id != peer.id))

@@ -1,15 +1,16 @@
-"""Another primary, or another cluster, in the place of the one before (P4, P5).
+"""What follows when this node begins or ceases to lead (P4, P5).
 
-Here meet `election` and `recovery`, which decide that this node shall lead, and `fence`, by which
-it hears that somebody else does. The primary that stops is one of four:
+Here meet `election` and `recovery`, which decide that this node leads, and `fence`, by which it
+hears that another node does. A primary that is fenced is one of four:
 
-* one whose own voters have elected another of its members: its trees are theirs, its copy follows;
-* one whose cluster was taken for lost and is led by a fork, or whose arc another has taken: nobody
-  there knows of its trees, so they end, and its subscribers register anew;
-* one whose cluster was never lost, only out of sight: it does not stop, but has its voters grant an
-  epoch above the fork's, which fences that one, or makes it give back the arc that it took. So of
-  clusters that took each other's place on two sides of a partition each keeps its own;
-* one that is told something older than what it knows by now: nothing happens.
+* its own voters have elected another member: its trees are the other's, and its copy of the log
+  follows;
+* its cluster was taken for lost and is led by a fork, or its arc was taken over: the new leader
+  does not know its trees, so they end, and subscribers register again;
+* its cluster was never lost, only out of sight: it has its voters grant an epoch above the fork's,
+  which fences that one or makes it give back the arc. So of clusters that took each other's place
+  on two sides of a partition each keeps its own;
+* what it heard is older than what it knows by now: nothing happens.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class RoleChanges:
         self.members.probe_members()
 
     def check_lease(self) -> None:
-        """A primary that nobody follows may have lost its voters."""
+        """A primary that no majority follows may have lost its voters for good: look for help."""
         if (
             self.role.cluster is not None
             and self.role.is_primary
@@ -123,7 +124,7 @@ class RoleChanges:
     # -- this node leads -------------------------------------------------------------------------
 
     def found(self, cluster: Cluster) -> None:
-        """Nobody else is in it yet, and nothing."""
+        """Lead a new cluster, of which this node is the only member."""
         self.port.count("founded")
         self._led_since = self.port.now
         self.members.begin()
@@ -133,26 +134,27 @@ class RoleChanges:
         self.recruiting.begin()
 
     def lead_empty(self, cluster: Cluster, lost: Cluster) -> None:
-        """Nothing is left of the cluster `lost`: begin anew."""
+        """Nothing is left of the cluster `lost`: found `cluster` in its place."""
         self.found(cluster)
         self.ring.rejoin(cluster, lost.primary)
         self._replanted(cluster, lost)
 
     def _replanted(self, cluster: Cluster, lost: Cluster) -> None:
-        """Its arc is led by this node now: some hear of it at once, who spread it by gossip."""
+        """The arc of `lost` is led by this node now: say so to the trees and to the neighbours, who
+        spread it by gossip."""
         self.port.emit(Replanted(lost))
         for peer in self.view.peers():
             self.port.send(peer, Moved(cluster))
 
     def take_over_arc(self, lost: Cluster, epoch: int) -> None:
-        """The cluster before this one is lost: its arc is ours, but for what is ours already. (An
-        older word of it may reach back over our own key.)"""
+        """The cluster before this one is lost: have the voters grant its arc, but for what is ours
+        already (an older description of it may reach back over our own key)."""
         own = self.role.cluster
         assert own is not None
         self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
     def lead_own_log(self, epoch: int) -> None:
-        """Nobody else is left who could lead: this node does, with the log that it has."""
+        """No other member can lead: this node does, with its log."""
         self.election.lead_without_majority(epoch)
         self._led_since = (
             self.port.now
@@ -160,7 +162,7 @@ class RoleChanges:
         self.handovers.abort()
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
-        """A majority has granted this node the epoch of `cluster`."""
+        """A majority has granted this node the epoch of `cluster`: lead."""
         before, was_primary = self.role.cluster, self.role.is_primary
         assert before is not None
         if campaign.transfer:
@@ -188,7 +190,7 @@ class RoleChanges:
     # -- somebody else does ----------------------------------------------------------------------
 
     def fence(self, other: Cluster) -> None:
-        """Our keys are served under a higher epoch: whoever paused too long stops here."""
+        """Our keys are served under a higher epoch: stop, follow, or override the fork."""
         own, handover = self.role.cluster, self.handovers.current
         if own is None or other.version[0] <= own.version[0]:
             return  # told before the own epoch rose
@@ -221,8 +223,9 @@ class RoleChanges:
             self.members.step_down(other)
 
     def _override_fork(self, own: Cluster, other: Cluster) -> None:
-        """This cluster was never lost: it gives back what it took in the place of one that was not
-        lost either, and has its voters grant an epoch above that of who took its own place."""
+        """This cluster was never lost: give back what it took in the place of another that was not
+        lost either, and have the voters grant an epoch above that of the cluster that took its own
+        place."""
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
             arc = msgspec.structs.replace(own, key=other.key)
@@ -241,6 +244,6 @@ class RoleChanges:
         return forked and self._was_always_led()
 
     def _was_always_led(self) -> bool:
-        """Whether the cluster has been led for a while, now by this node: it was never lost."""
+        """Whether the cluster has been led for `NOT_LOST_AFTER` seconds, now by this node."""
         followed = self.heartbeat.has_lease() or self.election.is_asking
         return followed and self.port.now - self._led_since >= NOT_LOST_AFTER

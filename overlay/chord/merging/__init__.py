@@ -1,1 +1,11 @@
-"""Two rings that meet become one."""
+"""Two rings that meet become one: the one with the smaller id goes on (docs/design/clusters.md,
+*Merging two rings*).
+
+*Promises*: a key has one owner whom a node asks at a time; no acknowledged registration is lost,
+and none misses an event that was published where it was registered.
+
+*Called by*: `clusters.Clusters`; the registry (overlay/upper_tree/owner/registry_merge) does the
+work of the first two phases.
+
+*Read in this order*: `phase`, `messages`, `merging`.
+"""

@@ -1,29 +1,24 @@
-"""Two rings that meet become one (DESIGN.md, section 4, Found): the smaller id wins.
+"""Two rings that meet become one: the smaller id wins (docs/design/clusters.md, *Merging two
+rings*).
 
-Two founders who did not reach each other, or a healed partition, leave two rings with clusters,
-subscribers and publishers each. What has to hold while they become one:
+Two founders that did not reach each other, or a healed partition, leave two rings with clusters,
+subscribers and publishers each. While they become one:
 
-* of the two the one with the smaller id goes on, and nothing changes in it;
-* every key has one owner whom anybody asks: a node asks the owners of its own ring, until that ring
-  has ended, and of the other one afterwards, never both;
+* the ring with the smaller id goes on, and nothing changes in it;
+* every key has one owner whom a node asks: that of its own ring until the ring has ended, that of
+  the other one afterwards, never both;
 * no acknowledged registration is lost, and none misses an event that is published where it was
   registered: the losing ring serves until the winner's owners have acknowledged all that is
-  registered in it, and its nodes go over when nobody serves there any more.
+  registered in it, and its nodes go over when it serves no more.
 
-The losing ring's clusters therefore go through three phases together, each begun when all of them
-have reached the one before (the cluster with the smallest key *leads*: it walks around the ring and
-asks all of them, again and again):
+The losing ring's clusters therefore go through the phases UNITED, STOPPED and ENDED together
+(`phase` says what holds in each). A phase begins when all have reached the one before; the cluster
+with the smallest key *leads*: it walks around the ring and asks all of them, again and again.
 
-    UNITED   all that is registered here is acknowledged by the owners in the winning ring; what is
-             registered or ended meanwhile waits. Events are matched here as ever.
-    STOPPED  no host serves any tree of this ring any more, and no publisher believes what it was
-             told of them. Events wait where they are published.
-    ENDED    the cluster is no more. Everybody hears that the ring has ended (RingEnded, which is
-             passed on), goes over, and asks the owners there.
-
-The first two are the work of the trees (`upper_tree/uniting`). If one of them takes too long all go
-on as before, and begin anew after a while. Whoever hears of the winning ring tells a primary of the
-losing one (RingMet). A node outside of all clusters goes over by itself, if nobody leads its ring.
+The first two phases are the work of the registry (overlay/upper_tree/owner/registry_merge). If one
+takes too long all go on as before, and begin anew after a while. Whoever hears of the winning ring
+tells a primary of the losing one (RingMet). A node outside of all clusters goes over by itself if
+its ring has no leaders.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ from overlay.machine import Key, NodeId, Peer, Timer
 
 
 class MergeRound(Timer, frozen=True):
-    """Time to see how far the merging is."""
+    """Time to see how far the merge is."""
 
 
 class Merging:
@@ -86,7 +81,7 @@ class Merging:
         self._rest()
 
     def _forget(self) -> None:
-        """As a cluster that takes no part."""
+        """Take no part any more."""
         self.phase = MergePhase.NONE  # that this cluster has reached
         self._wanted = MergePhase.NONE
         self._epoch = 0  # under which this node leads its cluster
@@ -94,7 +89,7 @@ class Merging:
         self._heard = float("-inf")  # when it last spoke
 
     def _rest(self) -> None:
-        """As one that does not lead the merging."""
+        """Lead the merge no more."""
         self._leading = MergePhase.NONE  # the phase that is wanted of all
         self._since = 0.0  # when it was first wanted
         self._reached: dict[Key, MergePhase] = {}
@@ -103,7 +98,7 @@ class Merging:
     # -- the rings hear of each other ------------------------------------------------------------
 
     def on_other_ring(self, event: OtherRing) -> None:
-        """Which of the two is better, and who should know?"""
+        """Decide which of the two rings is better, and inform who should know."""
         ring = self.state.ring
         if event.ring > ring:
             way = self._way()
@@ -134,7 +129,7 @@ class Merging:
         return next((hint.primary for hint in self.state.known.hints()), None)
 
     def _primaries(self) -> list[Peer]:
-        """Some of the own ring."""
+        """Some primaries of the own ring."""
         if self.role.cluster is not None:
             found = [self.role.cluster.primary]
         else:
@@ -144,7 +139,7 @@ class Merging:
         return list(peers.values())[:RING_MET_FAN_OUT]
 
     def on_ring_met(self, sender: Peer, message: RingMet) -> None:
-        """Somebody knows a better ring than ours."""
+        """A node knows a better ring than ours; or ours has ended already."""
         ended = self.state.ended.get(message.ring)
         if message.ring == self.state.ring:
             if self.role.cluster is not None:
@@ -162,7 +157,7 @@ class Merging:
     # -- rounds ----------------------------------------------------------------------------------
 
     def on_round(self, timer: MergeRound) -> None:
-        """Lead, follow, or give up."""
+        """Lead the merge, follow it, or give it up."""
         into, now = self.into, self.port.now
         if into is not None and into.ring >= self.state.ring:
             self.into = into = None
@@ -180,7 +175,8 @@ class Merging:
             self._look(into)
 
     def _look(self, into: Cluster) -> None:
-        """Serving nowhere: does anybody lead the own ring?"""
+        """A node that serves nowhere: go over if no primary of the own ring is heard, else inform
+        some."""
         now = self.port.now
         if now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
@@ -199,7 +195,7 @@ class Merging:
         )
 
     def _check_part(self) -> None:
-        """The phases hold only under the present epoch, and while somebody leads."""
+        """End this cluster's part if its epoch has changed or the leading cluster is silent."""
         own = self.role.cluster
         if not self._wanted:
             return
@@ -214,7 +210,7 @@ class Merging:
             self.port.emit(MergePhaseWanted(None, MergePhase.NONE))
 
     def _give_up(self) -> None:
-        """It takes too long: later once more."""
+        """A phase takes too long: all go on as before, and try again later."""
         self.port.count("mergings_given_up")
         for cluster in self._clusters:
             if self.into is not None:
@@ -225,7 +221,7 @@ class Merging:
     # -- the cluster that leads ------------------------------------------------------------------
 
     def on_collected(self, event: RingWalked) -> None:
-        """All clusters of the ring: the first one leads."""
+        """All clusters of the ring are known: the first one leads."""
         own, into = self.role.cluster, self.into
         if into is None or own is None or not self._may_take_part():
             return
@@ -256,7 +252,7 @@ class Merging:
         return all(phase >= self._leading for phase in reached)
 
     def on_reply(self, sender: Peer, message: MergeReply) -> None:
-        """So far."""
+        """A cluster says how far it is."""
         if not self._leading or self.into is None:
             return
         before = self._reached.get(message.key, MergePhase.NONE)
@@ -268,7 +264,7 @@ class Merging:
     # -- each cluster ----------------------------------------------------------------------------
 
     def on_merge(self, sender: Peer, message: Merge) -> None:
-        """How far shall this cluster go?"""
+        """The cluster that leads says how far this one is to go."""
         own = self.role.cluster
         if own is None or message.into.ring >= own.ring or not self._may_take_part():
             return
@@ -286,7 +282,8 @@ class Merging:
         self._go_on()
 
     def reached(self, phase: MergePhase, tree_users: Iterable[Peer] = ()) -> None:
-        """The trees are so far; `tree_users`: who used them."""
+        """The registry has reached `phase`; `tree_users` used its trees and have to know at once
+        when the ring has ended."""
         if self.phase < phase == self.phase.following() <= self._wanted:
             self.phase = phase
             self._audience = tuple(tree_users) or self._audience
@@ -314,7 +311,7 @@ class Merging:
         self._switch_ring(into)
 
     def on_ended(self, sender: Peer, message: RingEnded) -> None:
-        """A ring has ended; if it is ours, we go over."""
+        """A ring has ended; if it is ours, this node goes over."""
         if message.into.ring >= message.ring:
             return
         if message.ring not in self.state.ended:
@@ -334,7 +331,7 @@ class Merging:
             self._switch_ring(message.into)
 
     def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
-        """Remember it, and tell others."""
+        """Remember that the ring has ended, and inform others."""
         self.state.ring_ended(ring, into)
         self.view.forget_ring(ring)
         neighbours = list(self.view.peers())

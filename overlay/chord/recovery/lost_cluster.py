@@ -9,7 +9,7 @@ from overlay.machine import NodeId, Version
 
 
 class LostCluster:
-    """A cluster that nobody leads, as far as is known here."""
+    """A cluster that nobody leads, as far as this node knows."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self.cluster = cluster
@@ -20,7 +20,7 @@ class LostCluster:
 
 
 class RecoveryAttempt:
-    """This node would lead a lost cluster."""
+    """This node asks others whether it may lead a lost cluster."""
 
     def __init__(self, lost: LostCluster, epoch: int, now: float) -> None:
         self.lost = lost
@@ -32,16 +32,16 @@ class RecoveryAttempt:
 
 
 Standing = tuple[bool, Version]
-"""Whether somebody is a member of the lost cluster, and the position of its log, or copy."""
+"""Whether a node is a member of the lost cluster, and the position of its log or copy."""
 
 
 class Agreement(NamedTuple):
-    """Who may lead, as far as this node is asked; for some time nobody else but who is fitter."""
+    """To whom this node has agreed; until then it agrees only to a node that is fitter."""
 
     node: NodeId
     standing: Standing
     until: float
 
     def is_fitter(self, node: NodeId, standing: Standing) -> bool:
-        """Whether this one is fitter than `node`."""
+        """Whether the node that was agreed to is fitter than `node`."""
         return (standing, self.node) < (self.standing, node)

@@ -11,8 +11,8 @@ from overlay.machine import Key, Message, Version
 
 
 class RecoverRequest(Message, frozen=True):
-    """Nobody leads `cluster`, as far as the sender sees: may it, under the fork `epoch`? Its log or
-    copy of the log is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
+    """May I lead `cluster`, which nobody leads as far as I see, under the fork `epoch`? My log, or
+    copy of it, is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
 
     cluster: Cluster
     epoch: int
@@ -20,7 +20,7 @@ class RecoverRequest(Message, frozen=True):
 
 
 class RecoverReply(Message, frozen=True):
-    """Answer: nobody is known here who leads it or is fitter to. Where somebody is who leads it,
+    """Answer: whether the sender knows of no leader and of no fitter node. If it knows a leader,
     `Moved` goes along."""
 
     key: Key

@@ -1,9 +1,10 @@
-"""At an observer: copies of other clusters' logs, for the day on which one is lost whole (P5).
+"""At an observer: copies of other clusters' logs, to begin with when one of these clusters is lost
+(P5).
 
-Nothing of it is on disk, and nothing is decided with it: whoever leads the lost cluster's arc next
+A copy is in memory only, and nothing is decided with it: whoever leads the lost cluster's arc next
 begins with it (`recovery`, `role_changes`), and the primary of a cluster chooses who keeps one
-(`observers`). The entries themselves are applied by the trees as they come (`EntryObserved`). A
-copy of which nothing was heard for `OBSERVED_LOG_KEPT` is forgotten, and so is one that has served
+(`observers`). The entries themselves are applied by the registry as they come (`EntryObserved`). A
+copy whose primary was not heard for `OBSERVED_LOG_KEPT` is forgotten, and so is one that has served
 its purpose.
 
 A copy is *whole* if it has all that was acknowledged to a subscriber: the primary waited for this
@@ -33,7 +34,7 @@ from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
 
 
 class ObservedLogsDue(Timer, frozen=True):
-    """Time to look for copies of which nothing is heard."""
+    """Time to look for copies whose primaries are not heard any more."""
 
 
 class ObservedLog:
@@ -49,7 +50,7 @@ class ObservedLog:
 
 
 class ObservedLogs:
-    """What this node holds of other clusters."""
+    """The copies that this node keeps."""
 
     def __init__(self, role: ClusterRole, ring: RingState) -> None:
         self.role = role
@@ -58,7 +59,7 @@ class ObservedLogs:
         self.copies: dict[Key, ObservedLog] = {}
 
     def handlers(self) -> Handlers:
-        """Its part of the table of `clusters`."""
+        """Its part of the handlers of `Clusters`."""
         return {
             Observe: self.on_observe,
             ObserverEntries: self.on_entries,
@@ -74,7 +75,7 @@ class ObservedLogs:
         return EMPTY if kept is None else kept.position
 
     def is_whole(self, key: Key) -> bool:
-        """Whether the copy has all that was acknowledged."""
+        """Whether the copy has all that was acknowledged to a subscriber."""
         kept = self.copies.get(key)
         return (
             kept is not None
@@ -112,7 +113,7 @@ class ObservedLogs:
         self._answer(kept, kept.position)
 
     def on_entries(self, sender: Peer, message: ObserverEntries) -> None:
-        """The log goes on."""
+        """The next entries of the log, or a sign of life."""
         kept = self._spoken_of(sender, message.key, message.epoch)
         if kept is None:
             return
@@ -129,7 +130,7 @@ class ObservedLogs:
         self._answer(kept, kept.position)
 
     def on_copy(self, sender: Peer, message: ObserverSnapshot) -> None:
-        """A piece of the whole state. The former copy is kept until the last is there."""
+        """A piece of the whole state. The former copy is kept until the last piece has come."""
         kept = self._spoken_of(sender, message.key, message.epoch)
         if kept is None:
             return
@@ -148,7 +149,7 @@ class ObservedLogs:
         self._answer(kept, kept.position)
 
     def on_released(self, sender: Peer, message: ObserverReleased) -> None:
-        """It is needed no more."""
+        """The primary needs this copy no more."""
         kept = self.copies.get(message.key)
         if kept is not None and sender.id == kept.cluster.primary.id:
             self.forget(message.key)
@@ -156,24 +157,24 @@ class ObservedLogs:
     # -- what ends it ----------------------------------------------------------------------------
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer."""
+        """The link to `node` is down: from now on its copies age."""
         for kept in self.copies.values():
             if kept.cluster.primary.id == node and kept.lost_at is None:
                 kept.lost_at = self.port.now
 
     def forget(self, key: Key) -> None:
-        """This copy has served its purpose."""
+        """Drop this copy."""
         if self.copies.pop(key, None) is not None:
             self.port.emit(ObservedEnded(key))
             self._watch()
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """What belonged to that ring is registered in another by now."""
+        """Drop all copies: what belonged to that ring is registered in another by now."""
         for key in list(self.copies):
             self.forget(key)
 
     def on_observed_logs_due(self, timer: ObservedLogsDue) -> None:
-        """What nobody keeps up to date any more is of no use."""
+        """Drop the copies that are not kept up to date any more."""
         for key, kept in list(self.copies.items()):
             if self.port.now - kept.heard >= OBSERVED_LOG_KEPT:
                 self.forget(key)

@@ -1,19 +1,20 @@
-"""At the primary: who keeps a copy of the log outside of the cluster, and how far it is (P5).
+"""At the primary: who keeps a copy of the log outside of the cluster, and how far each copy is
+(P5).
 
-Where the whole cluster is lost, whoever takes its place begins with such a copy (`recovery`). So
-it is kept by who will: the ring successor's primary and its standby; in a ring of one cluster, some
+Where the whole cluster is lost, whoever takes its place begins with such a copy (`recovery`). So it
+is kept by who will: the ring successor's primary and its standby; in a ring of one cluster, some
 idle nodes, the first by *rendezvous hash* (Thaler and Ravishankar, 1998) of those in view, so that
-primaries that follow each other choose alike as far as their views do.
+successive primaries choose alike as far as their views do.
 
-An observer is no voter: nothing that is committed depends on it. It gets every entry as soon as the
-log has it, not only when it is committed: one that is given up after all is noticed by its epoch
-when the next primary asks how far the copy is, and until then is no worse than what it contains, a
-registration that its subscriber is about to ask for again. What is in a copy when it is used may be
-out of date as well: subscribers say so when they renew (upper_tree/leases).
+An observer has no vote: nothing that is committed depends on it. It gets every entry as soon as the
+log has it, before it is committed: an entry that is given up after all is noticed by its epoch when
+the next primary asks how far the copy is, and until then does no harm: it is a registration that
+its subscriber is about to ask for again. What is in a copy when it is used may be out of date as
+well; subscribers say so when they renew.
 
 An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
 and it is told so. So a copy whose primary was heard to the last lacks nothing that was
-acknowledged. One that answers nothing for `OBSERVER_AWAITED` is not awaited any more.
+acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited any more.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class ObserverProgress:
         self.said_at = now  # when it was told something
 
     def say(self, now: float) -> None:
-        """Something goes to it that it will answer."""
+        """Something is sent that the observer will answer."""
         if not self.waits:
             self.waits, self.asked_at = True, now
         self.said_at = now
 
 
 class Observers:
-    """The copies outside of the cluster that this node leads."""
+    """The observers of the cluster that this node leads."""
 
     def __init__(
         self, role: ClusterRole, ring: RingState, view: RecruitingView, leader_log: LeaderLog
@@ -84,13 +85,14 @@ class Observers:
         self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
 
     def handlers(self) -> Handlers:
-        """Its part of the table of `clusters`."""
+        """Its part of the handlers of `Clusters`."""
         return {Observed: self.on_observed, LogGrown: self.on_log_grown}
 
     # -- who -------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Regularly, at the primary: are they the right ones, and do they answer?"""
+        """Regularly, at the primary: choose the observers, drop those that do not answer, and let
+        each hear that the primary lives."""
         cluster, now = self.role.cluster, self.port.now
         if cluster is None or not self.role.is_primary or self.role.leaving:
             self.end()
@@ -126,7 +128,7 @@ class Observers:
         self.port.watch("observers", tuple(wanted.values()))
 
     def _wanted(self) -> list[Peer]:
-        """Who shall keep a copy: who would lead if this cluster were lost."""
+        """Who should keep a copy: who would lead if this cluster were lost."""
         cluster, now = self._cluster(), self.port.now
         self._refused = {node: until for node, until in self._refused.items() if until > now}
         state = self.ring
@@ -148,7 +150,8 @@ class Observers:
         return found[:OBSERVERS]
 
     def _begin_anew(self) -> None:
-        """The arc is another one: trees have gone that no entry of the log names."""
+        """The arc has changed: trees have gone that no entry of the log names, so every observer
+        needs the whole state."""
         for observer in self.observers.values():
             observer.live = observer.awaited = observer.copying = False
             observer.needs_snapshot = True
@@ -156,13 +159,13 @@ class Observers:
         self.port.emit(ObserversProgressed())
 
     def peer_lost(self, node: NodeId) -> None:
-        """This one does not answer."""
+        """This observer does not answer: await it no more."""
         if self.observers.pop(node, None) is not None:
             self._refused[node] = self.port.now + OBSERVER_AGAIN
             self.port.emit(ObserversProgressed())
 
     def end(self) -> None:
-        """This node leads no more. Whoever does asks observers of its own."""
+        """This node leads no more; the next primary chooses its own observers."""
         if self.observers:
             self.observers.clear()
             self.port.watch("observers", ())
@@ -175,7 +178,7 @@ class Observers:
         return all(o.acknowledged > index for o in self.observers.values() if o.awaited)
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
-        """A copy is so far."""
+        """An observer says how far its copy is."""
         observer, voter_log, cluster = (
             self.observers.get(sender.id),
             self.log.voter_log,
@@ -216,7 +219,8 @@ class Observers:
             self.port.emit(FollowerSnapshotWanted(voter_log.key))
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
-        """The answer to FollowerSnapshotWanted: the whole state as of now."""
+        """The answer to FollowerSnapshotWanted: send the whole state to the observers that need
+        it."""
         voter_log, waiting = (
             self.log.voter_log,
             [o for o in self.observers.values() if o.needs_snapshot],
@@ -236,7 +240,7 @@ class Observers:
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
-        """What was appended in one go goes out together."""
+        """Send what was appended in this turn."""
         self.leader_log.growth_handled()
         if not self.role.is_primary or self._cluster().version[0] != self._epoch:
             return
@@ -245,7 +249,7 @@ class Observers:
                 self._send(observer)
 
     def _send(self, observer: ObserverProgress) -> None:
-        """What it has not been sent yet, or that there is nothing."""
+        """Send what the observer has not been sent yet, or that there is nothing."""
         voter_log = self.log.voter_log
         assert voter_log is not None
         items = voter_log.after(observer.sent)

@@ -62,7 +62,7 @@ from overlay.settings import ElectionSettings
 
 
 class RecoveryRound(Timer, frozen=True):
-    """Time to look whether somebody leads what was lost."""
+    """Time to look for leaders of the clusters that are missed."""
 
 
 class RecoveryAnswersDue(Timer, frozen=True):
@@ -83,7 +83,7 @@ class RecoveryOutcome(Protocol):
 
 
 class Recovery:
-    """Both sides; any node may have to."""
+    """Both sides: a node that would lead a lost cluster, and the nodes that it asks."""
 
     def __init__(
         self,
@@ -111,20 +111,20 @@ class Recovery:
         self._began = float("-inf")  # this process, if its node served before
 
     def resume(self) -> None:
-        """This node served in a cluster before it was started."""
+        """This process has just been started; its node served in a cluster before."""
         self._began = self.port.now
 
     # -- suspicion -------------------------------------------------------------------------------
 
     def suspect(self, cluster: Cluster) -> None:
-        """Its leader is silent."""
+        """The leader of `cluster` is silent: begin to look for another."""
         if cluster.key not in self._lost and len(self._lost) < LOST_MOST:
             self.ring.learn(cluster)
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(RECOVERY_ROUND, RecoveryRound())
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer. What it led may be lost."""
+        """The link to `node` is down. The cluster that it led may be lost."""
         if self._asking is not None:
             self._asking.unheard.pop(node, None)
         own = self.role.cluster
@@ -138,12 +138,13 @@ class Recovery:
             self.suspect(Cluster(ring, key, key, hints[0].version, hints[0].primary))
 
     def on_moved(self, sender: Peer, cluster: Cluster) -> None:
-        """A leader in person ends the suspicion of its cluster."""
+        """A leader that says so itself ends the suspicion of its cluster."""
         if sender.id == cluster.primary.id:
             self._lost.pop(cluster.key, None)
 
     def on_round(self, timer: RecoveryRound) -> None:
-        """Look, ask around, and act where it is this node's turn."""
+        """For each cluster that is missed: look whether it is led, ask around, and ask to lead it
+        if it is this node's turn."""
         for lost in list(self._lost.values()):
             if self._is_led(lost.cluster):
                 self._lost.pop(lost.cluster.key, None)
@@ -169,7 +170,7 @@ class Recovery:
         return newest is None or newest.version[0] > cluster.version[0]
 
     def _probe(self, lost: LostCluster) -> None:
-        """Somebody may know who leads it, and some shall look as well."""
+        """Ask members and neighbours who leads it, and let some neighbours look as well."""
         if not lost.told:
             lost.told = True
             for peer in self._neighbours(NEIGHBOURS_ASKED):
@@ -186,7 +187,7 @@ class Recovery:
     # -- whose turn it is ------------------------------------------------------------------------
 
     def _attempt_at(self, lost: LostCluster) -> float:
-        """When this node may ask; never, perhaps."""
+        """When it is this node's turn to ask; infinity if it never is."""
         wait = self._attempt_delay(lost)
         lost_after = max(self.settings.fork_after, LOST_ROUND_TRIPS * self.heartbeat.round_trip())
         since = max(lost.since, self._began + RESTARTING - lost_after)
@@ -220,7 +221,8 @@ class Recovery:
         )
 
     def _is_last(self, lost: LostCluster) -> bool:
-        """Whether no other cluster of the ring is led. Those that were not missed yet are."""
+        """Whether no other cluster of the ring is led. Clusters that were not missed yet are
+        suspected here."""
         others = [c for c in self.ring.known if c.key != lost.cluster.key]
         for cluster in others:
             self.suspect(cluster)
@@ -228,7 +230,7 @@ class Recovery:
         return first and self._all_lost(self.port.now - self.settings.fork_after)
 
     def _all_lost(self, since: float) -> bool:
-        """Whether every cluster that is known of is missed at least since then."""
+        """Whether every cluster that is known is missed, at least since `since`."""
         known = self.ring.known
         keys = (*(cluster.key for cluster in known), *(hint.key for hint in known.hints()))
         return all(key in self._lost and self._lost[key].since <= since for key in keys)
@@ -236,7 +238,7 @@ class Recovery:
     # -- asking ----------------------------------------------------------------------------------
 
     def _ask(self, lost: LostCluster) -> None:
-        """May this node lead it?"""
+        """Ask the members and some neighbours whether this node may lead it."""
         own = self.role.cluster
         epochs = [lost.cluster.version[0], self.log.votes.epoch(lost.cluster.key)]
         epochs += [other.cluster.version[0] for other in self._lost.values()]
@@ -257,7 +259,8 @@ class Recovery:
         self.port.set_timer(max(ANSWER_WITHIN, self.heartbeat.round_trip()), RecoveryAnswersDue())
 
     def on_recover(self, sender: Peer, message: RecoverRequest) -> None:
-        """Agree, unless somebody leads it or is fitter to. Of another ring nothing is known."""
+        """Agree, unless there is a leader or a fitter node. A node of another ring gets no
+        answer."""
         if self.ring.ring not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now
@@ -295,14 +298,14 @@ class Recovery:
         self.port.send(sender, RecoverReply(key, message.epoch, agreed))
 
     def _is_first(self, cluster: Cluster, other: Peer, standing: Standing) -> bool:
-        """Of two who ask at a time and hold the same, the smaller id goes first."""
+        """Whether this node asks as well, with as much in its log, and has the smaller id."""
         if self._asking is None or self._asking.lost.cluster.key != cluster.key:
             return False
         mine = Agreement(self.port.me.id, self._standing(cluster), 0.0)
         return mine.is_fitter(other.id, standing)
 
     def on_reply(self, sender: Peer, message: RecoverReply) -> None:
-        """One of those who were asked."""
+        """Note the answer of one that was asked."""
         asking = self._asking
         if asking is None or (message.key, message.epoch) != (
             asking.lost.cluster.key,
@@ -316,7 +319,7 @@ class Recovery:
             asking.refused = True
 
     def on_answers_due(self, timer: RecoveryAnswersDue) -> None:
-        """Nobody against it, and somebody for it: this node leads."""
+        """Lead the cluster if nobody was against it and somebody was for it."""
         asking, now = self._asking, self.port.now
         if asking is None:
             return

@@ -1,14 +1,13 @@
-"""What this node believes about the ring: a bounded cache of cluster descriptions (P2).
+"""What this node has heard of the ring: a bounded cache of cluster descriptions (P2).
 
-*Ring position is a hint; the epoch decides*: nothing in here ever says who owns a key. It only
-says whom to ask, and everybody who is asked wrongly knows better (a former owner knows to whom it
-gave the arc). So a description may be as old as it likes; of two for the same cluster the newer one
-wins.
+A description says whom to ask, never who owns a key: whoever is asked wrongly knows better (a
+former owner knows to whom it gave the arc). So a description may be as old as it likes; of two of
+the same cluster the newer one wins.
 
 Beside descriptions, which carry an arc, there are *hints* from gossip, which carry only a primary:
 enough to enter the ring, not enough to choose a way in it.
 
-Nodes that did not answer are *shunned* for a while: their clusters stay known (the arc is still
+Nodes that did not answer are *unreachable* for a while: their clusters stay known (the arc is still
 theirs), but ways through them are taken last.
 """
 
@@ -39,7 +38,7 @@ class KnownClusters:
         return len(self._clusters)
 
     def __iter__(self) -> Iterator[Cluster]:
-        """In ring order."""
+        """All descriptions in ring order."""
         return iter([self._clusters[key] for key in self._keys])
 
     def get(self, key: Key) -> Cluster | None:
@@ -91,8 +90,8 @@ class KnownClusters:
         self._hints.clear()
 
     def learn_hint(self, hint: RingHint) -> None:
-        """Keep a way in. Where a hint's epoch is newer than a description, that one is wrong about
-        the primary and leaves."""
+        """Keep a way into the ring. Where a hint's epoch is newer than a description, the
+        description is wrong about the primary and is dropped."""
         if any(
             c.key != hint.key and c.version[0] > hint.version[0] and c.owns(hint.key) for c in self
         ):
@@ -106,12 +105,12 @@ class KnownClusters:
             self._drop(hint.key)
 
     def hints(self) -> tuple[RingHint, ...]:
-        """Ways in, the longest known first."""
+        """The hints, the longest known first."""
         return tuple(self._hints.values())
 
     def owner(self, key: Key) -> Cluster | None:
-        """Who owned `key` by the newest descriptions: the first cluster at or after it, if its arc
-        reaches back that far. (A part that was split off lies before what it was split from, so
+        """The owner of `key` by the newest descriptions: the first cluster at or after it, if its
+        arc reaches back that far. (A part that was split off lies before what it was split from, so
         the first one is also the newest.)"""
         if not self._keys:
             return None
@@ -134,7 +133,7 @@ class KnownClusters:
                 yield cluster
 
     def mark_unreachable(self, node: NodeId, now: float) -> None:
-        """`node` does not answer."""
+        """`node` does not answer: avoid it for `UNREACHABLE_FOR` seconds."""
         self._unreachable.renew(node, now + UNREACHABLE_FOR)
 
     def mark_reachable(self, node: NodeId) -> None:
@@ -142,7 +141,7 @@ class KnownClusters:
         self._unreachable.pop(node, None)
 
     def reachable(self, peer: Peer, now: float) -> bool:
-        """False if `peer` lately did not answer."""
+        """Whether `peer` is not marked as unreachable."""
         until = self._unreachable.get(peer.id)
         return until is None or until <= now
 

@@ -43,7 +43,7 @@ class Lookup:
 
 
 class Lookups:
-    """Lookups that began here, and Find passing through."""
+    """Lookups that began here, and lookups of others passing through."""
 
     def __init__(self, state: RingState) -> None:
         self.state = state
@@ -55,7 +55,8 @@ class Lookups:
         self._waiting = BoundedDict[tuple[NodeId, int], Find](LOOKUPS_WAITING_MOST, self._drop)
 
     def find(self, key: Key, wanted: bool = True) -> None:
-        """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
+        """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`. Otherwise the answer
+        is only learnt."""
         own = self.state.own
         if own is not None and self.state.owns(key):
             if wanted:
@@ -84,8 +85,8 @@ class Lookups:
                 self._try(lookup)
 
     def peer_lost(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
-        """`node` does not answer: lookups that went through it take another way, ours and those
-        that we passed on."""
+        """`node` does not answer: lookups that went through it take another way, ours and those in
+        `lost` that this node passed on."""
         for message in lost:
             if isinstance(message, Find) and message.origin.id != self.port.me.id:
                 self.on_find(self.port.me, message)
@@ -94,7 +95,7 @@ class Lookups:
                 self._try(lookup)
 
     def arc_changed(self) -> None:
-        """This node became a primary, or its arc changed: some answers are its own now."""
+        """This node became a primary, or its arc changed: it can answer some lookups itself."""
         for lookup in list(self._by_number.values()):
             if self.state.owns(lookup.key) and self.state.own is not None:
                 self._finish(lookup)
@@ -103,20 +104,21 @@ class Lookups:
         self.primary_changed()
 
     def primary_changed(self) -> None:
-        """The own cluster has a primary, perhaps another one: what waited for it goes on."""
+        """The own cluster has a primary, perhaps another one: pass on what waited for it."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         for message in waiting:
             self.on_find(self.port.me, message)
 
     def on_timeout(self, timer: LookupTimeout) -> None:
-        """Another way, or none."""
+        """Try another way, or give up."""
         lookup = self._by_number.get(timer.number)
         if lookup is not None:
             self._try(lookup)
 
     def on_find(self, sender: Peer, message: Find) -> None:
-        """Answer, or pass on."""
+        """Answer the origin if this node owns the key, keep the lookup while the own cluster has no
+        primary (bufferMessageList, P4), else pass it on."""
         own = self.state.own
         if own is not None and self.state.owns(message.key):
             self.port.send(message.origin, FindReply(message.number, own, message.hop))
@@ -138,7 +140,7 @@ class Lookups:
         self._waiting[message.origin.id, message.number] = message
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
-        """The owner's word."""
+        """The owner answers."""
         self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
         if (

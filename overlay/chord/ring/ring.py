@@ -132,8 +132,7 @@ class Ring(Machine):
         self.stabilisation.begin()
 
     def serve_as_member(self, cluster: Cluster | None) -> None:
-        """This node is another member of `cluster`, or of none. A primary that handed over tells
-        its ring neighbours who serves now."""
+        """This node is another member of `cluster`, or of none."""
         state = self.state
         if state.is_primary:
             self.stabilisation.end()
@@ -164,7 +163,7 @@ class Ring(Machine):
                 self.port.send(peer, Rejoin(cluster))
 
     def on_rejoin(self, sender: Peer, message: Rejoin) -> None:
-        """What waited for the lost primary goes to the new one."""
+        """REJOIN: what waited for the lost primary goes to the new one."""
         before = self.state.known.get(message.cluster.key)
         self.state.learn(message.cluster)
         if before is not None and before.primary.id != message.cluster.primary.id:
@@ -173,12 +172,12 @@ class Ring(Machine):
     # -- messages and events ---------------------------------------------------------------------
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
-        """For repair, and for a walk around the ring."""
+        """An answer for stabilisation, or for a walk around the ring."""
         self.stabilisation.on_neighbourhood(sender, message)
         self.ring_walk.on_neighbourhood(sender, message)
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
-        """Somebody whom we took for a primary knows better."""
+        """A node that was taken for a primary knows better."""
         self.state.learn(message.cluster)
         if message.cluster.primary.id != sender.id:
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
@@ -187,25 +186,26 @@ class Ring(Machine):
         self.ring_walk.on_moved(sender, message.cluster)
 
     def on_contact(self, sender: Peer, message: Contact) -> None:
-        """A way in for who asks; also how a member that was cut off learns how things stand."""
+        """Tell the sender a way into the ring. Members that were cut off ask in the same way how
+        things stand."""
         newest = self.state.any_cluster()
         if newest is not None:
             self.port.send(sender, Moved(newest))
 
     def on_ring_heard(self, event: RingHintReceived) -> None:
-        """Gossip."""
+        """A hint from gossip."""
         self.state.learn_hint(event.hint)
 
     def on_ring_known(self, event: RingKnown) -> None:
-        """Lookups that waited for a way in begin."""
+        """Lookups that waited for a way into the ring begin."""
         self.lookups.ring_became_known()
 
     def on_link_up(self, event: LinkUp) -> None:
-        """Whoever was unreachable answers."""
+        """A node that was unreachable answers."""
         self.state.known.mark_reachable(event.peer.id)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Ways through this node are taken last; whatever waited for it goes another way."""
+        """Avoid this node for a while; what waited for its answer goes another way."""
         node = event.peer.id
         self.state.known.mark_unreachable(node, self.port.now)
         self.stabilisation.peer_lost(node)

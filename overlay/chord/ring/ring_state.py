@@ -32,7 +32,7 @@ from overlay.settings import RingSettings
 
 
 class RingState:
-    """State that lookups, repair and collecting share."""
+    """What lookups, stabilisation and walks share. Only its own methods write it."""
 
     def __init__(self, port: Port, settings: RingSettings) -> None:
         self.port = port
@@ -51,11 +51,12 @@ class RingState:
         self._others = BoundedDict[str, float](RINGS_MOST)
 
     def knows_ring(self) -> bool:
-        """Whether there is a way into the ring."""
+        """Whether any way into the ring is known."""
         return bool(self.own is not None or len(self.known) or self.known.hints())
 
     def learn(self, cluster: Cluster) -> bool:
-        """Take a description from anybody. True if it was news."""
+        """Take a description, whoever sent it. True if it was news. Emits Fenced where it
+        contradicts the own cluster under a higher epoch."""
         if not self._same_ring(cluster.ring, cluster.primary, cluster):
             return False
         if self.is_primary and self.own is not None:
@@ -77,7 +78,7 @@ class RingState:
         return True
 
     def learn_hint(self, hint: RingHint) -> None:
-        """Take a way in from gossip."""
+        """Take a way into the ring from gossip."""
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
         if self.is_primary and self.own is not None:
@@ -91,9 +92,9 @@ class RingState:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
 
     def _check_for_conflict(self, own: Cluster, hint: RingHint) -> None:
-        """A cluster that contradicts our own, or that our pointers pass by: after a partition two
-        rings may run through the same keys, and nobody of the one asks anybody of the other. Who
-        leads it hears of us, and answers with what it is."""
+        """Let the primary that `hint` names know of us, if its cluster contradicts our own or our
+        pointers pass it by: after a partition two rings may run through the same keys, and no node
+        of the one asks a node of the other. It answers with what it is."""
         first = self.pointers.first()
         doubtful = hint.primary.id != self.port.me.id and (
             own.owns(hint.key)
@@ -137,21 +138,20 @@ class RingState:
         return self.is_primary and self.own is not None and self.own.owns(key)
 
     def any_cluster(self) -> Cluster | None:
-        """A way into the ring for who asks: the own cluster, or any."""
+        """A way into the ring for a node that asks: the own cluster, or any."""
         return self.own or next(iter(self.redirects()), None) or next(iter(self.known), None)
 
     def redirects(self) -> tuple[Cluster, ...]:
-        """What to tell somebody who takes us for a primary that we are not (any more)."""
+        """What to tell a node that takes us for a primary that we are not (any more)."""
         own = () if self.own is None else (self.own,)
         if self.former is None or (self.own is not None and self.own.key == self.former.key):
             return own
         return (self.former, *own)
 
     def route(self, key: Key, avoid: Container[NodeId] = ()) -> Peer | None:
-        """The next node on the way of `key` to its owner, not in `avoid` and not ourselves.
-
-        Nodes that lately did not answer are taken only when there is no other way.
-        """
+        """The next node on the way of `key` to its owner, not in `avoid` and not ourselves; None if
+        there is none. Nodes that lately did not answer are taken only when there is no other
+        way."""
         spare: Peer | None = None
         for peer in self._ways(key, avoid):
             if peer.id == self.port.me.id or peer.id in avoid:
@@ -167,7 +167,8 @@ class RingState:
         yield from self.known.after(self.pointers.own)
 
     def awaits_primary(self, key: Key) -> bool:
-        """Whether the key is our own cluster's, whose primary does not answer: another one will."""
+        """Whether the own cluster owns the key and its primary does not answer: another one will be
+        elected."""
         own = self.own
         if own is None or self.is_primary or not own.owns(key):
             return False
@@ -197,8 +198,8 @@ class RingState:
             yield hint.primary
 
     def ring_met(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
-        """Another ring was heard of, in which `peer` serves; or even a description of its
-        `cluster`. The smaller id wins (DESIGN.md, Found), so one of the two has to hear of it."""
+        """Another ring was heard of, in which `peer` serves, perhaps with a description of its
+        `cluster`. The smaller id wins, so one of the two rings has to hear of it (OtherRing)."""
         now = self.port.now
         if cluster is None and now - self._others.get(ring, float("-inf")) < RING_MET_AGAIN:
             return  # gossip repeats itself

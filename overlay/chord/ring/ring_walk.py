@@ -19,7 +19,7 @@ class RingWalkTimeout(Timer, frozen=True):
 
 
 class RingWalk:
-    """At most one walk at a time; who asks meanwhile gets the same answer."""
+    """At most one walk at a time; callers that ask meanwhile get the same answer."""
 
     def __init__(self, state: RingState) -> None:
         self.state = state
@@ -30,7 +30,7 @@ class RingWalk:
         self._steps = 0
 
     def walk(self) -> None:
-        """Begin, unless a walk is under way. Answered by RingWalked."""
+        """Start a walk, unless one is under way. Answered by RingWalked."""
         if self._asked is not None:
             return
         self._found, self._following, self._steps = {}, (), 0
@@ -47,7 +47,7 @@ class RingWalk:
             self._ask(peer)
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
-        """One step further, if it is the answer that the walk waits for."""
+        """The walk's next cluster answers: go on to its successor."""
         if self._asked is None or sender.id != self._asked.id:
             return
         self._found[message.cluster.key] = message.cluster
@@ -57,7 +57,7 @@ class RingWalk:
         self._go_on()
 
     def on_moved(self, sender: Peer, cluster: Cluster) -> None:
-        """Who was asked is no primary any more, but knows who is."""
+        """The node that was asked is no primary any more, but knows who is."""
         if self._asked is not None and sender.id == self._asked.id:
             if cluster.primary.id in (sender.id, self.port.me.id):
                 self._go_on()
@@ -66,12 +66,12 @@ class RingWalk:
                 self._go_on()
 
     def peer_lost(self, node: NodeId) -> None:
-        """Who was asked does not answer."""
+        """The node that was asked is unreachable: go on with the next."""
         if self._asked is not None and self._asked.id == node:
             self._go_on()
 
     def on_timeout(self, timer: RingWalkTimeout) -> None:
-        """Who was asked does not answer in time."""
+        """The node that was asked does not answer: go on with the next."""
         if self._asked is not None:
             self._go_on()
 

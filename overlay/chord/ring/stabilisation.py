@@ -26,7 +26,7 @@ from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, NodeId, Peer, Timer
 
 RING_BITS = 160
-"""SHA-1."""
+"""Bits of a key: SHA-1."""
 
 
 class StabiliseRound(Timer, frozen=True):
@@ -64,7 +64,7 @@ class Stabilisation:
         self.port.watch("ring", ())
 
     def announce(self) -> None:
-        """Tell the cluster before us that we are its successor, without waiting to be found."""
+        """Tell the cluster before us that we are its successor, so that it need not find out."""
         state = self.state
         predecessor = state.pointers.predecessor
         if state.own is not None and predecessor is not None:
@@ -77,14 +77,15 @@ class Stabilisation:
             self._stabilise()
 
     def watch(self) -> None:
-        """Miss the silence of those that the pointers lead to."""
+        """Keep the links to all primaries open that the pointers name, so that their loss is
+        noticed."""
         pointers = self.state.pointers
         before = () if pointers.predecessor is None else (pointers.predecessor,)
         peers = [cluster.primary for cluster in (*before, *pointers.successors)]
         self.port.watch("ring", tuple({peer.id: peer for peer in peers}.values()))
 
     def on_stabilise_round(self, timer: StabiliseRound) -> None:
-        """Regular maintenance."""
+        """Ask the successor again."""
         self._stabilise()
 
     def on_finger_round(self, timer: FingerRound) -> None:
@@ -99,16 +100,16 @@ class Stabilisation:
         self.lookups.find(finger_key(pointers.own, self._bit), wanted=False)
 
     def on_stabilise(self, sender: Peer, message: Stabilise) -> None:
-        """Our predecessor, or somebody who takes us for its successor, asks."""
+        """The predecessor, or a node that takes us for its successor, asks for our neighbours."""
         self.state.learn(message.cluster)
         self._answer(sender)
 
     def on_ask_neighbourhood(self, sender: Peer, message: AskNeighbourhood) -> None:
-        """Anybody asks."""
+        """Any node asks for our neighbours."""
         self._answer(sender)
 
     def on_rectify(self, sender: Peer, message: Rectify) -> None:
-        """Somebody believes that it is our predecessor."""
+        """A cluster takes itself for our predecessor."""
         state = self.state
         state.learn(message.cluster)
         if not state.is_primary or state.own is None:
@@ -121,7 +122,8 @@ class Stabilisation:
             self.port.send(state.pointers.predecessor.primary, AskNeighbourhood())
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
-        """A cluster speaks for itself, and gives hints about its neighbours."""
+        """A cluster describes itself and its neighbours: adopt it as the successor if it is one,
+        and ask whoever stands between."""
         state = self.state
         for cluster in (message.cluster, message.predecessor, *message.successors):
             if cluster is not None:
@@ -174,5 +176,6 @@ class Stabilisation:
         return Neighbourhood(own, pointers.predecessor, pointers.successors)
 
     def _jitter(self, period: float) -> float:
-        """Rounds of different nodes shall not fall together: ±25 %; wild guess."""
+        """The period, up to 25 % longer or shorter, so that the rounds of different nodes do not
+        fall together."""
         return period * (0.75 + self.port.rng.random() / 2)
