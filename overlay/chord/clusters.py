@@ -337,7 +337,7 @@ class Clusters(Machine):
         self.membership.release(peer)
 
     def outrank(self, epoch: int) -> None:
-        """A node listens to nobody below this epoch: have the voters grant one above it. (A fork
+        """A node accepts no primary below this epoch: have the voters grant one above it. (A fork
         that is gone may have been higher than the cluster that has its arc now.)"""
         self.election.raise_epoch(above_fork(epoch, self.port.rng))
 
@@ -424,7 +424,7 @@ class Clusters(Machine):
         self.cluster_role.resume(cluster)
         self.heartbeat.resume(self.journal.election_timeout)
         if self.cluster_role.must_be_elected:
-            self.election.raise_epoch(cluster.version[0])  # nobody has to be patient with anybody
+            self.election.raise_epoch(cluster.version[0])  # its voters wait for no other primary
 
     def _found(self, cluster: Cluster | None) -> None:
         if cluster is not None:

@@ -178,7 +178,7 @@ class RoleChanges:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
                 lost = msgspec.structs.replace(cluster, key=before.start)
                 self._replanted(cluster, lost)
-            elif forked:  # which has told hosts and publishers otherwise
+            elif forked:  # whose primary has told hosts and publishers otherwise
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
         self._led_since = self.heartbeat.led_continuously_since()
@@ -193,7 +193,7 @@ class RoleChanges:
         """Our keys are served under a higher epoch: stop, follow, or override the fork."""
         own, handover = self.role.cluster, self.handovers.current
         if own is None or other.version[0] <= own.version[0]:
-            return  # told before the own epoch rose
+            return  # older than the own epoch
         if not self.role.is_primary:
             if self.heartbeat.is_primary_silent():
                 self.members.leave_cluster("another serves its arc")

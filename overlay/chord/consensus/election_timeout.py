@@ -20,7 +20,7 @@ class ElectionTimeout:
     """An estimate from measured times. All values are seconds."""
 
     def __init__(self, least: float, most: float, heartbeat: float) -> None:
-        """`least`, `most`: bounds of the answer. `heartbeat`: time between two beats."""
+        """`least`, `most`: bounds of the timeout. `heartbeat`: time between two heartbeats."""
         self.least = least
         self.most = most
         self.heartbeat = heartbeat

@@ -76,10 +76,10 @@ class Heartbeat:
         self._leased = BoundedDict[NodeId, float](
             LEASES_KEPT
         )  # until when each voter's answers let us decide
-        self._asked_timeout = settings.suspect_after  # what the last beat asked for
+        self._asked_timeout = settings.suspect_after  # what the last heartbeat asked for
         self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
-        self.heard_at = float("-inf")  # when the last beat came …
+        self.heard_at = float("-inf")  # when the last heartbeat came …
         self._led_from = 0.0  # … after which there was none for longer than `LEADERLESS_AFTER`
 
     # -- at the primary --------------------------------------------------------------------------
@@ -132,11 +132,11 @@ class Heartbeat:
         self._number += 1
         timeout = self.election_timeout.seconds(self.port.now)
         self._sent[self._number] = SentHeartbeat(self.port.now, timeout)
-        beat = ClusterHeartbeat(cluster.key, cluster.version[0], self._number, timeout)
+        heartbeat = ClusterHeartbeat(cluster.key, cluster.version[0], self._number, timeout)
         hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
         hearers.pop(self.port.me.id, None)
         for peer in hearers.values():
-            self.port.send(peer, beat)
+            self.port.send(peer, heartbeat)
         self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
     def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:

@@ -176,8 +176,8 @@ class Journal:
             self._rewrite()
 
     def _rewrite(self, *log: Snapshot) -> None:
-        told = (StoredTimeout(self.election_timeout), StoredCluster(self.cluster), self.offered)
-        records = (*self.votes.values(), *told, *log)
+        rest = (StoredTimeout(self.election_timeout), StoredCluster(self.cluster), self.offered)
+        records = (*self.votes.values(), *rest, *log)
         encoded = [_encoder.encode(record) for record in records]
         self._size, self._grown = sum(map(len, encoded)), 0
         self._asked = False

@@ -1,16 +1,17 @@
-"""The cluster's operation log and its copies at the voters (P1).
+"""The primary's side of the replicated log (P1; Raft dissertation, sections 3 and 4).
 
-The primary appends entries, each with its epoch and number; the voters get each in order, apply it
-and acknowledge cumulatively; an entry is *committed* when a majority of the voters has it, and only
-together with one of the primary's own epoch (an older one alone may still be overwritten: Ongaro,
+The primary appends entries, each with its epoch and number; the followers get each in order, apply
+it and acknowledge cumulatively. An entry is *committed* when a majority of the voters has it, and
+only together with one of the primary's own epoch (an older one alone may still be overwritten,
 section 3.6.2), which is why a primary begins with an entry of its own.
 
-A follower says how far it is (HELLO, HELLO_REPLY) and gets what follows from the tail, or the whole
-state, which counts only when its last piece is there: a voter never has less than before.
+A follower says how far it is (HELLO, HELLO_REPLY) and gets what follows from the tail, or a
+snapshot of the whole state, which counts only when its last piece has come: a voter never has less
+than before.
 
 Who votes is an entry of the log as well, changed by one voter at a time, and only after the change
-before has been committed: so any two majorities that follow each other have a node in common. The
-voters are an odd number of the members; the others follow as well, so that they can vote soon.
+before has been committed: so any two successive majorities have a node in common. The voters are an
+odd number of the members; the others follow as learners, so that they can vote soon.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class VoterCandidates(Protocol):
 
 
 class VoterLiveness(Protocol):
-    """Who answers (`consensus.heartbeat.Heartbeat`)."""
+    """Which voters answer (`consensus.heartbeat.Heartbeat`)."""
 
     def is_following(self, node: NodeId) -> bool:
         """Whether this voter answered a heartbeat a short time ago."""
@@ -126,7 +127,9 @@ class LeaderLog:
         config = self.local.config
         if start is not None:
             config = Configuration(config.voters, start)
-        if config.leaving is not None:  # nobody can know whether it went: it stays, and is fenced
+        if (
+            config.leaving is not None
+        ):  # no node can know whether it went: it stays, and is fenced if it did
             config = Configuration(config.voters, config.leaving.start)
         self.followers.clear()
         self.local.drop_staged()

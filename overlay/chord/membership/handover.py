@@ -2,16 +2,16 @@
 
 Both are the same steps, and at no moment do two nodes serve a key:
 
-1. *quiescing*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it
-   from here on), and hands over its state when everything under way is done (`transfer`);
-2. *asking*: the coming primary gets the state and then `TakeOver`, with a higher epoch;
-3. *deciding*: it has stored the state, and says so (`TakenOver`). A leaving primary has left; of a
-   split the log now says that the arc is gone. When a majority has that, there is no way back:
-   the arc shrinks (`ArcGone`), and the coming primary is told that it serves (`ArcGiven`).
+1. *Quiesce*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it from
+   here on), and hands over its state when everything under way is done (`transfer`).
+2. *Ask*: the coming primary gets the state and then `TakeOver`, with a higher epoch.
+3. *Decide*: it has stored the state, and says so (`TakenOver`). A leaving primary has left; of a
+   split the log now says that the arc is gone. When a majority has that, there is no way back: the
+   arc shrinks (`ArcGone`), and `ArcGiven` lets the coming primary serve.
 
 If the coming primary refuses or falls silent before it is decided, the arc is kept and nothing has
 happened: it serves nothing that it was not given. If this primary falls silent, the next one finds
-in its log whether the arc is gone, and tells whoever asks (`AskArc`).
+in its log whether the arc is gone, and answers whoever asks (`AskArc`).
 
 A split cuts the arc (start, key] at a middle: the new cluster gets the first part and so becomes
 the ring predecessor. It is made of half of the members, without the primary and the standby, so
@@ -87,7 +87,7 @@ class HandOvers:
         members enough by now."""
         own, middle = self.role.cluster, self._middle
         if self.role.leaving and self.role.is_primary and self.current is None:
-            self.leave()  # its heir may vote by now
+            self.leave()  # the next primary may vote by now
             return
         if own is None or middle is None or self.current is not None:
             return
@@ -160,7 +160,7 @@ class HandOvers:
             self.leader_log.reconfigure()
             return  # `consider` comes back here when others can decide
         if own.standby is None or own.standby.id != new_primary.id:
-            self.members.update(with_standby(own, new_primary), "another heir")
+            self.members.update(with_standby(own, new_primary), "another standby")
         self._begin(HandOver("leave", self._without_primary()))
 
     def leave_now(self) -> None:

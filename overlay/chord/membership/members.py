@@ -1,16 +1,16 @@
 """Who serves in the cluster: joining, leaving in order, and being lost (P1).
 
-The primary changes the membership, one version per change, and tells all members. A member believes
-a description that is newer than its own and comes from a node that may speak for the cluster: its
-primary of before, or the one that the description names.
+The primary changes the membership, one version per change, and announces each to all members. A
+member accepts a description that is newer than its own and comes from a node that may speak for the
+cluster: the primary of before, or the one that the description names.
 
 A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
-elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: no member
-any more, without warning; should it show up again it is told so and may be recruited anew. But a
-voter stays a member until it is voted out, since it forgets its log when it is none: a primary that
-nobody reaches must not tell its voters, one by one, to forget what they have promised. A member
-that loses its *primary* knocks now and then; the voters among the members elect another
-(`election`), whose ClusterHello is a description of a higher epoch.
+elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: it is no
+member any more, without warning; when it returns it is told so and may be recruited anew. But a
+voter stays a member until it is voted out, since it drops its log when it is none: an isolated
+primary must not make its voters, one by one, forget what they have voted for. A member that loses
+its *primary* asks the others now and then; the voters among the members elect another (`election`),
+whose ClusterHello carries a description of a higher epoch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Members:
         return node in self._unreachable
 
     def remember_removed(self, peer: Peer) -> None:
-        """Should `peer` return, it is to be told that it serves no more."""
+        """When `peer` returns, it is to hear that it serves no more."""
         self._removed.renew(peer.id, peer)
 
     def update(self, cluster: Cluster, reason: str) -> None:
@@ -228,7 +228,7 @@ class Members:
         new_primary = own is None or own.primary.id != cluster.primary.id
         if own is not None and own.key != cluster.key:
             self.leader_log.forget()  # of the cluster that this one was split off from
-        self.role.adopt(cluster, "told by the primary")
+        self.role.adopt(cluster, "described by the primary")
         if new_primary or (own is not None and own.version[0] != cluster.version[0]):
             self._follow()
         self.port.cancel_timer(AskPrimary())

@@ -1,9 +1,9 @@
 """Finding members for the cluster among the idle nodes of the view (P1).
 
-The primary asks idle neighbours, those that it was told to prefer first (subscribers of the own
-attributes), at most two at a time, until the cluster has its size. Whoever refuses, or does not
-answer, is not asked again for a while. A node that accepts is *reserved* until the description
-arrives, so that it cannot promise itself twice.
+The primary asks idle neighbours, preferred ones first (subscribers of the own attributes), at most
+two at a time, until the cluster has its size. A node that refuses, or does not answer, is not asked
+again for a while. A node that accepts is *reserved* until the description arrives, so that it
+cannot accept twice.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Recruiting:
         self._load_size = size
 
     def is_exhausted_for(self, seconds: float) -> bool:
-        """Whether there has been nobody left to ask for so long."""
+        """Whether there has been no node left to ask for so many seconds."""
         since = self._exhausted_since
         return since is not None and self.port.now - since >= seconds
 

@@ -71,12 +71,14 @@ class Merging:
         self.members = members
         self.handovers = handovers
         self.port = role.port
-        self.into: Cluster | None = None  # of the better ring, as last told of
+        self.into: Cluster | None = None  # of the better ring, as last heard of
         self._met = float("-inf")  # since when this node knows a better ring
         self._led = float("-inf")  # when a primary of the own ring was last heard
-        self._told = float("-inf")  # when primaries were last told
+        self._informed_at = float(
+            "-inf"
+        )  # when primaries last heard of the better ring from this node
         self._alone = False  # the other clusters of this ring have gone over already
-        self._audience: tuple[Peer, ...] = ()  # who used the trees of this cluster
+        self._tree_users: tuple[Peer, ...] = ()  # who used the trees of this cluster
         self._forget()
         self._rest()
 
@@ -111,8 +113,8 @@ class Merging:
             self._learn(event.cluster)
         else:
             self.port.send(event.peer, Contact(self.port.me.id))
-        if not self.role.is_primary and self.port.now - self._told >= MERGE_TELL_EVERY:
-            self._told = self.port.now
+        if not self.role.is_primary and self.port.now - self._informed_at >= MERGE_TELL_EVERY:
+            self._informed_at = self.port.now
             for primary in self._primaries():
                 self.port.send(primary, RingMet(ring, event.ring, event.peer))
 
@@ -180,8 +182,8 @@ class Merging:
         now = self.port.now
         if now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
-        elif now - self._told >= MERGE_TELL_EVERY:
-            self._told = now
+        elif now - self._informed_at >= MERGE_TELL_EVERY:
+            self._informed_at = now
             for primary in self._primaries():
                 self.port.send(primary, RingMet(self.state.ring, into.ring, into.primary))
 
@@ -241,7 +243,7 @@ class Merging:
     def _lead(self, into: Cluster) -> None:
         if self._all_reached():
             self._leading, self._since = self._leading.following(), self.port.now
-        # This one comes last: it ends when the others have been told.
+        # This one comes last: it ends when the others know.
         peers = sorted((c.primary for c in self._clusters), key=lambda p: p.id == self.port.me.id)
         for peer in peers:
             self.port.send(peer, Merge(into, self._leading))
@@ -286,7 +288,7 @@ class Merging:
         when the ring has ended."""
         if self.phase < phase == self.phase.following() <= self._wanted:
             self.phase = phase
-            self._audience = tuple(tree_users) or self._audience
+            self._tree_users = tuple(tree_users) or self._tree_users
             self._go_on()
 
     def _go_on(self) -> None:
@@ -305,8 +307,8 @@ class Merging:
 
     def _end(self, own: Cluster, into: Cluster) -> None:
         self.port.count("rings_given_up")
-        told = {p.id: p for p in (*own.members(), *self._audience)}
-        self._spread(own.ring, into, told)
+        informed = {p.id: p for p in (*own.members(), *self._tree_users)}
+        self._spread(own.ring, into, informed)
         self.members.disband("its ring has ended")
         self._switch_ring(into)
 
@@ -330,21 +332,21 @@ class Merging:
             self.members.leave_cluster("its ring has ended")
             self._switch_ring(message.into)
 
-    def _spread(self, ring: str, into: Cluster, told: dict[NodeId, Peer]) -> None:
+    def _spread(self, ring: str, into: Cluster, informed: dict[NodeId, Peer]) -> None:
         """Remember that the ring has ended, and inform others."""
         self.state.ring_ended(ring, into)
         self.view.forget_ring(ring)
         neighbours = list(self.view.peers())
         for peer in self.port.rng.sample(neighbours, min(RING_END_FAN_OUT, len(neighbours))):
-            told.setdefault(peer.id, peer)
-        told.pop(self.port.me.id, None)
-        for peer in told.values():
+            informed.setdefault(peer.id, peer)
+        informed.pop(self.port.me.id, None)
+        for peer in informed.values():
             self.port.send(peer, RingEnded(ring, into))
 
     def _switch_ring(self, into: Cluster) -> None:
         self._forget()
         self._rest()
-        self.into, self._alone, self._audience = None, False, ()
+        self.into, self._alone, self._tree_users = None, False, ()
         self.role.release_reservation()
         self.port.trace("cluster", name=into.ring, reason=f"over to this ring: {into.primary.id}")
         self.state.switch_ring(into)

@@ -16,7 +16,7 @@ class LostCluster:
         self.since = now
         self.not_before = now  # a refusal came
         self.jitter = -1.0  # the part of the wait that is by chance
-        self.told = False  # some neighbours were asked to look, too
+        self.neighbours_informed = False  # some were asked to look as well
 
 
 class RecoveryAttempt:

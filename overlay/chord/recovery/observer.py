@@ -163,7 +163,7 @@ class ObservedLogs:
                 kept.lost_at = self.port.now
 
     def forget(self, key: Key) -> None:
-        """Drop this copy."""
+        """Drop the copy of this cluster's log, if there is one."""
         if self.copies.pop(key, None) is not None:
             self.port.emit(ObservedEnded(key))
             self._watch()

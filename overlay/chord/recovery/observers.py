@@ -13,7 +13,7 @@ its subscriber is about to ask for again. What is in a copy when it is used may 
 well; subscribers say so when they renew.
 
 An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
-and it is told so. So a copy whose primary was heard to the last lacks nothing that was
+and it hears so. So a copy whose primary was heard to the last lacks nothing that was
 acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited any more.
 """
 
@@ -58,7 +58,7 @@ class ObserverProgress:
         self.acknowledged = 0  # entries that it has acknowledged, or that it began with
         self.asked_at = now  # the oldest question that was not answered yet …
         self.waits = True  # … if there is one
-        self.said_at = now  # when it was told something
+        self.said_at = now  # when something was sent to it
 
     def say(self, now: float) -> None:
         """Something is sent that the observer will answer."""
@@ -81,7 +81,7 @@ class Observers:
         self.port = role.port
         self.observers: dict[NodeId, ObserverProgress] = {}
         self._epoch = 0  # of the cluster when they were asked …
-        self._told: Cluster | None = None  # … and all that they know of it
+        self._announced: Cluster | None = None  # … and all that they know of it
         self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
 
     def handlers(self) -> Handlers:
@@ -100,13 +100,13 @@ class Observers:
         if self._epoch != cluster.version[0]:
             self.observers.clear()
             self._epoch = cluster.version[0]
-        elif self._told is not None and self._told.version != cluster.version:
+        elif self._announced is not None and self._announced.version != cluster.version:
             for observer in self.observers.values():  # other members, or another arc
                 self.port.send(observer.peer, Observe(cluster))
                 observer.say(now)
-            if self._told.start != cluster.start:
+            if self._announced.start != cluster.start:
                 self._begin_anew()
-        self._told = cluster
+        self._announced = cluster
         for observer in list(self.observers.values()):
             if observer.waits and now - observer.asked_at > OBSERVER_AWAITED:
                 self.peer_lost(observer.peer.id)

@@ -171,8 +171,8 @@ class Recovery:
 
     def _probe(self, lost: LostCluster) -> None:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""
-        if not lost.told:
-            lost.told = True
+        if not lost.neighbours_informed:
+            lost.neighbours_informed = True
             for peer in self._neighbours(NEIGHBOURS_ASKED):
                 self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
         peers = {p.id: p for p in (*lost.cluster.members(), *self._neighbours(2))}

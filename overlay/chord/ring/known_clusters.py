@@ -137,7 +137,7 @@ class KnownClusters:
         self._unreachable.renew(node, now + UNREACHABLE_FOR)
 
     def mark_reachable(self, node: NodeId) -> None:
-        """`node` answers again."""
+        """`node` answers again: routes may use it."""
         self._unreachable.pop(node, None)
 
     def reachable(self, peer: Peer, now: float) -> bool:

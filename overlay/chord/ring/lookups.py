@@ -140,7 +140,7 @@ class Lookups:
         self._waiting[message.origin.id, message.number] = message
 
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
-        """The owner answers."""
+        """The owner answers a lookup that began here."""
         self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
         if (

@@ -46,8 +46,8 @@ class Pointers:
         return self.successors[0] if self.successors else self.predecessor
 
     def adopt(self, cluster: Cluster, followers: tuple[Cluster, ...]) -> bool:
-        """`cluster` itself told us of its followers. False if it is not our first successor, nor
-        a better one."""
+        """`cluster` itself has sent its followers. False if it is neither our first successor nor a
+        better one."""
         first = self.first()
         if cluster.key == self.own or (
             first is not None
@@ -69,8 +69,8 @@ class Pointers:
         )
 
     def rectify(self, cluster: Cluster) -> bool:
-        """`cluster` believes that it is our predecessor. False if ours is closer: then ours has to
-        be checked, since a dead one would shut out the living."""
+        """`cluster` takes itself for our predecessor. False if ours is closer: then ours has to be
+        checked, since a dead one would shut out the living."""
         present = self.predecessor
         if cluster.key == self.own:
             return False

@@ -104,7 +104,7 @@ class Ring(Machine):
         """Walk around the ring; answered by RingWalked."""
         self.ring_walk.walk()
 
-    # -- told by clusters ------------------------------------------------------------------------
+    # -- what this node is, as Clusters says ------------------------------------------------------
 
     def serve_as_primary(
         self,
@@ -142,10 +142,10 @@ class Ring(Machine):
     def handed_over(self, cluster: Cluster) -> None:
         """The former primary of `cluster` tells the ring neighbours who serves now."""
         state = self.state
-        told = (state.pointers.predecessor, *state.pointers.successors)
+        neighbours = (state.pointers.predecessor, *state.pointers.successors)
         self.serve_as_member(None)
         state.set_former(cluster)
-        for neighbour in told:
+        for neighbour in neighbours:
             if neighbour is not None and neighbour.primary.id != self.port.me.id:
                 self.port.send(neighbour.primary, Moved(cluster))
 

@@ -63,7 +63,7 @@ class RingState:
             if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
                 self.port.emit(Fenced(cluster))
             if cluster.key == self.own.key:
-                return False  # nobody knows this cluster better than its primary
+                return False  # its primary knows this cluster best
         elif self.own is not None and replaces(cluster, self.own):
             self.port.emit(Fenced(cluster))
         before = self.known.get(cluster.key)

@@ -26,7 +26,7 @@ class RingWalk:
         self.port = state.port
         self._found: dict[Key, Cluster] = {}
         self._asked: Peer | None = None
-        self._following: tuple[Cluster, ...] = ()  # after the one that was asked, as last told
+        self._following: tuple[Cluster, ...] = ()  # after the one that was asked, as that one said
         self._steps = 0
 
     def walk(self) -> None:

@@ -115,7 +115,7 @@ class Stabilisation:
         if not state.is_primary or state.own is None:
             self._answer(sender)
         elif message.cluster.ring != state.own.ring or state.own.owns(message.cluster.key):
-            self.port.count("ring_conflicts")  # nobody else can stand inside our own arc
+            self.port.count("ring_conflicts")  # no other cluster can stand inside our own arc
         elif state.pointers.rectify(message.cluster):
             self.watch()
         elif state.pointers.predecessor:
