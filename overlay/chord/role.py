@@ -72,23 +72,19 @@ class ClusterRole:
         self._ring = ring
         self._view = view
         self._store = store
-        self._cluster: Cluster | None = None
+        # The newest description; None where this node serves nowhere. Written here only.
+        self.cluster: Cluster | None = None
         self._must_be_elected = False
         self._leaving = False
         self._left = False
         self._reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
 
     @property
-    def cluster(self) -> Cluster | None:
-        """The newest description of the own cluster; None where this node serves nowhere."""
-        return self._cluster
-
-    @property
     def kind(self) -> Role:
         """This node's role by the newest description."""
-        if self._cluster is None:
+        if self.cluster is None:
             return "none"
-        return "broker" if self._must_be_elected else role_of(self.port.me.id, self._cluster)
+        return "broker" if self._must_be_elected else role_of(self.port.me.id, self.cluster)
 
     @property
     def must_be_elected(self) -> bool:
@@ -118,7 +114,7 @@ class ClusterRole:
 
     @property
     def _is_named_primary(self) -> bool:
-        return self._cluster is not None and self._cluster.primary.id == self.port.me.id
+        return self.cluster is not None and self.cluster.primary.id == self.port.me.id
 
     def resume(self, cluster: Cluster) -> None:
         """This node served in `cluster` when its former process ended, and does until it hears
@@ -148,7 +144,7 @@ class ClusterRole:
         self._changed(reason)
 
     def _describe(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._store.store_cluster(cluster)
         hint = RingHint(cluster.ring, cluster.key, cluster.version, cluster.primary)
         self._view.advertise_ring(hint)
@@ -159,9 +155,9 @@ class ClusterRole:
         """This node serves no more. `successor`: the description without it, of which the ring
         neighbours have to hear. `stored`: no other node took its place, so it serves again when it
         starts again."""
-        if self._cluster is None:
+        if self.cluster is None:
             return
-        self._cluster = None
+        self.cluster = None
         self._must_be_elected = False
         if not stored:
             self._store.store_cluster(None)
@@ -174,7 +170,7 @@ class ClusterRole:
 
     def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        self._view.set_idle(self._cluster is None and not self._leaving and self._reserved is None)
+        self._view.set_idle(self.cluster is None and not self._leaving and self._reserved is None)
 
     def reserve_for(self, cluster: Key, primary: NodeId) -> None:
         """This node has accepted to serve in `cluster`: until its `primary` sends the description
@@ -196,7 +192,7 @@ class ClusterRole:
         left at once."""
         self._leaving = True
         self.advertise_idle()
-        if self._cluster is None:
+        if self.cluster is None:
             self._left = True
 
     def finish_leaving(self) -> None:
@@ -205,9 +201,9 @@ class ClusterRole:
 
     def announce(self) -> None:
         """At the primary: send the description to all other members."""
-        if self._cluster is not None:
-            for member in self._cluster.members()[1:]:
-                self.port.send(member, Membership(self._cluster))
+        if self.cluster is not None:
+            for member in self.cluster.members()[1:]:
+                self.port.send(member, Membership(self.cluster))
 
     def _changed(self, reason: str) -> None:
         self.advertise_idle()

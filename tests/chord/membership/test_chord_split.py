@@ -381,7 +381,7 @@ def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     other = next(n for n in world.nodes.values() if n.clusters.role == "none")
     assert new_primary.clusters.journal.offered.arc is not None
-    new_primary.clusters.cluster_role._cluster = None  # it was forgotten by its cluster meanwhile
+    new_primary.clusters.cluster_role.cluster = None  # it was forgotten by its cluster meanwhile
     cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
     new_primary.clusters.recruiting.on_recruit(other.peer, Recruit(cluster))
     (reply,) = [m for _, to, m in world.sent if isinstance(m, RecruitReply) and to == other.peer.id]

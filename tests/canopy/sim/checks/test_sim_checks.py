@@ -129,9 +129,9 @@ def test_a_second_primary_of_an_epoch_and_a_full_table_are_found(world: World) -
     role = world.node(two).clusters.cluster_role
     cluster = role.cluster
     claimed = world.node(one).clusters.cluster
-    role._cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
+    role.cluster = msgspec.structs.replace(claimed, primary=world.node(two).me)
     watch.look()
-    role._cluster = cluster
+    role.cluster = cluster
     kinds = {v.kind for v in watch.violations.values()}
     assert kinds == {"epoch", "log", "primary"}, "all that a second primary is"
     (what, size, bound), *_ = bounds(world.node("n0"))
