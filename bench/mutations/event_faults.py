@@ -12,14 +12,14 @@ from overlay.client import Delivery, Event
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.event_counts import EventCounts, Source
+from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.events import TreeAbsent
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
-from overlay.upper_tree.publisher.pending_event import Pair
+from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
@@ -90,13 +90,13 @@ def incarnations_ignored() -> None:
     def __contains__(self: EventCounts, event: Event) -> bool:  # noqa: N807
         return contains(self, changed(event, incarnation=0))
 
-    def first(source: Source) -> Source:
+    def first(source: EventSource) -> EventSource:
         return source[0], 0
 
-    def has_none_of(self: EventCounts, source: Source, numbers: Sequence[int]) -> bool:
+    def has_none_of(self: EventCounts, source: EventSource, numbers: Sequence[int]) -> bool:
         return has_none(self, first(source), numbers)
 
-    def add_to_first(self: EventCounts, source: Source, amounts: Mapping[int, int]) -> None:
+    def add_to_first(self: EventCounts, source: EventSource, amounts: Mapping[int, int]) -> None:
         add_each(self, first(source), amounts)
 
     def add_new_to_first(self: EventCounts, events: Sequence[Event], amount: int) -> bool:
@@ -213,7 +213,7 @@ def broken_link_counts_as_accepted() -> None:
     """A publisher takes events on a link that broke for accepted and sends them no other way."""
     original = PendingStore.host_lost
 
-    def host_lost(self: PendingStore, host: NodeId) -> list[Pair]:
+    def host_lost(self: PendingStore, host: NodeId) -> list[PendingPair]:
         self.drop(original(self, host))
         return []
 

@@ -23,7 +23,7 @@ NOTES = 4
 """Steps of an event for which there is room on average: published, taken, arrived, and one more."""
 
 
-class Published(NamedTuple):
+class PublishedHere(NamedTuple):
     """An event of this node was published."""
 
     def lines(self, event: Event) -> list[str]:
@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
         return [f"tree {tree}: {why}" for tree in self.trees]
 
 
-class Arrival(NamedTuple):
+class EventArrival(NamedTuple):
     """The event came to this node."""
 
     attribute: str = ""  # the tree that it came through
@@ -72,10 +72,10 @@ class Arrival(NamedTuple):
         ]
 
 
-class Shown(NamedTuple):
+class ShownTo(NamedTuple):
     """Events came to this node, each its own way, and were shown to subscriptions."""
 
-    arrivals: Callable[[int], Arrival]
+    arrivals: Callable[[int], EventArrival]
     """Of an event, by its place among them."""
     to: Callable[[Event], tuple[str | int, ...]]
     """Subscriptions of this node that an event was shown to, and clients that gather."""
@@ -83,7 +83,7 @@ class Shown(NamedTuple):
     """The last subscription that there was then, for clients that gather."""
 
 
-Note = Published | AcceptedAt | Skipped | Shown
+HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo
 """What is noted of several events at once."""
 
 
@@ -92,8 +92,8 @@ class Remembered:
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.steps: list[Published | AcceptedAt | Skipped | Arrival] = []
-        self.arrival = Arrival()  # the last one
+        self.steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
+        self.arrival = EventArrival()  # the last one
         self.shown: tuple[str | int, ...] = ()
         self.latest = 0
 
@@ -129,7 +129,7 @@ class History:
     def __init__(self, capacity: int) -> None:
         """`capacity` in events."""
         self.capacity = capacity
-        self._notes: deque[tuple[Sequence[Event], Note]] = deque()
+        self._notes: deque[tuple[Sequence[Event], HistoryNote]] = deque()
         self._size = 0
         self._names: tuple[str, ...] = ()  # of the last event
         self.attributes: OrderedDict[str, None] = OrderedDict()
@@ -139,7 +139,7 @@ class History:
         """Steps of events that are noted: at most `NOTES` times the capacity."""
         return self._size
 
-    def _note(self, events: Sequence[Event], fact: Note) -> None:
+    def _note(self, events: Sequence[Event], fact: HistoryNote) -> None:
         room = NOTES * self.capacity
         if len(events) > room:
             events = events[:room]
@@ -161,14 +161,14 @@ class History:
 
     def published(self, events: Sequence[Event]) -> None:
         """This node has published events. What is handed in here is kept and must not change."""
-        self._note(events, Published())
+        self._note(events, PublishedHere())
 
     def accepted(self, events: Sequence[Event], taken: AcceptedAt | Skipped) -> None:
         """Trees have accepted these events, or need not be visited by them."""
         if events:
             self._note(events, taken)
 
-    def shown(self, events: Sequence[Event], shown: Shown) -> None:
+    def shown(self, events: Sequence[Event], shown: ShownTo) -> None:
         """These events came to this node, and were shown."""
         self._note(events, shown)
 
@@ -186,7 +186,7 @@ class History:
         remembered = Remembered(event)
         for events, fact in self._notes:
             for place in places(events, event):
-                if isinstance(fact, Shown):
+                if isinstance(fact, ShownTo):
                     remembered.arrival = fact.arrivals(place)
                     remembered.shown, remembered.latest = fact.to(events[place]), fact.latest
                     remembered.steps.append(remembered.arrival)

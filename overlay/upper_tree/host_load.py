@@ -28,15 +28,15 @@ PAUSE = 1.0
 still, which says nothing of its speed."""
 
 
-Rate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+EventRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 """Events per second. NaN is refused: a prediction by it would choose no host."""
 
 
 class HostLoad(msgspec.Struct, frozen=True, array_like=True):
     """What a host reports of its load. A service rate of 0 is not known yet."""
 
-    arrival: Rate
-    service: Rate
+    arrival: EventRate
+    service: EventRate
     queue: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # events that wait
 
 

@@ -321,7 +321,7 @@ class TreeMoved(Message, frozen=True):
     sequences: tuple[int, ...]
 
 
-class Share(msgspec.Struct, frozen=True, array_like=True):
+class DelegateShare(msgspec.Struct, frozen=True, array_like=True):
     """Interested nodes that one virtual node found, for a delegate to pass an event on to (C11)."""
 
     attribute: str
@@ -341,7 +341,7 @@ class Deliver(Message, frozen=True):
     hop: int
     events: tuple[Event, ...]
     registrations: tuple[tuple[str, ...], ...] = ()  # per event; only in counting routing
-    onward: tuple[tuple[Share, ...], ...] = ()
+    onward: tuple[tuple[DelegateShare, ...], ...] = ()
     host: Peer | None = None
     apart: tuple[tuple[str, tuple[int, ...]], ...] = ()
 

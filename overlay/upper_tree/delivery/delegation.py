@@ -24,7 +24,7 @@ from overlay.machine import Handlers, LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, recipients_of, split
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.relays import Relays, keys_of, take_copied
-from overlay.upper_tree.messages import Deliver, Share, Undelivered
+from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 
 
 class Delegated(LocalEvent, frozen=True):
@@ -153,7 +153,7 @@ class Delegation(Machine):
         elif relay is not None:
             self.port.count("deliveries_relayed", len(message.events))
             self.copies.spend(message.events)
-            share = Share(message.attribute, message.interval, (to,))
+            share = DelegateShare(message.attribute, message.interval, (to,))
             onward = ((share,),) * len(message.events)
             self.port.send(relay, msgspec.structs.replace(message, onward=onward))
 

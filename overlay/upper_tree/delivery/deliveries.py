@@ -22,7 +22,7 @@ from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
-from overlay.upper_tree.messages import Deliver, Share
+from overlay.upper_tree.messages import DelegateShare, Deliver
 
 
 class Recipient(NamedTuple):
@@ -33,12 +33,12 @@ class Recipient(NamedTuple):
     interval: Interval
 
 
-class Item(NamedTuple):
+class DeliveryItem(NamedTuple):
     """One event for one node."""
 
     event: Event
     registrations: tuple[str, ...]
-    onward: tuple[Share, ...]
+    onward: tuple[DelegateShare, ...]
 
 
 class NodeMatches:
@@ -73,17 +73,17 @@ class Deliveries:
         self.copies = copies
         self.hop = hop
         self.host = host
-        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[Item]]] = {}
+        self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[DeliveryItem]]] = {}
         self._together: list[tuple[Peer, Deliver]] = []
 
     def add(
         self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
-        onward: tuple[Share, ...] = (),
+        onward: tuple[DelegateShare, ...] = (),
     ) -> None:  # fmt: skip
         """Add one event for one node."""
         key = (to.peer.id, to.attribute, to.interval)
         group = self._groups.setdefault(key, (to.peer, []))
-        group[1].append(Item(event, registrations, onward))
+        group[1].append(DeliveryItem(event, registrations, onward))
 
     def spread(self, event: Event, recipients: Iterable[Recipient]) -> None:
         """Add one event for all of these, through delegates if they are many. This node itself
@@ -203,22 +203,22 @@ def split(message: Deliver) -> list[Deliver]:
     ]
 
 
-def shares_of(recipients: Iterable[Recipient]) -> tuple[Share, ...]:
+def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:
     """Recipients grouped by the virtual node that found them."""
     found: dict[tuple[str, Interval], list[Peer]] = {}
     for peer, attribute, interval in recipients:
         found.setdefault((attribute, interval), []).append(peer)
-    return tuple(Share(*key, tuple(peers)) for key, peers in found.items())
+    return tuple(DelegateShare(*key, tuple(peers)) for key, peers in found.items())
 
 
-def recipients_of(shares: Iterable[Share]) -> list[Recipient]:
+def recipients_of(shares: Iterable[DelegateShare]) -> list[Recipient]:
     """The inverse of `shares_of`."""
     return [
         Recipient(peer, share.attribute, share.interval) for share in shares for peer in share.peers
     ]
 
 
-def weigh_item(item: Item) -> int:
+def weigh_item(item: DeliveryItem) -> int:
     """Estimated bytes of an event with its registrations and shares."""
     size = weigh_event(item.event.attributes, item.event.payload)
     size += sum(map(weigh_text, item.registrations))

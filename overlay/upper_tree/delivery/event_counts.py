@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from overlay.client import Event
 from overlay.machine import NodeId
 
-Source = tuple[NodeId, int]
+EventSource = tuple[NodeId, int]
 """Publisher and incarnation of events: what their sequence numbers are unique within."""
 
 
-def by_source(events: Sequence[Event]) -> dict[Source, list[int]]:
+def by_source(events: Sequence[Event]) -> dict[EventSource, list[int]]:
     """The sequence numbers of events, by their source: nearly always there is one source."""
     if not events:
         return {}
@@ -27,7 +27,7 @@ def by_source(events: Sequence[Event]) -> dict[Source, list[int]]:
     ]
     if len(numbers) == len(events):
         return {(publisher, incarnation): numbers}
-    found: dict[Source, list[int]] = {}
+    found: dict[EventSource, list[int]] = {}
     for event in events:
         found.setdefault((event.publisher, event.incarnation), []).append(event.sequence)
     return found
@@ -39,8 +39,8 @@ class EventCounts:
     def __init__(self, kept: int) -> None:
         """`kept` in events."""
         self._kept = kept
-        self._counts: dict[Source, dict[int, int]] = {}
-        self._order: deque[tuple[Source, list[int]]] = deque()  # as they were noted first
+        self._counts: dict[EventSource, dict[int, int]] = {}
+        self._order: deque[tuple[EventSource, list[int]]] = deque()  # as they were noted first
         self._size = 0
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class EventCounts:
         """The event's count; 0 if it is not remembered."""
         return self._counts.get((event.publisher, event.incarnation), {}).get(event.sequence, 0)
 
-    def has_none(self, source: Source, numbers: Sequence[int]) -> bool:
+    def has_none(self, source: EventSource, numbers: Sequence[int]) -> bool:
         """Whether none of these is remembered."""
         counts = self._counts.get(source)
         return counts is None or counts.keys().isdisjoint(numbers)
@@ -83,7 +83,7 @@ class EventCounts:
                 added = {number: amount * times for number, times in Counter(numbers).items()}
             self.add_each(source, added)
 
-    def add_each(self, source: Source, amounts: Mapping[int, int]) -> None:
+    def add_each(self, source: EventSource, amounts: Mapping[int, int]) -> None:
         """Add to the counts of these: amounts by sequence number."""
         counts = self._counts.setdefault(source, {})
         if counts.keys().isdisjoint(amounts):

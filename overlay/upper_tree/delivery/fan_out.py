@@ -35,7 +35,7 @@ from zlib import crc32
 
 from overlay.client import Event
 from overlay.upper_tree.delivery.constants import COUNTED_MOST, DELEGATE_RUN
-from overlay.upper_tree.delivery.event_counts import EventCounts, Source
+from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class CopyBudget:
         reserve = self.most // 4
         return left - reserve if left > reserve else max(1, left // 2)
 
-    def has_room(self, source: Source, copies: Mapping[int, int]) -> bool:
+    def has_room(self, source: EventSource, copies: Mapping[int, int]) -> bool:
         """Whether so many copies of each of these events (by sequence number) surely may be sent
         now: none of them was sent before."""
         room = max(1, self.most - self.most // 4)
@@ -85,6 +85,6 @@ class CopyBudget:
         """So many copies of each of these events leave for other nodes."""
         self._sent.add(events, copies)
 
-    def spend_each(self, source: Source, copies: Mapping[int, int]) -> None:
+    def spend_each(self, source: EventSource, copies: Mapping[int, int]) -> None:
         """So many copies of these events (by sequence number) leave for other nodes."""
         self._sent.add_each(source, copies)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from overlay.client import Event
 from overlay.machine import NodeId
-from overlay.upper_tree.publisher.pending_event import Pairs, PendingEvent
+from overlay.upper_tree.publisher.pending_event import PairStates, PendingEvent
 
 
 class PendingBatch:
@@ -22,7 +22,7 @@ class PendingBatch:
 
     __slots__ = ("events", "pairs", "sequences", "since")
 
-    def __init__(self, events: Sequence[Event], pairs: Pairs, since: float) -> None:
+    def __init__(self, events: Sequence[Event], pairs: PairStates, since: float) -> None:
         """`pairs` and `since` are those of each of the events."""
         self.events = events
         self.sequences = tuple([event.sequence for event in events])
@@ -60,7 +60,7 @@ class BatchedPending:
         """The oldest first, except for those that were cut."""
         return list(self._batches.values())
 
-    def add(self, events: Sequence[Event], pairs: Pairs, now: float) -> None:
+    def add(self, events: Sequence[Event], pairs: PairStates, now: float) -> None:
         """Events (at least one) that were sent just now to the same hosts."""
         if len(events) == 1:
             self._single[events[0].sequence] = PendingEvent(events[0], pairs, now)

@@ -18,7 +18,7 @@ from overlay.upper_tree.messages import EVENT_TREE
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 
-Pairs = dict[str, tuple[NodeId, float]]
+PairStates = dict[str, tuple[NodeId, float]]
 """Attribute of each tree that has not accepted -> (host that it was sent to, when). Host "": the
 tree is not located yet, and the time is when that search began."""
 
@@ -28,7 +28,7 @@ class PendingEvent:
 
     __slots__ = ("_places", "event", "moves", "pairs", "since")
 
-    def __init__(self, event: Event, pairs: Pairs, since: float) -> None:
+    def __init__(self, event: Event, pairs: PairStates, since: float) -> None:
         """`since`: when it was published."""
         self.event = event
         self.since = since
@@ -46,16 +46,16 @@ class PendingEvent:
         return self._places
 
 
-Pair = tuple[PendingEvent, str]
+PendingPair = tuple[PendingEvent, str]
 """An event and the attribute of one of its trees."""
 
 
 class Overdue(NamedTuple):
     """Pairs that have waited too long, and when to look again."""
 
-    elsewhere: list[Pair]
+    elsewhere: list[PendingPair]
     """Another replica is known that is not suspected."""
-    lost: list[Pair]
+    lost: list[PendingPair]
     """Nothing that is known locally helps: the owner has to be asked."""
     next_check: float
 
@@ -64,7 +64,7 @@ class Unaccepted(Protocol):
     """One event, or several that were sent to the same hosts."""
 
     @property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PairStates:
         """The trees that have not accepted."""
 
 

@@ -27,8 +27,8 @@ from overlay.upper_tree.publisher.coalescer import ByNames, Coalescer
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import (
     Overdue,
-    Pair,
     PendingEvent,
+    PendingPair,
     find_overdue,
     is_overdue,
     suspect_silent,
@@ -110,7 +110,7 @@ class PendingStore(Machine):
         self.pairs += len(pairs) * len(events)
         self._batches.add(events, pairs, now)
 
-    def add_single(self, events: Sequence[Event], trees: Sequence[str]) -> list[Pair]:
+    def add_single(self, events: Sequence[Event], trees: Sequence[str]) -> list[PendingPair]:
         """Each of these events is to visit these trees by itself. Returns the pairs, by event, for
         which `sent`, `await_tree` or `drop` has to follow."""
         now = self.port.now
@@ -121,18 +121,18 @@ class PendingStore(Machine):
 
     # --- where pairs are ---
 
-    def sent(self, pair: Pair, host: NodeId) -> None:
+    def sent(self, pair: PendingPair, host: NodeId) -> None:
         """The pair leaves now for this host."""
         pending, attribute = pair
         pending.pairs[attribute] = (host, self.port.now)
 
-    def await_tree(self, pair: Pair) -> None:
+    def await_tree(self, pair: PendingPair) -> None:
         """The pair waits until its tree is located."""
         pending, attribute = pair
         pending.pairs[attribute] = ("", self.port.now)
         self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
 
-    def located(self, attribute: str) -> list[Pair]:
+    def located(self, attribute: str) -> list[PendingPair]:
         """The pairs that waited for this tree; they wait no longer."""
         sequences = self._unlocated.pop(attribute, {})
         return [
@@ -148,7 +148,7 @@ class PendingStore(Machine):
     ) -> Acceptance:
         """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
         not pending (any more) is passed over."""
-        full = not self.has_room
+        full = self.pairs >= self.capacity
         events: list[Sequence[Event]] = []
         done: list[int] = []
         sent_at: float | None = None
@@ -169,7 +169,8 @@ class PendingStore(Machine):
                     waited.append(pending.event)
                     self._end(pending, attributes, done)
             events.append(waited)
-        self._tell(done, full)
+        if done or full:
+            self._tell(done, full)
         return Acceptance(events, sent_at)
 
     def _sent_at(
@@ -182,7 +183,7 @@ class PendingStore(Machine):
         asked, since = first.pairs.get(attributes[0], ("", 0.0))
         return since if asked == host else None
 
-    def drop(self, pairs: Iterable[Pair]) -> None:
+    def drop(self, pairs: Iterable[PendingPair]) -> None:
         """These pairs need no host: their trees have no subscriber for the event."""
         full = not self.has_room
         done: list[int] = []
@@ -208,10 +209,10 @@ class PendingStore(Machine):
 
     # --- what has to be sent again ---
 
-    def moved(self, attribute: str, sequences: Iterable[int]) -> list[Pair]:
+    def moved(self, attribute: str, sequences: Iterable[int]) -> list[PendingPair]:
         """A host does not serve this tree (any more). Returns the pairs that it did not accept."""
         self._batches.break_up()
-        again: list[Pair] = []
+        again: list[PendingPair] = []
         for sequence in sequences:
             pending = self._single.get(sequence)
             if pending is not None and pending.pairs.get(attribute, ("",))[0]:
@@ -219,7 +220,7 @@ class PendingStore(Machine):
                 again.append((pending, attribute))
         return again
 
-    def host_lost(self, host: NodeId) -> list[Pair]:
+    def host_lost(self, host: NodeId) -> list[PendingPair]:
         """The link to a host is lost. Returns the pairs that had been sent there."""
         self._batches.break_up()
         return [

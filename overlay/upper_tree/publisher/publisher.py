@@ -28,7 +28,7 @@ from overlay.upper_tree.publisher.admission import Alike
 from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes
 from overlay.upper_tree.publisher.constants import CHECK_LEAST, MOVES
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.pending_event import Pair, weigh
+from overlay.upper_tree.publisher.pending_event import PendingPair, weigh
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.routing_plan import RoutedEvents, make_plan
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
@@ -128,13 +128,13 @@ class Publisher(Machine):
         """Send events, by the names of their attributes, to the hosts of their trees. None of them
         exceeds `largest` bytes."""
         self.replicas.expire(self.port.now)
-        pairs: list[Pair] = []
+        pairs: list[PendingPair] = []
         for names, alike in by_names.items():
             pairs += self._dispatch([EVENT_TREE, *names], alike, largest)
         self._route(pairs)
         self._retry.within(self.replicas.timeout)
 
-    def _dispatch(self, names: list[str], events: list[Event], largest: int) -> list[Pair]:
+    def _dispatch(self, names: list[str], events: list[Event], largest: int) -> list[PendingPair]:
         """Send events with the same attributes: together, if all that is known of their trees holds
         for all of them. If not, returns the pairs, which have to be routed one by one."""
         found = None
@@ -162,13 +162,13 @@ class Publisher(Machine):
             self._send(host, groups, largest)
         return []
 
-    def _route(self, pairs: Iterable[Pair], stale: bool = False) -> None:
+    def _route(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
         """Send each pair to the host that its tree is known to have there, unless it is known that
         its tree has no subscriber for the event; seek the trees of the others. `stale`: hosts that
         were known proved wrong."""
         now = self.port.now
         sought: dict[str, None] = {}
-        skipped: list[Pair] = []
+        skipped: list[PendingPair] = []
         unknown: dict[str, None] = {}
         visits: dict[NodeId, tuple[Peer, dict[int, tuple[Event, list[str]]]]] = {}
         for pair in pairs:
@@ -208,7 +208,7 @@ class Publisher(Machine):
             early = self.locations.summaries.claim_early(self.port.now)
             self.finder.ask_summaries(dict.fromkeys([*attributes, *early]))
 
-    def _may_skip(self, pair: Pair, unknown: dict[str, None]) -> bool:
+    def _may_skip(self, pair: PendingPair, unknown: dict[str, None]) -> bool:
         """Whether the tree's summary does not admit the event (C9). Adds trees whose
         summary is to be asked for to `unknown`."""
         pending, attribute = pair
@@ -268,7 +268,7 @@ class Publisher(Machine):
             else:
                 self._route(again, stale=True)
 
-    def _ask_owners(self, pairs: list[Pair]) -> None:
+    def _ask_owners(self, pairs: list[PendingPair]) -> None:
         """Nothing that is known here helped: the owner has to say where these trees are. If that
         did not help before, the host that it names is still being given the tree: ask in a
         moment."""

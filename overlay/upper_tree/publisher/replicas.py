@@ -33,6 +33,16 @@ from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 from overlay.upper_tree.replica_order import ranked
 
 
+class LastAcceptance:
+    """When a host last accepted events. A record that is changed in place: it is written for every
+    acceptance, and assigning to a `BoundedDict` costs a microsecond."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
 class ReplicaSelector:
     """One publisher's choice among the hosts of a virtual node. Times are the Port's seconds."""
 
@@ -48,7 +58,7 @@ class ReplicaSelector:
         self._now = 0.0  # of the last `expire`
         self._suspected: BoundedDict[tuple[str, NodeId], float] = BoundedDict(SUSPICIONS_MOST)
         """(attribute, or "" for all trees; host) -> until when."""
-        self._accepted_at: BoundedDict[NodeId, float] = BoundedDict(SUSPICIONS_MOST)
+        self._accepted: BoundedDict[NodeId, LastAcceptance] = BoundedDict(SUSPICIONS_MOST)
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
     # --- choosing ---
@@ -86,7 +96,12 @@ class ReplicaSelector:
         """A host has accepted, `took` seconds after it was sent (None: not known), and reports its
         load (None: nothing waits)."""
         self.predictor.reported(node, load, now)
-        self._accepted_at.renew(node, now)
+        last = self._accepted.get(node)
+        if last is None:
+            self._accepted[node] = LastAcceptance(now)
+        else:
+            last.at = now
+            self._accepted.move_to_end(node)
         if took is not None:
             smoothed = took if self._smoothed is None else self._smoothed
             self._smoothed = smoothed + SMOOTHING * (took - smoothed)
@@ -95,7 +110,8 @@ class ReplicaSelector:
 
     def silent_from(self, node: NodeId, since: float) -> float:
         """When a host is silent that was sent something at `since`, if it accepts nothing more."""
-        return max(since, self._accepted_at.get(node, since)) + self.timeout
+        last = self._accepted.get(node)
+        return (since if last is None else max(since, last.at)) + self.timeout
 
     def suspect_silent(self, node: NodeId, now: float) -> None:
         """The host is silent: choose other hosts for a while."""

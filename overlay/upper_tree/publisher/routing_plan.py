@@ -45,7 +45,7 @@ class RoutedEvents(NamedTuple):
     events: list[Event]
 
 
-class RoutingPlan(NamedTuple):
+class BatchPlan(NamedTuple):
     """The trees that events with certain attributes visit."""
 
     fixed: Route
@@ -110,10 +110,10 @@ class RoutingPlan(NamedTuple):
 
 def make_plan(
     names: list[str], locations: LocationCache, me: NodeId, now: float
-) -> RoutingPlan | None:
+) -> BatchPlan | None:
     """The plan for events with these attributes, `$event` among them; None: each by itself."""
     by_host: dict[NodeId, tuple[Peer, list[str]]] = {}
-    found = RoutingPlan({}, [], [], {}, {})
+    found = BatchPlan({}, [], [], {}, {})
     for name in names:
         if locations.is_absent(name, now):
             if locations.expires_soon(name, now):
@@ -139,7 +139,7 @@ def make_plan(
 
 
 def _skippable(
-    found: RoutingPlan, host: Peer, trees: tuple[str, ...], locations: LocationCache, now: float
+    found: BatchPlan, host: Peer, trees: tuple[str, ...], locations: LocationCache, now: float
 ) -> SkippableHost | None:
     """How events may skip a host; None: they may not, or hardly would."""
     rate = locations.summaries.skip_rate(host.id, trees, now)
@@ -155,7 +155,7 @@ def _skippable(
 
 
 def _usable_summary(
-    found: RoutingPlan, name: str, locations: LocationCache, now: float
+    found: BatchPlan, name: str, locations: LocationCache, now: float
 ) -> CachedSummary | None:
     """A tree's usable summary, if there is one. Notes in `found` if it is to be asked for."""
     if name == EVENT_TREE:

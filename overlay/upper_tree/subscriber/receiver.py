@@ -19,7 +19,7 @@ from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, P
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
-from overlay.upper_tree.event_history import Arrival, History, Shown
+from overlay.upper_tree.event_history import EventArrival, History, ShownTo
 from overlay.upper_tree.local_visit import Visited, value_in
 from overlay.upper_tree.messages import EVENT_TREE, Deliver
 from overlay.upper_tree.partition import describe
@@ -58,13 +58,13 @@ class PartialMatch:
 class ArrivalLookup(Protocol):
     """Tells how events came to a subscription."""
 
-    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
         """The tree, the part of it, and the hops. `pivots`: the trees that the subscription is
         registered in."""
 
     def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], Arrival]:
+    ) -> Callable[[int], EventArrival]:
         """A function from an event's place to what `of` returns for it."""
 
 
@@ -73,11 +73,11 @@ class DeliveredLookup:
     lists as come through other trees."""
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
-        self._own = Arrival(message.attribute, message.interval, message.hop, sender)
+        self._own = EventArrival(message.attribute, message.interval, message.hop, sender)
         self._message = message
-        self._apart: dict[int, Arrival] | None = None  # by the object's id
+        self._apart: dict[int, EventArrival] | None = None  # by the object's id
 
-    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
         """The message's list is indexed at the first call: mostly there is none."""
         if self._apart is None:
             self._apart = {}
@@ -88,7 +88,7 @@ class DeliveredLookup:
 
     def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], Arrival]:
+    ) -> Callable[[int], EventArrival]:
         """Nothing is looked up before the function is called."""
         return lambda place: self.of((), events[place])
 
@@ -100,10 +100,10 @@ class VisitedLookup:
     def __init__(self, visited: Visited, me: NodeId) -> None:
         self._visited = visited
         self._me = me
-        self._known: dict[tuple[str, Interval | None], Arrival] = {}
-        self._only: dict[Sequence[str], Arrival] = {}  # by pivots, of which there is only one
+        self._known: dict[tuple[str, Interval | None], EventArrival] = {}
+        self._only: dict[Sequence[str], EventArrival] = {}  # by pivots, of which there is only one
 
-    def of(self, pivots: Sequence[str], event: Event) -> Arrival:
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
         """The first of the trees it is registered in that the event can have come through."""
         only = self._only.get(pivots)
         if only is not None:
@@ -117,16 +117,16 @@ class VisitedLookup:
             span = EVERYTHING if tree.is_whole else tree.span(place(value))
             known = self._known.get((attribute, span))
             if known is None:
-                known = Arrival(attribute, span or EVERYTHING, hop, self._me)
+                known = EventArrival(attribute, span or EVERYTHING, hop, self._me)
                 self._known[attribute, span] = known
             if tree.is_whole and len(pivots) == 1:
                 self._only[pivots] = known
             return known
-        return Arrival(EVENT_TREE, EVERYTHING, hop, self._me)
+        return EventArrival(EVENT_TREE, EVERYTHING, hop, self._me)
 
     def resolve_later(
         self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], Arrival]:
+    ) -> Callable[[int], EventArrival]:
         """Looked up at once, since trees change; mostly known, since subscriptions have few
         pivots."""
         only, pairs = self._only, zip(pivots, events, strict=True)
@@ -291,7 +291,7 @@ class Receiver(Machine):
         arrived = Arrived(tuple(deliveries), gathered, shares.places)
         pivots = list(map(self.pivots.__getitem__, witnesses.values()))
         arrivals = lookup.resolve_later(pivots, wanted)
-        self.history.shown(wanted, Shown(arrivals, RecipientLookup(arrived), self.latest))
+        self.history.shown(wanted, ShownTo(arrivals, RecipientLookup(arrived), self.latest))
         for event in self.port.sampled(events):
             self._trace(event, lookup)
         self.port.emit(arrived)

@@ -16,7 +16,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import Clients, Subscription
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
-from overlay.upper_tree.event_history import NOTES, Arrival, History, Shown
+from overlay.upper_tree.event_history import NOTES, EventArrival, History, ShownTo
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, Trees
 from tests.support.tree_net import (
     KEY,
@@ -192,12 +192,12 @@ class WhyRig:
         self.clients.subscriptions[id_] = mine
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
-        arrival = Arrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], Shown([arrival].__getitem__, lambda event: (client,), latest))
+        arrival = EventArrival("x", EVERYTHING, 2, "h")
+        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: (client,), latest))
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
-        arrival = Arrival("x", EVERYTHING, 2, "h")
-        self.history.shown([made], Shown([arrival].__getitem__, lambda event: subscriptions, 0))
+        arrival = EventArrival("x", EVERYTHING, 2, "h")
+        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: subscriptions, 0))
 
     def why(self, name: str, subscription: str = "") -> None:
         self.explaining.why(4, Why(9, name, subscription))

@@ -8,7 +8,7 @@ from matching import BOTTOM, EVERYTHING, Interval, place
 from overlay.machine import Message, Peer
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
-from overlay.upper_tree.messages import Deliver, Share, Visit
+from overlay.upper_tree.messages import DelegateShare, Deliver, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
@@ -55,8 +55,8 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes() -> None:
 SIXTEEN = settings(tree={"fan_out": 16})
 
 
-def shared(names: list[str]) -> tuple[tuple[Share, ...], ...]:
-    return ((Share("y", EVERYTHING, tuple(map(peer, names))),),)
+def shared(names: list[str]) -> tuple[tuple[DelegateShare, ...], ...]:
+    return ((DelegateShare("y", EVERYTHING, tuple(map(peer, names))),),)
 
 
 @pytest.mark.parametrize("host_first", [True, False])

@@ -17,7 +17,7 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
-from overlay.upper_tree.messages import Deliver, Share, Undelivered, Visit
+from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
 from tests.support.tree_net import HostNode, TreeNet, TreePort, event, peer, registration
@@ -242,7 +242,7 @@ def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
 def test_a_delegate_passes_on_what_it_has_seen_before() -> None:
     node = Interested(TreePort("me"))
     node.port.hear(Deliver("x", EVERYTHING, 2, (event(1, x=5),)), peer("h"))
-    onward = ((Share("x", EVERYTHING, (peer("s"),)),),)
+    onward = ((DelegateShare("x", EVERYTHING, (peer("s"),)),),)
     node.port.hear(Deliver("x", EVERYTHING, 2, (event(1, x=5),), (), onward), peer("h"))
     ((to, message),) = node.port.sent_to(Deliver)
     assert (to, message.hop, message.host) == ("s", 3, peer("h"))

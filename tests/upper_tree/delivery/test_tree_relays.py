@@ -5,7 +5,7 @@ from __future__ import annotations
 from matching import EVERYTHING
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, SessionEnd
 from overlay.upper_tree.delivery import relays
-from overlay.upper_tree.messages import Deliver, Share, Undelivered
+from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 from tests.support.overlays import settings
 from tests.support.tree_net import event, peer
 from tests.upper_tree.delivery.test_tree_delegation import Rig
@@ -95,7 +95,12 @@ def test_what_a_delegate_gives_back_survives_the_loss_of_that_link_too() -> None
 def test_what_came_back_and_came_again_is_not_taken_for_the_first() -> None:
     rig = Rig(2)
     relayed = Deliver(
-        "x", EVERYTHING, 2, (event(1, x=5),), (), ((Share("x", EVERYTHING, (peer("s0"),)),),)
+        "x",
+        EVERYTHING,
+        2,
+        (event(1, x=5),),
+        (),
+        ((DelegateShare("x", EVERYTHING, (peer("s0"),)),),),
     )
     relay = rig.net.nodes["s1"]
     rig.net.held["s0"] = None

@@ -9,7 +9,7 @@ from matching import BOTTOM, TOP, Interval, compile_selector, place
 from overlay.upper_tree.messages import Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.routing_plan import RoutingPlan, make_plan
+from overlay.upper_tree.publisher.routing_plan import BatchPlan, make_plan
 from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
 from overlay.upper_tree.summary import summarise
 from tests.support.tree_net import event, peer
@@ -85,7 +85,7 @@ def at(known: LocationCache, attribute: str, host: str, selector: str = "") -> N
 
 
 def route_events(
-    found: RoutingPlan, *places: dict[str, int]
+    found: BatchPlan, *places: dict[str, int]
 ) -> list[tuple[list[str], tuple[str, ...], list[int]]]:
     """Per group: the hosts that are visited, the trees that are skipped, and which events."""
     events = [event(number, **values) for number, values in enumerate(places)]

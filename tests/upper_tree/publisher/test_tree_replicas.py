@@ -148,7 +148,7 @@ def test_doubts_are_bounded() -> None:
         found.suspect_silent(f"n{number}", 0.0)
         found.accepted(f"m{number}", None, 0.0)
     assert len(found) == SUSPICIONS_MOST
-    assert len(found._accepted_at) == SUSPICIONS_MOST
+    assert len(found._accepted) == SUSPICIONS_MOST
 
 
 def test_what_is_known_of_a_tree_names_the_other_hosts_when_one_is_gone() -> None:
