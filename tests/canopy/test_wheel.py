@@ -124,3 +124,12 @@ def test_extras_are_those_of_the_package() -> None:
     assert declared == EXTRAS
     (everything,) = project["optional-dependencies"]["all"]
     assert everything == f"canopy-overlay[{','.join(EXTRAS)}]"
+
+
+def test_a_node_without_psutil_refuses_to_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    from canopy.wire.process.feed import FeedError, TelemetryFeed
+
+    monkeypatch.setitem(sys.modules, "psutil", None)  # type: ignore[arg-type]
+    feed = TelemetryFeed(None, None, "", None, 0)  # type: ignore[arg-type]
+    with pytest.raises(FeedError, match=r"canopy-overlay\[telemetry\]"):
+        feed.set("telemetry", 1.0)
