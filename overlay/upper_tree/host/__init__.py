@@ -1,1 +1,18 @@
-"""The host's side: virtual nodes match the events that visit them."""
+"""The host's side: a node serves virtual nodes, and matches the events that visit them (C6 to C9).
+
+What a host promises: it matches an event by all registrations of the virtual node that contains the
+event's value, or says that it does not serve it (`TreeMoved`); it serves a tree only while its
+owner's lease lasts; and it obeys no owner of an older epoch. CBDLO sections 4.2 and 4.3 has virtual
+nodes and routing among them, Phoenix the latency levels; docs/design/attribute-trees.md,
+docs/design/delivery.md and docs/design/timeliness.md say what is done differently.
+
+Read in this order: ``hosted_tree`` (what a host has of one tree, and the index of all),
+``hosting`` (what owners order, and fencing), ``installer`` (orders in order, a little in each turn),
+``serving_leases`` (what may be served), ``orphaned_trees`` (trees whose owner was lost),
+``visit_scheduler`` with ``visit_queue`` and ``urgency`` (which visit is matched when), and
+``visiting`` (one visit: match, pass on, give back, answer). ``constants`` has every number that is
+no setting.
+
+Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is
+`Hosting.on_visit` to `VisitHandler.finish`: `python -m bench.node.stages` measures it.
+"""

@@ -1,1 +1,20 @@
-"""The owner's side: the primary of an arc keeps its trees' maps and registrations."""
+"""The owner's side: the primary of a cluster decides about the attribute trees of its arc (C6, P1).
+
+What an owner promises: a registration that was acknowledged (`Registered`) is in the log of a
+majority, is matched by every host that serves a virtual node it overlaps, and is admitted by every
+summary that a publisher may still use; it stays so through changes of the map, another primary, a
+split of the cluster and a merge of rings. CBDLO sections 4.2 and 5 has the trees, Phoenix the
+clusters; docs/design/attribute-trees.md and docs/design/clusters.md say what is done differently.
+
+Read in this order: ``tree_log`` (what the cluster's log says, and the state that it makes),
+``owned_tree`` (a tree as the primary decides about it: the only writer of what is pending, of a
+map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
+``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), ``registry`` and
+``registration_leases`` (registering, renewing, ending), ``rebalance`` with ``host_selector`` and
+``placement`` (changes of a map in two steps), ``restoration`` (the trees of a lost cluster) and
+``registry_merge`` (two rings become one). ``summary_state`` belongs to the summaries' machines,
+``constants`` has every number that is no setting.
+
+node.py builds the machines; overlay/chord's `Clusters` (as `ClusterView`) is called for the log and
+the cluster's members. summaries/ listens above, behind the Protocol `registry.Summaries`.
+"""

@@ -1,1 +1,11 @@
-"""The subscriber's side: registrations and their leases, and what is done with deliveries."""
+"""The subscriber's side: registers local subscriptions, and shows what is delivered (C8, C9).
+
+What a subscriber promises: `SubscriptionReady` comes when every conjunction of a subscription is
+acknowledged by an owner; leases are renewed while the subscription lasts; and each event that
+matches is shown once per subscription. CBDLO sections 4.1 and 4.3 has the counting algorithm; pivot
+routing is ours (docs/design/delivery.md).
+
+``registrar`` finds the owners, registers, renews and ends; ``receiver`` counts (in counting
+routing), removes duplicates, checks the whole predicate once more, and hands over. ``constants`` has
+every number that is no setting. Called by clients/.
+"""
