@@ -110,7 +110,7 @@ class TreeSettings(Group, frozen=True):
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before
-    # some move to another member (C6, packing.py): as many as a cluster has before it splits. A
+    # some move to another member (C6, placement.py): as many as a cluster has before it splits. A
     # visit at one more host costs more than matching beside so many (docs/lab/performance.md)
     replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost

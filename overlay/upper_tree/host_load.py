@@ -5,7 +5,7 @@ time t. Then b can not be more than a while a host keeps up, and an idle host se
 b is what the host does *while it has something to do*: events that it has served over the time that
 was spent on it, all else that the process does meanwhile included. A machine has no clock within a
 turn, but the turn after the one in which it worked begins later by just that time, if it begins at
-once (intake.py sees to that).
+once (host/visit_scheduler.py sees to that).
 """
 
 from __future__ import annotations

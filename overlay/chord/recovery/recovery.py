@@ -13,7 +13,7 @@ time somebody goes on without that majority, under an epoch that forks off (`epo
 Where the log is gone (2, 3), whoever acts plants the trees from its copy of the log (`observer`);
 outsiders with a copy act before those without one. What no copy has, subscribers register again:
 they hear of the fork by gossip and renew at once. Until they had time to, publishers get no answers
-about these trees (upper_tree/owner/replanting), so events wait where they were published (the
+about these trees (upper_tree/owner/restoration.py), so events wait where they were published (the
 paper's buffer, bounded).
 
 A node that can ask others never acts alone: the remaining members and some neighbours have to

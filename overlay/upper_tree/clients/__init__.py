@@ -1,8 +1,7 @@
 """Local programs: their subscriptions, publications and questions (overlay/client.py).
 
-``clients`` owns subscriptions and receipts, and passes publications to the publisher; ``explaining``
-answers why an event reached a subscription or not (`canopy why`); ``inspection`` answers what the
-ring and a tree look like (`canopy ring`, `canopy where`). ``constants`` has every number that is no
-setting. node.py dispatches a client's commands to these machines by their `commands` tables, and
-answers leave through `Port.reply`.
-"""
+``clients`` owns subscriptions and receipts, and passes publications to the publisher;
+``explaining`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
+answers what the ring and a tree look like (`canopy ring`, `canopy where`). ``constants`` has every
+number that is no setting. node.py dispatches a client's commands to these machines by their
+`commands` tables, and answers leave through `Port.reply`."""

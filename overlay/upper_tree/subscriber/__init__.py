@@ -6,6 +6,5 @@ matches is shown once per subscription. CBDLO sections 4.1 and 4.3 has the count
 routing is ours (docs/design/delivery.md).
 
 ``registrar`` finds the owners, registers, renews and ends; ``receiver`` counts (in counting
-routing), removes duplicates, checks the whole predicate once more, and hands over. ``constants`` has
-every number that is no setting. Called by clients/.
-"""
+routing), removes duplicates, checks the whole predicate once more, and hands over. ``constants``
+has every number that is no setting. Called by clients/."""

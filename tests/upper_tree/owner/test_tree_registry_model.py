@@ -10,7 +10,6 @@ subscriber falls silent everything of it ends with its leases.
 
 from __future__ import annotations
 
-from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -228,6 +227,6 @@ class Registrations(RuleBasedStateMachine):
 
 
 Registrations.TestCase.settings = hypothesis_settings(
-    max_examples=100, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate]
+    max_examples=60, stateful_step_count=30, deadline=None
 )
 TestRegistrations = Registrations.TestCase
