@@ -10,6 +10,7 @@ subscriber falls silent everything of it ends with its leases.
 
 from __future__ import annotations
 
+from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,6 +25,7 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.chord.keys import attribute_key
+from overlay.links.events import LinkDown
 from overlay.upper_tree.events import OwnerRefused, SubscriptionReady
 from overlay.upper_tree.messages import NotOwner
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -68,6 +70,9 @@ class Registrations(RuleBasedStateMachine):
         self.ready: dict[str, tuple[int, int]] = {}
         """The oracle: what was acknowledged and has not been ended since."""
         self.number = 0
+        self.committed = 0  # entries that a majority had when the primary was lost
+        self.register(5, 2, True)
+        self.pass_time(1.0)  # hosts have leases
 
     def make_owner(self) -> OwnerNode:
         name = f"p{self.epoch - 1}"
@@ -81,14 +86,17 @@ class Registrations(RuleBasedStateMachine):
 
     # --- the subscriber ---
 
-    @rule(low=st.integers(0, 9), width=st.integers(0, 4))
-    def register(self, low: int, width: int) -> None:
+    @rule(low=st.integers(0, 9), width=st.integers(0, 4), arrives=st.booleans())
+    def register(self, low: int, width: int, arrives: bool) -> None:
         self.number += 1
         name = f"s{self.number}"
         predicate = compile_selector(f"x BETWEEN {low} AND {low + width}")
         self.wanted[name] = (low, low + width)
         self.registrar.subscribe(name, self.registrar.plan(name, predicate))
         self.subscriber.turn()
+        link = ("s", self.owner.port.me.id)
+        while arrives and self.net.links.get(link):
+            self.net.deliver(link)
 
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
@@ -101,17 +109,16 @@ class Registrations(RuleBasedStateMachine):
 
     # --- the network and time ---
 
-    @rule(choices=st.lists(st.integers(0, 20), max_size=8))
+    @rule(choices=st.lists(st.integers(0, 9), min_size=1, max_size=12))
     def deliver(self, choices: list[int]) -> None:
-        """Some messages arrive, among them acknowledgements of hosts."""
+        """Some messages arrive, among them acknowledgements of hosts; 0 commits the log."""
         for choice in choices:
             links = self.net.busy()
-            if links:
+            if not choice:
+                self.owner.clusters.commit()
+            elif links:
                 self.net.deliver(links[choice % len(links)])
-
-    @rule()
-    def commit(self) -> None:
-        self.owner.clusters.commit()
+            self.acknowledged_registrations_are_served()
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 2.5]))
     def pass_time(self, seconds: float) -> None:
@@ -158,8 +165,9 @@ class Registrations(RuleBasedStateMachine):
         """The primary dies with all that is under way. Of its log the next one has everything that
         was committed, and of the rest all but the last `lost` entries."""
         former = self.owner
-        log, committed = former.clusters.log, former.owner.committed
-        kept = log[: max(committed, len(log) - lost)]
+        log = former.clusters.log
+        self.committed = max(self.committed, former.owner.committed)
+        kept = log[: max(self.committed, len(log) - lost)]
         name = former.port.me.id
         for other in (*HOSTS, "s"):
             self.net.cut(name, other)
@@ -172,6 +180,9 @@ class Registrations(RuleBasedStateMachine):
         self.owner.clusters.log = list(kept)
         self.owner.port.hear(RoleChanged(self.cluster, "primary"))
         self.owner.port.hear(Elected(self.cluster, peer(name)))
+        former_primaries = [f"p{number}" for number in range(self.epoch - 1)]
+        for lost_host in (*former_primaries, *(n for n in HOSTS if n not in self.reachable)):
+            self.owner.port.hear(LinkDown(peer(lost_host), "silent", False, ()))
         self.ring.learn(self.cluster)
         self.subscriber.hear(OwnerFound(attribute_key("x"), self.cluster, 1))
 
@@ -227,6 +238,6 @@ class Registrations(RuleBasedStateMachine):
 
 
 Registrations.TestCase.settings = hypothesis_settings(
-    max_examples=60, stateful_step_count=30, deadline=None
+    max_examples=80, stateful_step_count=40, deadline=None, phases=[Phase.generate]
 )
 TestRegistrations = Registrations.TestCase
