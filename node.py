@@ -237,7 +237,7 @@ class Node:
         self._finish_turn()
 
     def on_opened(self, connection: ConnectionId) -> None:
-        """A dial succeeded."""
+        """A dial of this node succeeded."""
         self.turns.begin()
         self.links.on_opened(connection)
         self._finish_turn()
@@ -262,7 +262,7 @@ class Node:
         self._finish_turn()
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:
-        """A connection ended."""
+        """A connection ended, or a dial failed."""
         self.turns.begin()
         self.links.on_closed(connection, reason)
         self._finish_turn()

@@ -173,7 +173,7 @@ def test_section_5_3_an_event_that_no_walk_brings_into_a_tree_is_not_lost() -> N
     rig.owner.clusters.commit()
     (answer,) = [m for to, m in rig.owner.port.sent_to(TreeAnswer) if to == "pub"]
     assert [location.attribute for location in answer.entries] == ["x"]
-    assert answer.nobody == ("y",)
+    assert answer.absent == ("y",)
 
 
 def test_section_5_4_matching_needs_no_more_steps_than_the_tree_is_high() -> None:

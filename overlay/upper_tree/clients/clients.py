@@ -45,7 +45,7 @@ from overlay.upper_tree.subscriber.registrar import Registrar
 
 
 class Subscription:
-    """A client's subscription."""
+    """A subscription of one client of this node."""
 
     def __init__(
         self, id_: str, client: int, request: int, name: str, predicate: Predicate, gathers: bool

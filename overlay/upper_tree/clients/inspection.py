@@ -151,7 +151,7 @@ class Inspection(Machine):
         self.port.send(sender, reply)
 
     def on_trees(self, sender: Peer, message: Trees) -> None:
-        """One cluster's answer."""
+        """A cluster's primary has answered; the question may be complete."""
         query = self._queries.get(message.number)
         if query is None or message.key not in query.clusters:
             return

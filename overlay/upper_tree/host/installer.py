@@ -47,7 +47,7 @@ class Installer(Machine):
         self._alarm = Alarm(port, InstallDue())
 
     def __len__(self) -> int:
-        """Registrations that wait."""
+        """Number of registrations that wait to be installed."""
         return self._waiting_registrations
 
     def handlers(self) -> Handlers:

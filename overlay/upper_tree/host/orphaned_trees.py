@@ -53,7 +53,7 @@ class HostedTrees(Protocol):
 
 
 class OrphanedTrees(Machine):
-    """At every host."""
+    """Asks owners whether they know of the trees that this host has without a lease."""
 
     def __init__(self, port: Port, hosting: HostedTrees, ring: RingView, lease_most: float) -> None:
         """`lease_most`: seconds after which a lease that is not renewed is over."""

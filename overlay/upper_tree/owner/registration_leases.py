@@ -28,7 +28,7 @@ class RegistrationLeases:
     """When each subscriber (and incarnation of it) was last heard of. Times are the Port's."""
 
     def __init__(self, term: float) -> None:
-        """`term` in seconds."""
+        """`term`: seconds for which a lease runs after each renewal."""
         self.term = term
         self._until: dict[NodeId, dict[int, float]] = {}
         self._named: dict[NodeId, tuple[float, frozenset[str]]] = {}

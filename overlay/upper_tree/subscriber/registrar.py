@@ -65,7 +65,7 @@ class RegisterDue(Timer, frozen=True):
 
 
 class RenewDue(Timer, frozen=True):
-    """Renew all leases."""
+    """Time to renew the leases of all registrations."""
 
 
 class LocalRegistration:
