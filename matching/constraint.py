@@ -55,7 +55,7 @@ class Constraint:
         self, attribute: str, terms: tuple[Expression, ...], intervals: Intervals, exact: bool
     ) -> None:
         self.attribute = attribute
-        """The attribute's name."""
+        """Name of the attribute that all terms test."""
         self.terms = terms
         """The conditions, all of which have to be true."""
         self.intervals = intervals

@@ -40,7 +40,7 @@ class Product(NamedTuple):
     """An AND-term while the normal form is built: what a `Conjunction` is made of."""
 
     constraints: dict[str, Constraint]
-    """By attribute."""
+    """The constraint of each attribute, by its name."""
     residual: tuple[Expression, ...]
     """The atoms that are no single-attribute constraint."""
 

@@ -82,7 +82,7 @@ class Predicate:
 
     @property
     def expression(self) -> Expression:
-        """The parsed tree."""
+        """The selector's parsed tree, before it is brought into normal form."""
         return self._expression
 
     @property

@@ -80,7 +80,7 @@ class Driver(LinkTransport, Protocol):
     """What a node asks of its driver, beside dialling, writing and closing connections."""
 
     def clock(self) -> float:
-        """Monotonic seconds."""
+        """The time in monotonic seconds, read once per turn."""
 
     def reply(self, client: int, reply: Reply) -> None:
         """Answer a client, or tell it news."""

@@ -90,7 +90,7 @@ class Port(Protocol):
 
     @property
     def me(self) -> Peer:
-        """This node."""
+        """This node's id and address."""
 
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).

@@ -79,7 +79,7 @@ class RingSettings(Group, frozen=True):
 
 
 class ClusterSettings(Group, frozen=True):
-    """Clusters (P1)."""
+    """Sizes of clusters, and when one splits (P1)."""
 
     size: Annotated[int, Meta(ge=1, le=64)] = 5  # members (docs/design/clusters.md, P1): two may
     # fail at once, and the log still has a majority
@@ -144,7 +144,7 @@ class TreeSettings(Group, frozen=True):
 
 
 class Settings(Group, frozen=True):
-    """All groups."""
+    """All settings of the machines, by group."""
 
     links: LinkSettings = LinkSettings()
     view: ViewSettings = ViewSettings()

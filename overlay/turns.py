@@ -25,7 +25,7 @@ class Turns:
     """Dispatch tables, timers, and what waits within the present turn."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: monotonic seconds."""
+        """`clock` returns monotonic seconds; it is read once per turn."""
         self._clock = clock
         self.now = clock()
         self._owners: dict[type, Handler] = {}

@@ -286,7 +286,7 @@ def test_ring_where_and_why_work_from_every_node(world: World) -> None:
 
 
 def test_messages_are_counted_in_two_kinds(world: World) -> None:
-    """One event went out of its publisher, and one copy to the subscriber (DESIGN.md, Messages)."""
+    """One event leaves its publisher, one copy reaches the subscriber (docs/design/traces.md)."""
     totals = [world.status(name).counters for name in world.names()]
     traces = [r.kind for r in world.recorder.records if r.kind in ("visit", "forward", "walk")]
     data = sum(counters.get("data_messages", 0) for counters in totals)

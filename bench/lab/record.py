@@ -84,7 +84,7 @@ def write(path: Path, runs: Sequence[dict[str, Any]]) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command `python -m bench.lab.record` and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.lab.record",
         description=__doc__,

@@ -60,7 +60,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def cell(found: Any, how: str) -> str:
-    """One cell's text."""
+    """A cell's text: `found` by the format `how`; strings as they are, None as nothing."""
     if found is None:
         return ""
     if isinstance(found, str):
@@ -104,7 +104,7 @@ def page(text: str, results: Path = RESULTS) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command `python -m bench.lab.tables` and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.lab.tables",
         description=__doc__,

@@ -1,4 +1,5 @@
-"""All input and output of a node. trio and the ``kademlia`` package are used only here.
+"""All input and output of a node. The ``kademlia`` package is used only here, and trio only here
+and in canopy/trio.py.
 
 Read in this order:
 
@@ -6,11 +7,10 @@ Read in this order:
   text, what a user may set, fixed numbers, the log, the data folder (lock, identity, records);
 - ``transport/`` frames, codec, and TCP connections;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
-- ``control/`` the Unix socket for programs, and its other side for CLI, TUI and client library
-  (plain blocking sockets, so that they need no trio);
+- ``control/`` the Unix socket for programs (their side is canopy/client/);
 - ``directory/`` the Kademlia directory, and what a node looks up there;
 - ``process/`` puts them together: `run_node`, from the configuration to the exit code.
 
-`canopy.cli` calls ``process`` and ``config``; everything else of the product knows only
-``control``'s client side.
+`canopy.cli` calls ``process`` and ``config``; canopy/client/ uses ``transport.framing`` and
+``folder``.
 """

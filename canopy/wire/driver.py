@@ -58,16 +58,16 @@ class NoOutputs:
     """Discards everything: the outputs of a node without programs and directory."""
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Discard a reply."""
+        """Discard the reply: there is no client."""
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Discard shared events."""
+        """Discard the events: there is no client."""
 
     def announce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Discard an announcement."""
+        """Discard the announcement: there is no directory."""
 
     def end_turn(self) -> None:
-        """Do nothing."""
+        """Do nothing: nothing was queued."""
 
 
 class TrioDriver:

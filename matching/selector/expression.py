@@ -53,7 +53,7 @@ _attribute = lru_cache(SHARED)(Attribute)
 
 
 class Negate(msgspec.Struct, frozen=True, gc=False):
-    """``-operand``, for numbers."""
+    """``-operand``: NULL unless the operand is a number."""
 
     operand: Expression
 

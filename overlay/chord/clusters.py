@@ -64,7 +64,7 @@ from overlay.chord.messages import (
     TakeOver,
 )
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
-from overlay.chord.recovery.observer import ObservedLogs
+from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery, RecoveryAnswersDue, RecoveryRound
 from overlay.chord.ring.ring import Ring

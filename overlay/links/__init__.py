@@ -14,7 +14,8 @@ needed from below), ``send_buffer`` and ``receive_buffer`` (the two directions o
 which idle ones give way when there are too many), ``connections`` (transport connections),
 ``seed`` and ``peer_list`` (addresses that are dialled for ever), ``dialler`` (brings sessions up
 and takes them down), ``handshake`` (who is there, resume or begin anew, which of two connections
-stays) and ``links`` (the whole, and what happens on an established session). Small parts:
+stays) and ``links`` (the whole, what happens on an established session, and when silence is a
+suspicion or the end). Small parts:
 ``context`` (what all parts share), ``deadlines`` (one heap for all that falls due), ``penalties``
 (back-off for peers that broke the protocol), ``constants`` (every number that is no setting).
 

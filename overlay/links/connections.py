@@ -41,7 +41,7 @@ class LinkConnection(HasDeadline):
         super().__init__()
         self.id = id_
         self.write: Callable[[Frame], None] = partial(transport.write, id_)
-        """Send one frame."""
+        """Send one frame on this connection, after those before it."""
         self.stage = stage
         self.give_up_at = give_up_at
         self.session: Session | None = None

@@ -201,7 +201,7 @@ class Links:
         self._connections.accept(connection)
 
     def on_opened(self, connection: ConnectionId) -> None:
-        """A dial succeeded."""
+        """A dial succeeded: say Hello."""
         self._handshake.on_opened(connection)
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:

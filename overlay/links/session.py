@@ -58,7 +58,7 @@ class Carrier(Protocol):
 
     @property
     def id(self) -> ConnectionId:
-        """The driver's number."""
+        """The number by which the driver knows the connection."""
 
     @property
     def has_sent_hello(self) -> bool:
@@ -70,7 +70,7 @@ class Carrier(Protocol):
 
     @property
     def write(self) -> Callable[[Frame], None]:
-        """Send one frame."""
+        """Sends one frame on the connection, after those before it."""
 
 
 class Session(HasDeadline):
@@ -225,7 +225,7 @@ class Session(HasDeadline):
     # --- what was heard and written ---
 
     def heard(self, now: float) -> None:
-        """A frame arrived."""
+        """A frame of the peer has arrived: it is not silent."""
         self.last_heard = now
 
     def wrote(self, now: float) -> None:

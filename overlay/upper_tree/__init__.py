@@ -4,7 +4,7 @@ Per attribute that anybody subscribes to there is one tree over the attribute's 
 kinds of participants, and a node can be all of them at once:
 
     subscriber                     owner                              host
-    (registrar, receiver)          (owner, registry, balance)         (hosting)
+    (registrar, receiver)          (owner, registry, rebalance)       (hosting)
         │  Register                    │ primary of the cluster           │ serves virtual nodes:
         ├─────────────────────────────►│ that owns SHA1("attr:"+name)     │ intervals, each with an
         │                              ├─ Assign, Install ───────────────►│ index of registrations
@@ -17,8 +17,12 @@ kinds of participants, and a node can be all of them at once:
         │                                                                 │
     interested node ◄──────────────────────────────────────────── Deliver ┤ once per node
 
-Shared by all: ``messages`` (the vocabulary), ``partition`` (the map, and the tree that follows from
-it), ``summary`` and ``pivots`` (C9), ``batches`` (what fits into a message), ``events``,
-``event_history``. Each folder's manual is its `__init__`; read ``publisher``, ``host``,
-``delivery``, ``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs.
+Shared by all: ``messages`` and ``events`` (the vocabulary), ``partition`` (the map, and the tree
+that follows from it), ``pivots`` (the attribute under which a conjunction is registered) and
+``summary`` (the format; C9), ``compiled_selectors``, ``registration_digest``, ``replica_order``
+(each node's order of a virtual node's hosts), ``host_load`` (what a host reports; P7),
+``local_visit``, ``batches`` (what fits into a message), ``event_history`` (for `canopy why`; the
+duplicate window is the receiver's), ``cluster_view`` (what the trees call of overlay/chord). Each
+folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``, ``subscriber``, then
+``owner`` and ``summaries``, and ``clients`` for the programs.
 """

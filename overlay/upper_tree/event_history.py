@@ -127,7 +127,7 @@ class History:
     """The last events that were published or arrived here."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity` in events."""
+        """`capacity`: events that are remembered at most (`tree.history`)."""
         self.capacity = capacity
         self._notes: deque[tuple[Sequence[Event], HistoryNote]] = deque()
         self._size = 0

@@ -1,4 +1,4 @@
-"""In a quiet overlay without failures: delivered = expected, exactly (DESIGN.md, section 5)."""
+"""In a quiet overlay without failures: delivered = expected, exactly (docs/design/promises.md)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from canopy.sim.world.world import World
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
 
 WITHIN = 15.0
-"""Seconds in which there is one ring (issue 4)."""
+"""Seconds in which there has to be one ring."""
 
 
 def is_one(world: World) -> bool:

@@ -19,7 +19,7 @@ from overlay.settings import Settings
 from tests.support.overlays import acknowledged, settings, wait
 
 WITHIN = 15.0
-"""Seconds in which there is one ring (issue 4)."""
+"""Seconds in which there has to be one ring."""
 
 
 class Apart:

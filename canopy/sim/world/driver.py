@@ -292,18 +292,18 @@ class SimDriver:
     # --- overlay.driving.Driver ---
 
     def dial(self, address: str) -> int:
-        """See overlay.links.events.Transport."""
+        """Dial from this node's host (overlay.links.events.Transport)."""
         return self._network.dial(self, address)
 
     def write(self, connection: int, frame: Frame) -> None:
-        """See overlay.links.events.Transport."""
+        """Write one frame at the end of the turn (overlay.links.events.Transport)."""
         if self._held is None:
             self._network.write(connection, frame)
         else:
             self._held.append((self._network.write, (connection, frame)))
 
     def close(self, connection: int, reason: str) -> None:
-        """See overlay.links.events.Transport."""
+        """Close at the end of the turn (overlay.links.events.Transport)."""
         if self._held is None:
             self._network.close(connection, reason)
         else:

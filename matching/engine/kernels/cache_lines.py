@@ -107,7 +107,7 @@ def line_store(typing: Any, address: Any, line: Any) -> Any:
 
 @_instruction
 def line_or(typing: Any, left: Any, right: Any) -> Any:
-    """Bitwise OR."""
+    """Bitwise OR of two cache lines."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.or_(args[0], args[1])
@@ -117,7 +117,7 @@ def line_or(typing: Any, left: Any, right: Any) -> Any:
 
 @_instruction
 def line_and(typing: Any, left: Any, right: Any) -> Any:
-    """Bitwise AND."""
+    """Bitwise AND of two cache lines."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.and_(args[0], args[1])
@@ -127,7 +127,7 @@ def line_and(typing: Any, left: Any, right: Any) -> Any:
 
 @_instruction
 def line_not(typing: Any, line: Any) -> Any:
-    """Bitwise NOT."""
+    """Bitwise NOT of a cache line."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.not_(args[0])

@@ -52,7 +52,7 @@ AT_ONCE = 8
 
 @kernel
 def record_bytes(stride: int) -> int:
-    """`layout.record_size`, for kernels."""
+    """Bytes of a record, as `layout.record_size` says to Python: here for compiled code."""
     return LINE // 2 if stride <= NARROW else LINE
 
 

@@ -9,5 +9,6 @@ over, leaving*).
 *Read in this order*: `founding` (the first cluster of a ring), `recruiting`, `departures` (who is
 about to go), `members` (descriptions, joining, leaving, being lost), `handover` (the old primary's
 side of a split or a leaving primary; Scatter, SOSP 2011) and `taking_over` (the coming primary's
-side).
+side). *When* a cluster splits is decided where its trees are counted
+(overlay/upper_tree/owner/rebalance.py).
 """

@@ -1,4 +1,4 @@
-"""Founding a ring (docs/guide and docs/design/clusters.md, *Merging two rings*).
+"""Founding a ring (docs/design/chord-ring.md, *Finding a way in*).
 
 There should be one ring. A node without seeds founds it at once. Others found one only after a time
 in which no node they reached knew of a ring, and then only the smallest id among those who see each

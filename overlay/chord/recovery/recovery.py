@@ -10,11 +10,11 @@ time somebody goes on without that majority, under an epoch that forks off (`epo
    by the lost one;
 3. *an outsider*, where no other cluster of the ring is left: it begins with an empty log.
 
-Where the log is gone (2, 3), whoever acts plants the trees from its copy of the log (`observer`);
-outsiders with a copy act before those without one. What no copy has, subscribers register again:
-they hear of the fork by gossip and renew at once. Until they had time to, publishers get no answers
-about these trees (upper_tree/owner/restoration.py), so events wait where they were published (the
-paper's buffer, bounded).
+Where the log is gone (2, 3), whoever acts plants the trees from its copy of the log
+(`observed_logs`); outsiders with a copy act before those without one. What no copy has, subscribers
+register again: they hear of the fork by gossip and renew at once. Until they had time to,
+publishers get no answers about these trees (upper_tree/owner/restoration.py), so events wait where
+they were published (the paper's buffer, bounded).
 
 A node that can ask others never acts alone: the remaining members and some neighbours have to
 agree. Each refuses if it hears a leader, has not looked for one itself for a while, or is fitter: a
@@ -54,7 +54,7 @@ from overlay.chord.epochs import fork_count, new_fork
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, RecoveryAttempt, Standing
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
-from overlay.chord.recovery.observer import ObservedLogs
+from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView, has_member
 from overlay.machine import Key, NodeId, Peer, Timer, Version

@@ -37,7 +37,7 @@ class EventCounts:
     """Counts by event. Bounded: the event that was counted first is forgotten first."""
 
     def __init__(self, kept: int) -> None:
-        """`kept` in events."""
+        """`kept`: events for which counts are kept at most."""
         self._kept = kept
         self._counts: dict[EventSource, dict[int, int]] = {}
         self._order: deque[tuple[EventSource, list[int]]] = deque()  # as they were noted first

@@ -2,7 +2,7 @@
 
 What a host promises: it matches an event by all registrations of the virtual node that contains the
 event's value, or says that it does not serve it (`TreeMoved`); it serves a tree only while its
-owner's lease lasts; and it obeys no owner of an older epoch. CBDLO sections 4.2 and 4.3 has virtual
+owner's lease lasts; and it obeys no owner of an older epoch. CBDLO sections 2 and 4 have virtual
 nodes and routing among them, Phoenix the latency levels; docs/design/attribute-trees.md,
 docs/design/delivery.md and docs/design/timeliness.md say what is done differently.
 

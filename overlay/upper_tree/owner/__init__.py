@@ -3,7 +3,7 @@
 What an owner promises: a registration that was acknowledged (`Registered`) is in the log of a
 majority, is matched by every host that serves a virtual node it overlaps, and is admitted by every
 summary that a publisher may still use; it stays so through changes of the map, another primary, a
-split of the cluster and a merge of rings. CBDLO sections 4.2 and 5 has the trees, Phoenix the
+split of the cluster and a merge of rings. CBDLO sections 2 and 5 have the trees, Phoenix the
 clusters; docs/design/attribute-trees.md and docs/design/clusters.md say what is done differently.
 
 Read in this order: ``tree_log`` (what the cluster's log says, and the state that it makes),
@@ -11,7 +11,8 @@ Read in this order: ``tree_log`` (what the cluster's log says, and the state tha
 map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
 ``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), ``registry`` and
 ``registration_leases`` (registering, renewing, ending), ``rebalance`` with ``host_selector`` and
-``placement`` (changes of a map in two steps), ``restoration`` (the trees of a lost cluster) and
+``placement`` (virtual nodes that are split, merged and moved, in two steps; when the cluster itself
+has to split), ``restoration`` (the trees of a lost cluster) and
 ``registry_merge`` (two rings become one). ``summary_state`` belongs to the summaries' machines,
 ``constants`` has every number that is no setting.
 

@@ -17,7 +17,8 @@ Read in this order:
 * ``routing_plan``: to which hosts the events of a batch go.
 * ``tree_finder``, ``location_cache``: where trees are.
 * ``summary_cache``: which visits are skipped.
-* ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7).
+* ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are
+  suspected, since they are silent or answered `TreeMoved`.
 * ``constants``: the measures of all that.
 
 docs/design/attribute-trees.md and docs/design/timeliness.md have the reasons.

@@ -151,7 +151,7 @@ class SummaryCache:
     """Bounded: the least recently used tree is evicted. Times are the Port's seconds."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity` in trees."""
+        """`capacity`: trees whose summaries are kept at most."""
         self._cached: BoundedDict[str, CachedSummary] = BoundedDict(capacity)
         self._rates: BoundedDict[tuple[NodeId, tuple[str, ...]], SkipRate] = BoundedDict(
             SKIP_RATES_MOST

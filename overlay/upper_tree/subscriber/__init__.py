@@ -2,9 +2,9 @@
 
 What a subscriber promises: `SubscriptionReady` comes when every conjunction of a subscription is
 acknowledged by an owner; leases are renewed while the subscription lasts; and each event that
-matches is shown once per subscription. CBDLO sections 4.1 and 4.3 has the counting algorithm; pivot
-routing is ours (docs/design/delivery.md).
+matches is shown once per subscription. CBDLO section 4 has the counting algorithm; pivot routing
+is ours (docs/design/delivery.md).
 
 ``registrar`` finds the owners, registers, renews and ends; ``receiver`` counts (in counting
-routing), removes duplicates, checks the whole predicate once more, and hands over. ``constants``
-has every number that is no setting. Called by clients/."""
+routing), removes duplicates (of the last `tree.dedupe` identities), checks the whole predicate once
+more, and hands over. ``constants`` has every number that is no setting. Called by clients/."""

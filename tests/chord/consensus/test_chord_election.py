@@ -19,7 +19,7 @@ from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, mi
 
 KEY = key_of("attr:x")
 SOON = 1.5
-"""Seconds in which another primary serves (issue 4)."""
+"""Seconds in which another primary has to serve."""
 
 
 def primary(world: MiniWorld) -> MiniNode:

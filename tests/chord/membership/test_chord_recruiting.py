@@ -1,4 +1,4 @@
-"""Founding and recruiting (P1; DESIGN.md, Found)."""
+"""Founding and recruiting (P1; docs/design/chord-ring.md, *Finding a way in*)."""
 
 from __future__ import annotations
 

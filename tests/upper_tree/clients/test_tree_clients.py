@@ -1,4 +1,4 @@
-"""What programs ask of a node (DESIGN.md, Subscribe and Publish), on a node that is all of it."""
+"""What programs ask of a node (docs/reference/wire.md), on a node that is all of it."""
 
 from __future__ import annotations
 

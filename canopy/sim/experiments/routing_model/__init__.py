@@ -3,7 +3,7 @@
 Nodes are made when something first reaches them, messages are handed over at once, and nothing is
 lost, so a hundred thousand nodes cost no more than the walks that are taken. What decides is the
 product's: `Crawl` with `AccessPoints` (C2 to C4), `PartitionMap` and `Slice` (C6, C7), and the
-`Counted` set of the receiver (C8).
+`PartialMatch` of the receiver (C8).
 
 CBDLO as in the paper: `random_graph` (access points and walks), `counting_trees` (a tree for each
 attribute) and `counting_routing` (an event on its whole way).
