@@ -1,4 +1,4 @@
-"""Real clients for a recovery trial: a publisher at a steady rate, subscribers (recovery_trial.py).
+"""Real clients for a recovery trial: a publisher at a steady rate, subscribers (trial.py).
 
 Each is a thread with a connection of its own. Times are seconds of this process' monotonic clock.
 """

@@ -17,7 +17,7 @@ memory of a node that this many others have dialled."""
 TICK_LEAST: Final = 0.001
 """Between two ticks with no other input in between: bounds what a timer that is always due can
 cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:
-a host with a backlog works in its ticks (overlay/upper_tree/host/intake.py)."""
+a host with a backlog works in its ticks (overlay/upper_tree/host/visit_scheduler.py)."""
 
 READ_SIZE: Final = 64 * 1024
 """Asked for in one receive. Twice a frame of a busy link; larger ones were not faster."""

@@ -57,7 +57,7 @@ class MapSettled(LocalEvent, frozen=True):
 
 
 class LeasesOver(LocalEvent, frozen=True):
-    """At the owner: some host may not serve any more (serving.py)."""
+    """At the owner: some host may not serve any more (owner/lease_grants.py)."""
 
 
 class CopyInvalidated(LocalEvent, frozen=True):

@@ -5,8 +5,8 @@ so much for any input (a frame is read and decoded), and so much for each event 
 tree and for each interested node that is found. While it lasts the process takes nothing in, and
 what the turn says leaves when it is over; what comes in meanwhile is read, in order, before the
 next tick, as a process reads all its connections before it goes on with work that it has put off
-(overlay/upper_tree/host/intake.py). The work is read off the trace records that the node writes
-about it, so that the product need not know.
+(overlay/upper_tree/host/visit_scheduler.py). The work is read off the trace records that the node
+writes about it, so that the product need not know.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ can be laid side by side:
    copy too many of them; what is still too large is cut by subscription into *shards*, those that
    ask for the same attributes together;
 3. the parts (virtual nodes or shards of them) get a host each, or share hosts in order of
-   popularity. What one host holds is a *run*. `fleet.py` gives each run its replicas.
+   popularity. What one host holds is a *run*. `host_assignment.py` gives each run its replicas.
 """
 
 from __future__ import annotations
