@@ -110,8 +110,9 @@ class TreeSettings(Group, frozen=True):
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
     host_entries: Count = 20_000  # registrations in all virtual nodes that one host serves, before
-    # some move to another member (C6, placement.py): as many as a cluster has before it splits. A
-    # visit at one more host costs more than matching beside so many (docs/lab/performance.md)
+    # some move to another member (C6, owner/placement.py): as many as a cluster has before it
+    # splits. A visit at one more host costs more than matching beside so many
+    # (docs/lab/performance.md)
     replicas: Annotated[int, Meta(ge=1, le=16)] = 3  # hosts of each virtual node, where members and
     # their rooms allow it: with a fifth of the nodes dead at once one virtual node in 125 has lost
     # all three, and each costs an install per registration
@@ -138,8 +139,8 @@ class TreeSettings(Group, frozen=True):
     # the same one
     priority: bool = True  # a host that is behind matches the most urgent first (P6)
     ageing: Seconds = 0.1  # a waiting event is worth one latency level more after so long; four
-    # of these are the most that it is overtaken by, less than any publisher's patience
-    # (replicas.py), so that the less urgent is not sent again elsewhere meanwhile
+    # of these are the most that it is overtaken by, less than any publisher's time-out
+    # (publisher/replicas.py), so that the less urgent is not sent again elsewhere meanwhile
     history: Count = 2_000  # events that `canopy why` can explain; guess
 
 

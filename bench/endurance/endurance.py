@@ -1,9 +1,8 @@
 """Many events and many faults at random, on real processes: what is lost, and who learns of it.
 
 `python -m bench.endurance.endurance --events 1000000 --faults 200 --json` starts nodes behind a
-fault proxy,
-with publishers at a third of them and subscribers at another, and does to them what a seed draws
-(faults.py): kill -9 and restart with the disk or without, whole clusters among them;
+fault proxy, with publishers at a third of them and subscribers at another, and does to them what a
+seed draws (faults.py): kill -9 and restart with the disk or without, whole clusters among them;
 SIGSTOP for up to 20 s; links that are cut, one-way, clogged, slow, reset, or turn bits over. Every
 event is published with a receipt, as fast as is asked for and the machine carries. In the end all
 is healed, what is under way arrives, and each delivery is held against an oracle

@@ -2,7 +2,7 @@
 
 Each node listens on a port of its own and advertises an entrance of the proxy, which it keeps over
 restarts, as it keeps its data folder unless that is wiped. All run in one process group with a
-guard that ends them should this process be killed. For endurance.py.
+guard that ends them should this process be killed. For bench/endurance.
 """
 
 from __future__ import annotations

@@ -5,6 +5,6 @@
 ``why`` concern events, ``show`` has status, peers, ring and where, ``trace`` and ``config`` read
 files, ``demo/`` and ``sim/`` are folders. What they share: ``connect`` (options, and the connection
 to a node), ``output`` (JSON and tables), ``bars`` (progress), ``feeds/`` (users' files as events),
-``constants`` (every fixed number). Commands import what they need when they run, so that
-``canopy --help`` and each short command start fast.
+``extras`` (what to install for a command), ``constants`` (every fixed number). Commands import what
+they need when they run, so that ``canopy --help`` and each short command start fast.
 """

@@ -270,7 +270,7 @@ class Uninstall(Message, frozen=True):
 class ServingBeat(Message, frozen=True):
     """From the owner of the arc (start, key]: you may serve what you host of it, for the term of a
     serving lease, `term` seconds, from when you answered beat number `heard` (0: none yet). See
-    owner/lease_grants.py."""
+    owner/lease_grants.py and host/serving_leases.py."""
 
     start: Key
     key: Key

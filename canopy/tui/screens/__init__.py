@@ -1,1 +1,5 @@
-"""Put widgets together, ask the model, answer the widgets' messages."""
+"""The screens: each puts widgets together, asks the model, and answers the widgets' messages.
+
+``base`` is what all share; ``live`` and ``overlay`` are the two main screens, ``publish``,
+``subscribe`` and ``help`` open above them.
+"""

@@ -1,1 +1,1 @@
-"""One widget a file: they draw what they are given and tell upward by messages."""
+"""One widget per file. A widget draws what it is given and posts messages to its screen."""

@@ -29,7 +29,7 @@ UNREACHABLE_MOST = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
 a member of the largest cluster loses for good within a day."""
 
-# --- serving_leases.py ---
+# --- lease_grants.py ---
 
 BEATS = 5
 """Serving beats in the shortest term: with one on its way and one lost, a lease still stands."""

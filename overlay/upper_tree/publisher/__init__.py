@@ -11,9 +11,10 @@ owners, and sends `Visit` to hosts.
 Read in this order:
 
 * ``publisher``: from `publish` to `Accepted`.
-* ``admission``: which events may be published.
-* ``pending_store``: what is not accepted yet; it uses ``coalescer`` (fuller messages),
-  ``batched_pending`` and ``pending_event`` (records of batches and of single events).
+* ``admission``: which events may be published (whether there is room says ``pending_store``).
+* ``pending_store``: what is not accepted yet, `tree.pending` pairs at most; it uses ``coalescer``
+  (fuller messages), ``batched_pending`` and ``pending_event`` (records of batches and of single
+  events).
 * ``routing_plan``: to which hosts the events of a batch go.
 * ``tree_finder``, ``location_cache``: where trees are.
 * ``summary_cache``: which visits are skipped.
