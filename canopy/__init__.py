@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ControlError,
         DeniedError,
         EventRefusedError,
+        NodeFullError,
         SelectorRefusedError,
         UnreachableError,
     )
@@ -50,6 +51,7 @@ __all__ = [
     "EventRefusedError",
     "Gap",
     "Gathering",
+    "NodeFullError",
     "OpaqueEvent",
     "Receipt",
     "SelectorRefusedError",
@@ -65,6 +67,7 @@ _HOMES: Final = {
         "ControlError",
         "DeniedError",
         "EventRefusedError",
+        "NodeFullError",
         "SelectorRefusedError",
         "UnreachableError",
     ),

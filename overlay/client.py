@@ -37,6 +37,10 @@ that may be whatever it grants. A quarter of what a link has (`links.window`): a
 measured by the deliveries per second of one program on a loaded machine."""
 
 
+FULL = "full"
+"""Code of the `Failed` that a program gets for which the node has no room."""
+
+
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is
     an attribute. `time` is the publisher's wall clock in seconds, for people and for latency only.
@@ -175,7 +179,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Failed(Reply, frozen=True):
     """The command was not carried out. `code`: usage, selector, refused, time-out, unknown.
 
-    With request 0 it is bad news: Dropped, or gap (a subscription was lost for a while).
+    With request 0 it is bad news: Dropped, gap (a subscription was lost for a while), or full (the
+    node serves no further program, and closes the connection).
     """
 
     code: str

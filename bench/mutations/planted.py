@@ -1,6 +1,6 @@
 """All faults that can be planted, by layer: importing this module fills `FAULTS`."""
 
-from bench.mutations import chord_faults, event_faults, lower_faults, tree_faults
+from bench.mutations import chord_faults, event_faults, lower_faults, process_faults, tree_faults
 from bench.mutations.planting import FAULTS, Fault, plant
 
 __all__ = [
@@ -10,5 +10,6 @@ __all__ = [
     "event_faults",
     "lower_faults",
     "plant",
+    "process_faults",
     "tree_faults",
 ]

@@ -18,6 +18,7 @@ INTERRUPTED: Final = 130
 
 CODES: Final = {
     # by class name, so that the modules that define them need not be imported
+    "NodeFullError": FAILURE,
     "UnreachableError": UNREACHABLE,
     "DeniedError": DENIED,
     "CommandTimeoutError": TIME_OUT,

@@ -165,6 +165,8 @@ class AsyncLink:
             try:
                 await self._stream.send_all(data)
             except OSError as error:
+                if not self._reading:
+                    await self._read()  # it may have said why it closed
                 self._lose(str(error))
                 raise self._session.unreachable() from None
             except BaseException:  # cancelled: half a frame may be out, nothing can follow it

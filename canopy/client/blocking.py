@@ -227,6 +227,7 @@ class ControlClient:
                             f"the node at {self.where} takes no commands"
                         ) from None
                 except OSError as error:
+                    self._read_rest()  # it may have said why it closed
                     self._end(str(error))
                     raise self._session.unreachable() from None
 
@@ -237,12 +238,16 @@ class ControlClient:
             if ready & select.POLLOUT:
                 return True
             if ready:
-                with self._changed:
-                    free = not self._reading
-                    self._reading = True
-                if free:
-                    self._read(0.0)
+                self._read_rest()
         return False
+
+    def _read_rest(self) -> None:
+        """Read what has come, unless another thread does."""
+        with self._changed:
+            is_free = not self._reading
+            self._reading = True
+        if is_free:
+            self._read(0.0)
 
     def _poll(self, events: int, timeout: float | None) -> int:
         """What the socket is ready for, 0 at the end of the time (poll: no limit on the number

@@ -15,6 +15,11 @@ class UnreachableError(ControlError):
     """There is no such node, it does not run, or it went away (exit code 3)."""
 
 
+class NodeFullError(UnreachableError):
+    """The node runs and serves as many programs as it may, its setting `clients.programs` (exit
+    code 1: it refused). Whoever looks for a node that went away tries again."""
+
+
 class DeniedError(ControlError):
     """The node exists and this user may not talk to it (exit code 4)."""
 

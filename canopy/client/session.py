@@ -19,12 +19,13 @@ from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
     ControlError,
+    NodeFullError,
     UnreachableError,
     failure,
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
-from overlay.client import CREDIT, Command, Delivered, Delivery, Dropped, Failed, Grant, Reply
+from overlay.client import CREDIT, FULL, Command, Delivered, Delivery, Dropped, Failed, Grant, Reply
 
 READ_SIZE: Final = 256 * 1024
 """Bytes of one read: several batches of events at once. Larger ones were no faster."""
@@ -44,6 +45,7 @@ class Session:
         self.where = where
         self.gone: str | None = None
         """Why the connection has ended; None while it lasts."""
+        self._refusal: str | None = None  # the node's reason not to serve this program
         self.arrivals = Arrivals(min(credit, CREDIT))
         self._reader = FrameReader(CLIENT_FRAMES)
         self._last_request = 0
@@ -96,6 +98,9 @@ class Session:
             elif reply.request == 0 and isinstance(reply, Failed):
                 if reply.code == "gap":
                     self.arrivals.add(reply, size)
+                elif reply.code == FULL:
+                    self._refusal = reply.reason
+                    self.lose(reply.reason)
                 else:
                     self.notices.append(reply)
             elif reply.request in self._replies:  # else it came after its time-out
@@ -168,4 +173,6 @@ class Session:
 
     def unreachable(self) -> UnreachableError:
         """The error that says that and why the connection has ended."""
+        if self._refusal is not None:
+            return NodeFullError(f"the node at {self.where} refuses: {self._refusal}")
         return UnreachableError(f"the node at {self.where} has gone: {self.gone}")

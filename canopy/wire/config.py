@@ -23,11 +23,11 @@ import yaml
 from msgspec import Meta
 
 from canopy.wire.addresses import is_loopback, split_address
-from canopy.wire.constants import CONFIG_FILE_LIMIT
+from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY
-from overlay.settings import Bytes, Group, Seconds, Settings
+from overlay.settings import Bytes, Count, Group, Seconds, Settings
 
 ENVIRONMENT: Final = "CANOPY_"
 DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned
@@ -64,6 +64,7 @@ class ClientConfig(Group, frozen=True):
 
     queue: Bytes = QUEUE  # bytes of deliveries that may wait for one client's credit; more are
     # dropped and counted, and the client is notified
+    programs: Count = CLIENTS  # that may be connected; one more is refused and hears why
 
 
 class NodeConfig(Settings, frozen=True):

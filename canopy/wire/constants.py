@@ -57,8 +57,11 @@ CONTROL_READ_SIZE: Final = 256 * 1024
 """Asked for in one receive from a program; a batch of 256 events has about 64 KiB."""
 
 CLIENTS: Final = 256
-"""Programs that may be connected; more are refused. Guess; to be measured by the memory of so many
-clients that do not consume (each may have `clients.queue` waiting)."""
+"""Default of `clients.programs`. Guess; to be measured by the memory of so many clients that do not
+consume (each may have `clients.queue` waiting)."""
+
+BACKLOG: Final = 128
+"""Programs that the system lets wait for `accept`. Guess; a node accepts them within a turn."""
 
 CLIENT_REQUESTS: Final = 64
 """Unanswered requests of one client, after which no more is read from it. Guess; to be measured by

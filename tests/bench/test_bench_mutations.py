@@ -31,7 +31,7 @@ def test_every_fault_can_be_planted() -> None:
         "    undone.append(undo)\n"
         "    return undo\n"
         "for module in (planted.chord_faults, planted.event_faults, planted.lower_faults,\n"
-        "               planted.tree_faults):\n"
+        "               planted.process_faults, planted.tree_faults):\n"
         "    module.replace = replace\n"
         "for name in planted.FAULTS:\n"
         "    planted.plant(name)\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 
+from canopy.wire.constants import CLIENTS
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.server import ControlServer
 from canopy.wire.driver import TrioDriver
@@ -23,11 +24,15 @@ PATIENCE = 20.0  # seconds after which a test that waits has failed
 class Rig:
     """Driver, node, control socket and log of one node under test."""
 
-    def __init__(self, driver: TrioDriver, node: EchoNode, log: io.StringIO, queue: int) -> None:
+    def __init__(
+        self, driver: TrioDriver, node: EchoNode, log: io.StringIO, queue: int, programs: int
+    ) -> None:
         self.driver = driver
         self.node = node
         self.log = log
-        self.control = ControlServer(driver.trace, self, Log("debug", log), lambda: 1_000.0, queue)
+        self.control = ControlServer(
+            driver.trace, self, Log("debug", log), lambda: 1_000.0, queue, programs
+        )
         self.address = ""
         self.path = Path()
         self.streams: list[trio.SocketStream] = []
@@ -69,14 +74,17 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    folder: DataFolder | None = None, socket: Path | None = None, queue: int = QUEUE
+    folder: DataFolder | None = None,
+    socket: Path | None = None,
+    queue: int = QUEUE,
+    programs: int = CLIENTS,
 ) -> AsyncIterator[Rig]:
     """A running rig; `socket` is where its control socket lies, if it has one, `queue` how many
-    bytes wait there for a client's credit."""
+    bytes wait there for a client's credit, `programs` how many may be connected."""
     log = io.StringIO()
     driver = TrioDriver(Log("debug", log), folder, connect_timeout=2.0)
     node = EchoNode(driver)
-    made = Rig(driver, node, log, queue)
+    made = Rig(driver, node, log, queue, programs)
     driver.attach(node, made)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"

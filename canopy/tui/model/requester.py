@@ -8,6 +8,7 @@ is answered with a failure, and it is opened again with backoff.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from canopy.client.synchronous import Link
 from canopy.tui.constants import IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
 from canopy.tui.model.client import LOST, Connector, failure, reason_of
 from canopy.tui.model.inbox import Inbox
-from overlay.client import Command, Failed, Reply
+from overlay.client import Command, Failed, GetStatus, Reply
 
 OnReply: TypeAlias = Callable[[Reply], None]
 """Called in the app's thread; a refusal, a time-out or a lost connection is a `Failed`."""
@@ -92,16 +93,23 @@ class Requester:
             except LOST as error:
                 self._on_lost(reason_of(error), backoff.next())
                 continue
-            backoff.reset()
-            with self._wake:
-                self._up = True
-            self._report(True, "", 0.0)
             try:
+                self._confirm(client)
+                backoff.reset()
+                with self._wake:
+                    self._up = True
+                self._report(True, "", 0.0)
                 self._serve(client)
             except LOST as error:
                 self._on_lost(reason_of(error), backoff.next())
             finally:
                 client.close()
+
+    @staticmethod
+    def _confirm(client: Link) -> None:
+        """See that the node serves this connection: one that has no room says so by its answer."""
+        with contextlib.suppress(CommandFailed):
+            client.request(GetStatus(0), REQUEST_TIMEOUT)
 
     def _on_lost(self, reason: str, wait: float) -> None:
         with self._wake:

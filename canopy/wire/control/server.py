@@ -35,15 +35,16 @@ from typing import Any, Final, Protocol
 import msgspec
 import trio
 
-from canopy.wire.constants import CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
+from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
 from canopy.wire.control.client_connection import ClientConnection, process_of
 from canopy.wire.control.credit_window import QUEUE, DroppedRun
 from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
-from canopy.wire.transport.outlet import Counters
+from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import (
+    FULL,
     Command,
     Delivered,
     Delivery,
@@ -78,8 +79,9 @@ class ControlServer:
     """Serves the control socket: commands in, replies and deliveries out.
 
     The process calls `reply`, `share` and `flush` for what the node says. `dropped` counts the
-    deliveries that slow clients did not get. Times are filled in here, by the wall clock `wall`:
-    `Draft.time` where a program left it 0, and `Delivery.latency_ms`.
+    deliveries that slow clients did not get, `refused` the programs for which there was no room.
+    Times are filled in here, by the wall clock `wall`: `Draft.time` where a program left it 0, and
+    `Delivery.latency_ms`.
     """
 
     def __init__(
@@ -89,15 +91,18 @@ class ControlServer:
         log: Log,
         wall: Callable[[], float] = time.time,
         queue: int = QUEUE,
+        programs: int = CLIENTS,
     ) -> None:
         """`trace` writes a trace record of a kind with its fields; `queue`: bytes of deliveries
-        that may wait for each client's credit."""
+        that may wait for each client's credit; `programs`: clients that may be connected."""
         self.dropped = 0
+        self.refused = 0
         self._trace = trace
         self._commands = commands
         self._log = log
         self._wall = wall
         self._queue = queue
+        self._programs = programs
         self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
         self._encode = msgspec.msgpack.Encoder().encode
@@ -119,7 +124,7 @@ class ControlServer:
                 await sock.bind(str(path))
             finally:
                 os.umask(before)
-            sock.listen(CLIENTS)
+            sock.listen(BACKLOG)
             listener = trio.SocketListener(sock)
             task_status.started()
             await trio.serve_listeners(self._serve_client, [listener])
@@ -264,9 +269,8 @@ class ControlServer:
     # From the clients.
 
     async def _serve_client(self, stream: trio.SocketStream) -> None:
-        if len(self._clients) >= CLIENTS:
-            self._log.warning("refused_client", reason="too many clients")
-            await trio.aclose_forcefully(stream)
+        if len(self._clients) >= self._programs:
+            await self._refuse(stream)
             return
         self._last_number += 1
         pid = process_of(stream)
@@ -284,6 +288,20 @@ class ControlServer:
             client.outlet.close()
             await trio.aclose_forcefully(stream)
         self._commands.client_gone(client.number)
+
+    async def _refuse(self, stream: trio.SocketStream) -> None:
+        """Say why the program may not stay, as far as its empty socket takes it, and close."""
+        self.refused += 1
+        reason = (
+            f"too many programs ({self._programs}) are connected; close one, or raise "
+            f"clients.programs in the node's configuration"
+        )
+        self._log.warning("refused_client", pid=process_of(stream), reason=reason)
+        outlet = Outlet(self._counters)
+        outlet.open(stream)
+        outlet.put(REPLY_FRAMES.encode(Failed(NO_REQUEST, FULL, reason)))
+        outlet.send_now()
+        await trio.aclose_forcefully(stream)
 
     async def _read(
         self, client: ClientConnection, stream: trio.SocketStream, scope: trio.CancelScope

@@ -131,7 +131,13 @@ class NodeProcess:
         self._began = time.monotonic()
         self._traces = self._open_traces()
         self.driver = TrioDriver(log, folder, self._traces, config.links.connect_timeout)
-        self._control = ControlServer(self.driver.trace, self, log, queue=config.clients.queue)
+        self._control = ControlServer(
+            self.driver.trace,
+            self,
+            log,
+            queue=config.clients.queue,
+            programs=config.clients.programs,
+        )
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
         self._last_status: Status | None = None
@@ -242,6 +248,7 @@ class NodeProcess:
         counters = dict(status.counters)
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
         counters["client_dropped"] = self._control.dropped
+        counters["clients_refused"] = self._control.refused
         counters["traces_lost"] = self._traces.lost if self._traces else 0
         uptime, pid, lost = time.monotonic() - self._began, os.getpid(), self.folder.lost
         clients = self._control.clients
