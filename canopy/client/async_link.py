@@ -8,7 +8,8 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -16,13 +17,13 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import explain, find_socket
-from canopy.client.notices import Gap, gap_of
 from canopy.client.session import READ_SIZE, Session
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
 """Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
 
+B = TypeVar("B")
 T = TypeVar("T")
 
 
@@ -71,6 +72,29 @@ class Runtime(Protocol):
         """Run `job`, at most so long (inf: for ever); False if it was cut off."""
 
 
+async def pipelined(
+    commands: Iterable[Command],
+    begin: Callable[[Command], Awaitable[B]],
+    finish: Callable[[B], Awaitable[T]],
+    abandon: Callable[[B], None],
+    ahead: int,
+) -> list[T]:
+    """As `canopy.client.blocking.pipelined`."""
+    answers: list[T] = []
+    begun: deque[B] = deque()
+    try:
+        for command in commands:
+            if len(begun) >= ahead:
+                answers.append(await finish(begun.popleft()))
+            begun.append(await begin(command))
+        while begun:
+            answers.append(await finish(begun.popleft()))
+    finally:
+        for one in begun:
+            abandon(one)
+    return answers
+
+
 class AsyncLink:
     """One connection to a node; tasks may share it."""
 
@@ -78,6 +102,8 @@ class AsyncLink:
         self._runtime = runtime
         self._stream = stream
         self._session = Session(where, credit)
+        self.notices = self._session.notices
+        """As of `ControlClient`."""
         self._writing = runtime.lock()
         self._sending = False  # some task has that lock and sends
         self._reading = False  # some task waits in the socket
@@ -137,12 +163,6 @@ class AsyncLink:
         """All gathered events that have come, as `ControlClient.gathered`; waits for the first."""
         await self._arrived(timeout)
         return self._granting(self._session.take_gathered())
-
-    def gaps(self) -> list[Gap]:
-        """The gaps whose place was reached."""
-        found = [gap_of(one) for one in self._session.notices]
-        self._session.notices.clear()
-        return found
 
     def close(self) -> None:
         """End the connection, and with it what was subscribed on it."""

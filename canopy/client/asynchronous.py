@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
-from canopy.client.async_link import AsyncLink, Runtime
+from canopy.client.async_link import AsyncLink, Runtime, pipelined
 from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
-from canopy.client.notices import Disconnected, Gap, Notice
+from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
     AHEAD,
     Attributes,
@@ -31,9 +30,9 @@ from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     UNSUBSCRIBE_TIMEOUT,
     Backoff,
-    Resubscription,
     Wanted,
 )
+from canopy.client.session import expected
 from overlay.client import (
     CREDIT,
     Command,
@@ -52,17 +51,14 @@ R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 V = TypeVar("V")
 C = TypeVar("C", bound="Closeable")
+E = TypeVar("E")
+F = TypeVar("F", bound="AsyncSubscription | AsyncGathering")
 
 
 class Closeable(Protocol):
     """What `Opening` can open and close."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Close it when the ``async with`` block is left."""
 
 
@@ -80,14 +76,9 @@ class Opening(Generic[C]):
         self._made = await self._open()
         return self._made
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         assert self._made is not None
-        await self._made.__aexit__(kind, error, trace)
+        await self._made.__aexit__(*exc)
 
 
 class AsyncClient:
@@ -109,12 +100,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         self.close()
 
     async def open(self) -> AsyncClient:
@@ -153,25 +139,17 @@ class AsyncClient:
         timeout: float = 30.0,
     ) -> Receipt:
         """Publish events in batches, as `canopy.Client.publish_many`."""
-        replies: list[Published] = []
-        asked: deque[tuple[AsyncLink, int]] = deque()
 
-        async def next_reply() -> Published:
-            link, number = asked.popleft()
-            reply = await link.finish(number, timeout)
-            assert isinstance(reply, Published)
-            return reply
+        async def finish(begun: tuple[AsyncLink, int]) -> Published:
+            return expected(await begun[0].finish(begun[1], timeout), Published)
 
-        try:
-            for command in self._drafting.batches(events, receipt):
-                if len(asked) >= AHEAD:
-                    replies.append(await next_reply())
-                asked.append(await self._begin(command, timeout))
-            while asked:
-                replies.append(await next_reply())
-        finally:
-            for link, number in asked:
-                link.abandon(number)
+        replies = await pipelined(
+            self._drafting.batches(events, receipt),
+            lambda command: self._begin(command, timeout),
+            finish,
+            lambda begun: begun[0].abandon(begun[1]),
+            AHEAD,
+        )
         return receipt_of(replies, receipt)
 
     def subscribe(
@@ -185,15 +163,8 @@ class AsyncClient:
     ) -> Opening[AsyncSubscription]:
         """Subscribe, as `canopy.Client.subscribe`: ``await`` it, or enter it with ``async with``,
         which unsubscribes in the end."""
-        wanted = Wanted(selector, name, latency_level)
-
-        async def opened() -> AsyncSubscription:
-            made = AsyncSubscription(*self._parts(credit), [wanted], timeout)
-            await made.open()
-            self._feeds[id(made)] = made
-            return made
-
-        return Opening(opened)
+        wanted = [Wanted(selector, name, latency_level)]
+        return self._opening_of(AsyncSubscription, wanted, credit, timeout)
 
     def gather(
         self,
@@ -204,14 +175,7 @@ class AsyncClient:
     ) -> Opening[AsyncGathering]:
         """Subscribe to many selectors together, as `canopy.Client.gather`."""
         wanted = [Wanted(selector) for selector in selectors]
-
-        async def opened() -> AsyncGathering:
-            made = AsyncGathering(*self._parts(credit), wanted, timeout)
-            await made.open()
-            self._feeds[id(made)] = made
-            return made
-
-        return Opening(opened)
+        return self._opening_of(AsyncGathering, wanted, credit, timeout)
 
     async def request(self, command: Command, timeout: float = 30.0) -> Reply:
         """Send any command of `overlay.client`, as `canopy.Client.request`."""
@@ -220,21 +184,25 @@ class AsyncClient:
 
     async def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
         """`request` for a reply of a known type; ControlError if another one comes."""
-        reply = await self.request(command, timeout)
-        if not isinstance(reply, kind):
-            raise ControlError(f"the node answered {type(reply).__name__}, not {kind.__name__}")
-        return reply
+        return expected(await self.request(command, timeout), kind)
 
-    def _parts(
-        self, credit: int
-    ) -> tuple[Runtime, Callable[[], Awaitable[AsyncLink]], float, Callable[[object], object]]:
-        """What a feed needs of this client."""
-        return (
-            self._runtime,
-            lambda: self._open_link(credit),
-            self._reconnect,
-            lambda feed: self._feeds.pop(id(feed), None),
-        )
+    def _opening_of(
+        self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float
+    ) -> Opening[F]:
+        async def opened() -> F:
+            feed = kind(
+                self._runtime,
+                lambda: self._open_link(credit),
+                wanted,
+                self._reconnect,
+                timeout,
+                lambda feed: self._feeds.pop(id(feed), None),
+            )
+            await feed.open()
+            self._feeds[id(feed)] = feed
+            return feed
+
+        return Opening(opened)
 
     async def _open_link(self, credit: int) -> AsyncLink:
         return await AsyncLink.connect(self._runtime, self._where, self._timeout, credit)
@@ -263,47 +231,37 @@ class AsyncClient:
                 await self._runtime.sleep(delay)
 
 
-class _AsyncFeed(Generic[T]):
-    """Events of some subscriptions, on a connection of their own that is opened again when it is
-    lost. One task takes events."""
-
-    _gathers = False
+class _AsyncFeed(Feed[AsyncLink, T, E]):
+    """A feed whose connection is awaited. One task takes events."""
 
     def __init__(
         self,
         runtime: Runtime,
         link: Callable[[], Awaitable[AsyncLink]],
-        reconnect: float,
-        on_closed: Callable[[object], object],
         wanted: Iterable[Wanted],
+        reconnect: float,
         timeout: float,
+        on_closed: Callable[[object], object],
     ) -> None:
-        """As for the synchronous `Subscription`."""
+        """`link` opens a connection; the rest is as for `Feed`."""
+        super().__init__(wanted, reconnect, timeout, on_closed)
         self._runtime = runtime
         self._open_link = link
-        self._on_closed = on_closed
-        self._timeout = timeout
-        self._state = Resubscription(self._gathers, reconnect)
-        for one in wanted:
-            self._state.add(one)
-        self._link: AsyncLink | None = None
         self._is_closed = False
-        self._rest: deque[T | Notice] = deque()  # of an iteration
-        self.gaps: deque[Gap] = deque(maxlen=100)
-        """The last gaps that `receive` has handed out."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
         await self.unsubscribe()
 
-    @property
-    def is_live(self) -> bool:
-        """Whether all is acknowledged by a node that was there when last looked."""
-        return self._link is not None
+    def __aiter__(self) -> AsyncIterator[E]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return Items(self.next_item, self._event)
+
+    def with_gaps(self) -> AsyncIterator[E | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        return Items(self.next_item, self._event_or_gap)
 
     async def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""
@@ -326,9 +284,7 @@ class _AsyncFeed(Generic[T]):
     async def receive(self, timeout: float = math.inf) -> list[T | Notice]:
         """What has come, in order, as `canopy.Subscription.receive`."""
         if self._rest:
-            left_over = list(self._rest)  # of an iteration that was ended
-            self._rest.clear()
-            return left_over
+            return self._left_over()
         until = time.monotonic() + timeout
         while not self._is_closed:
             link = self._link
@@ -340,17 +296,14 @@ class _AsyncFeed(Generic[T]):
                     return []
                 continue
             try:
-                found: list[T | Notice] = [*await self._take(link, until - time.monotonic())]
+                found = await self._take(link, until - time.monotonic())
+                return self._with_gaps(found, link.notices)
             except UnreachableError as error:
                 self._link = None
                 link.close()
                 if not self._is_closed:
-                    notice = self._state.lost(error, time.monotonic(), time.time())
+                    notice = self._lost(error)
                     return [notice] if notice is not None else []
-            else:
-                gaps = link.gaps()
-                self.gaps += gaps
-                return [*found, *gaps]
         return []
 
     async def next_item(self) -> T | Notice:
@@ -367,20 +320,18 @@ class _AsyncFeed(Generic[T]):
     async def open(self) -> Gap | None:
         """Open a connection and make all subscriptions on it; the gap since the one before."""
         link = await self._open_link()
-        numbers: deque[int] = deque()
-        replies: list[Reply] = []
         try:
-            for command in self._state.opening():
-                if len(numbers) >= OPENING:
-                    replies.append(await link.finish(numbers.popleft(), self._timeout))
-                numbers.append(await link.begin(command))
-            while numbers:
-                replies.append(await link.finish(numbers.popleft(), self._timeout))
+            replies = await pipelined(
+                self._state.opening(),
+                link.begin,
+                lambda number: link.finish(number, self._timeout),
+                link.abandon,
+                OPENING,
+            )
         except BaseException:
             link.close()
             raise
-        self._link = link
-        return self._state.opened(replies, time.time())
+        return self._opened(link, replies)
 
     async def _reopen(self, until: float) -> Notice | None:
         """Look for the node until it is back or there is a notice, at most until `until`."""
@@ -391,15 +342,11 @@ class _AsyncFeed(Generic[T]):
             if delay > 0 and delay > left:
                 return None
             try:
-                gap = await self.open()
+                return await self.open()
             except ControlError as error:
-                notice = self._state.lost(error, time.monotonic(), time.time())
+                notice = self._lost(error)
                 if notice is not None:
                     return notice
-            else:
-                if gap is not None:
-                    self.gaps.append(gap)
-                return gap
         return None
 
 
@@ -422,7 +369,7 @@ class Items(Generic[T, V]):
         return found
 
 
-class AsyncSubscription(_AsyncFeed[Delivery]):
+class AsyncSubscription(_AsyncFeed[Delivery, Event]):
     """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
 
     @property
@@ -435,48 +382,24 @@ class AsyncSubscription(_AsyncFeed[Delivery]):
         """The node's name of it, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
 
-    async def __aenter__(self) -> AsyncSubscription:
-        return self
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
-
-        def chosen(one: Delivery | Notice) -> Event | None:
-            return one.event if isinstance(one, Delivery) else None
-
-        return Items(self.next_item, chosen)
-
-    def with_gaps(self) -> AsyncIterator[Event | Gap]:
-        """The events, and each gap in its place, until this is closed."""
-
-        def chosen(one: Delivery | Notice) -> Event | Gap | None:
-            if isinstance(one, Delivery):
-                return one.event
-            return one if isinstance(one, Gap) else None
-
-        return Items(self.next_item, chosen)
-
     async def _take(self, link: AsyncLink, timeout: float) -> list[Delivery]:
         return await link.deliveries(timeout)
 
+    def _event(self, item: Delivery | Notice) -> Event | None:
+        return item.event if isinstance(item, Delivery) else None
 
-class AsyncGathering(_AsyncFeed[OpaqueEvent]):
+
+class AsyncGathering(_AsyncFeed[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once: an asynchronous iterable, and context manager that
     unsubscribes all. An event's attributes are decoded when they are asked for."""
 
     _gathers = True
 
-    async def __aenter__(self) -> AsyncGathering:
-        return self
-
     async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
-        if self._link is None:
-            raise UnreachableError("the node is away; add the selector when it is back")
-        command = Subscribe(0, selector, name, latency_level)
-        reply = await self._link.request(command, self._timeout)
-        assert isinstance(reply, Subscribed)
         wanted = Wanted(selector, name, latency_level)
+        command = Subscribe(0, selector, name, latency_level)
+        reply = expected(await self._link_to_add().request(command, self._timeout), Subscribed)
         self._state.add(wanted, reply.subscription)
         return wanted
 
@@ -486,24 +409,11 @@ class AsyncGathering(_AsyncFeed[OpaqueEvent]):
         if self._link is not None and id_:
             await self._link.request(Unsubscribe(0, id_), self._timeout)
 
-    def __aiter__(self) -> AsyncIterator[OpaqueEvent]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
-
-        def chosen(one: OpaqueEvent | Notice) -> OpaqueEvent | None:
-            return one if isinstance(one, OpaqueEvent) else None
-
-        return Items(self.next_item, chosen)
-
-    def with_gaps(self) -> AsyncIterator[OpaqueEvent | Gap]:
-        """The events, and each gap in its place, until this is closed."""
-
-        def chosen(one: OpaqueEvent | Notice) -> OpaqueEvent | Gap | None:
-            return None if isinstance(one, Disconnected) else one
-
-        return Items(self.next_item, chosen)
-
     async def _take(self, link: AsyncLink, timeout: float) -> list[OpaqueEvent]:
         return await link.gathered(timeout)
+
+    def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
+        return item if isinstance(item, OpaqueEvent) else None
 
 
 def connecting(

@@ -23,17 +23,41 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import explain, find_socket
-from canopy.client.session import READ_SIZE, Session
+from canopy.client.session import READ_SIZE, Session, expected
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+B = TypeVar("B")
+
+
+def pipelined(
+    commands: Iterable[Command],
+    begin: Callable[[Command], B],
+    finish: Callable[[B], T],
+    abandon: Callable[[B], None],
+    ahead: int,
+) -> list[T]:
+    """`begin` each command and `finish` it, in order, with at most `ahead` begun and not finished;
+    what an error leaves begun is abandoned."""
+    answers: list[T] = []
+    begun: deque[B] = deque()
+    try:
+        for command in commands:
+            if len(begun) >= ahead:
+                answers.append(finish(begun.popleft()))
+            begun.append(begin(command))
+        while begun:
+            answers.append(finish(begun.popleft()))
+    finally:
+        for one in begun:
+            abandon(one)
+    return answers
 
 
 class ControlClient:
@@ -75,12 +99,7 @@ class ControlClient:
     def __enter__(self) -> ControlClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -110,7 +129,7 @@ class ControlClient:
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
         """`request` for a reply of a known type; ControlError if another one comes."""
-        return self._session.expected(self.request(command, timeout), kind)
+        return expected(self.request(command, timeout), kind, self.where)
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
         """All deliveries that have come; waits for the first, at most `timeout` seconds.
@@ -159,23 +178,13 @@ class ControlClient:
         The node reads no more of a client with 64 unanswered requests, or 16 publications.
         `timeout` is for each reply, from when it is waited for.
         """
-        answers: list[R] = []
-        asked: deque[int] = deque()
-
-        def next_answer() -> R:
-            return self._session.expected(self.finish(asked.popleft(), timeout), kind)
-
-        try:
-            for command in commands:
-                if len(asked) >= ahead:
-                    answers.append(next_answer())
-                asked.append(self.begin(command, timeout))
-            while asked:
-                answers.append(next_answer())
-        finally:
-            for number in asked:
-                self.abandon(number)
-        return answers
+        return pipelined(
+            commands,
+            lambda command: self.begin(command, timeout),
+            lambda number: expected(self.finish(number, timeout), kind, self.where),
+            self.abandon,
+            ahead,
+        )
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:
         """Send a command and do not wait: the number to `finish` it with, which must be done.

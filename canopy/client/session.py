@@ -34,6 +34,15 @@ DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
 """Frames that keep their order among themselves; replies to commands overtake them."""
 
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+
+
+def expected(reply: Reply, kind: type[R], where: str = "") -> R:
+    """`reply`, which is of the type `kind`; ControlError if it is not. `where`: the node's."""
+    if not isinstance(reply, kind):
+        node = f"the node at {where}" if where else "the node"
+        raise ControlError(f"{node} answered {type(reply).__name__}, not {kind.__name__}")
+    return reply
 
 
 class Session:
@@ -146,30 +155,19 @@ class Session:
             raise failure(reply.code, reply.reason)
         return reply
 
-    def expected(self, reply: Reply, kind: type[R]) -> R:
-        """`reply`, which is of the type `kind`; ControlError if it is not."""
-        if not isinstance(reply, kind):
-            raise ControlError(
-                f"the node at {self.where} answered {type(reply).__name__}, not {kind.__name__}"
-            )
-        return reply
-
     def take_deliveries(self) -> list[Delivery]:
         """What `Arrivals.take_delivered` has. UnreachableError when the connection has ended and
         nothing is left."""
-        found, is_notice = self.arrivals.take_delivered()
-        self._check_left(bool(found), is_notice)
-        return found
+        return self._taken(*self.arrivals.take_delivered())
 
     def take_gathered(self) -> list[OpaqueEvent]:
         """As `take_deliveries`, for a connection that gathers."""
-        found, is_notice = self.arrivals.take_gathered()
-        self._check_left(bool(found), is_notice)
-        return found
+        return self._taken(*self.arrivals.take_gathered())
 
-    def _check_left(self, is_found: bool, is_notice: bool) -> None:
-        if self.gone is not None and not is_found and not is_notice:
+    def _taken(self, found: list[T], is_notice: bool) -> list[T]:
+        if self.gone is not None and not found and not is_notice:
             raise self.unreachable()
+        return found
 
     def unreachable(self) -> UnreachableError:
         """The error that says that and why the connection has ended."""

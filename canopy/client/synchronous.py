@@ -8,13 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
-from canopy.client.blocking import ControlClient
+from canopy.client.blocking import ControlClient, pipelined
 from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
-from canopy.client.notices import Disconnected, Gap, Notice, gap_of
+from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import (
     AHEAD,
     Attributes,
@@ -28,9 +28,9 @@ from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     UNSUBSCRIBE_TIMEOUT,
     Backoff,
-    Resubscription,
     Wanted,
 )
+from canopy.client.session import expected
 from overlay.client import (
     CREDIT,
     Command,
@@ -47,6 +47,8 @@ from overlay.client import (
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+E = TypeVar("E")
+F = TypeVar("F", bound="Subscription | Gathering")
 
 
 class Link(Protocol):
@@ -103,12 +105,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def open(self) -> None:
@@ -153,25 +150,13 @@ class Client:
         """Publish events in batches, which is much faster than one by one. Those that the node
         refuses are in the receipt's `refused`; the others are published. `timeout`: seconds for the
         answer to each batch. Raises as `publish`."""
-        replies: list[Published] = []
-        asked: deque[tuple[ControlClient, int]] = deque()
-
-        def next_reply() -> Published:
-            link, number = asked.popleft()
-            reply = link.finish(number, timeout)
-            assert isinstance(reply, Published)
-            return reply
-
-        try:
-            for command in self._drafting.batches(events, receipt):
-                if len(asked) >= AHEAD:
-                    replies.append(next_reply())
-                asked.append(self._begin(command, timeout))
-            while asked:
-                replies.append(next_reply())
-        finally:
-            for link, number in asked:
-                link.abandon(number)
+        replies = pipelined(
+            self._drafting.batches(events, receipt),
+            lambda command: self._begin(command, timeout),
+            lambda begun: expected(begun[0].finish(begun[1], timeout), Published),
+            lambda begun: begun[0].abandon(begun[1]),
+            AHEAD,
+        )
         return receipt_of(replies, receipt)
 
     def subscribe(
@@ -192,11 +177,9 @@ class Client:
         CommandTimeoutError without an acknowledgement within `timeout` seconds, and
         UnreachableError while the node is away.
         """
-        wanted = Wanted(selector, name, latency_level)
-        made = Subscription(self._opener(credit), [wanted], self._reconnect, timeout, self._forget)
-        made.open()
-        self._feeds[id(made)] = made
-        return made
+        wanted = [Wanted(selector, name, latency_level)]
+        link = self._opener(credit)
+        return self._opened(Subscription(link, wanted, self._reconnect, timeout, self._forget))
 
     def gather(
         self,
@@ -208,10 +191,8 @@ class Client:
         """Subscribe to many selectors together: an event comes once, however many it matches, and
         the fastest way. More can be added. Raises as `subscribe`."""
         wanted = [Wanted(selector) for selector in selectors]
-        made = Gathering(self._opener(credit), wanted, self._reconnect, timeout, self._forget)
-        made.open()
-        self._feeds[id(made)] = made
-        return made
+        link = self._opener(credit)
+        return self._opened(Gathering(link, wanted, self._reconnect, timeout, self._forget))
 
     def request(self, command: Command, timeout: float = 30.0) -> Reply:
         """Send any command of `overlay.client` and return its reply; a node that is away is waited
@@ -221,13 +202,15 @@ class Client:
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
         """`request` for a reply of a known type; ControlError if another one comes."""
-        reply = self.request(command, timeout)
-        if not isinstance(reply, kind):
-            raise ControlError(f"the node answered {type(reply).__name__}, not {kind.__name__}")
-        return reply
+        return expected(self.request(command, timeout), kind)
 
     def _opener(self, credit: int) -> Callable[[], ControlClient]:
         return lambda: self._open_link(credit)
+
+    def _opened(self, feed: F) -> F:
+        feed.open()
+        self._feeds[id(feed)] = feed
+        return feed
 
     def _forget(self, feed: object) -> None:
         self._feeds.pop(id(feed), None)
@@ -257,11 +240,8 @@ class Client:
                 self._closed.wait(delay)
 
 
-class _Feed(Generic[T]):
-    """Events of some subscriptions, on a connection of their own that is opened again when it is
-    lost. One thread takes events; `close` may be called from any."""
-
-    _gathers = False
+class _Feed(Feed[Link, T, E]):
+    """A feed whose connection blocks. One thread takes events; `close` may be called from any."""
 
     def __init__(
         self,
@@ -271,33 +251,25 @@ class _Feed(Generic[T]):
         timeout: float = SUBACK_TIMEOUT,
         on_closed: Callable[[object], None] = lambda feed: None,
     ) -> None:
-        """`link` opens a connection; `timeout`: seconds for an acknowledgement; `on_closed` is
-        called with this object when it is closed."""
+        """`link` opens a connection; the rest is as for `Feed`."""
+        super().__init__(wanted, reconnect, timeout, on_closed)
         self._open_link = link
-        self._timeout = timeout
-        self._on_closed = on_closed
-        self._state = Resubscription(self._gathers, reconnect)
-        for one in wanted:
-            self._state.add(one)
-        self._link: Link | None = None  # acknowledged
         self._opening: Link | None = None
         self._closed = threading.Event()
-        self._rest: deque[T | Notice] = deque()  # of an iteration
-        self.gaps: deque[Gap] = deque(maxlen=100)
-        """The last gaps that `receive` has handed out."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
         self.unsubscribe()
 
-    @property
-    def is_live(self) -> bool:
-        """Whether all is acknowledged by a node that was there when last looked."""
-        return self._link is not None
+    def __iter__(self) -> Iterator[E]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return (event for one in self._items() if (event := self._event(one)) is not None)
+
+    def with_gaps(self) -> Iterator[E | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        return (found for one in self._items() if (found := self._event_or_gap(one)) is not None)
 
     def unsubscribe(self) -> None:
         """End the subscription at the node, and this object."""
@@ -338,20 +310,15 @@ class _Feed(Generic[T]):
                     return []
                 continue
             try:
-                return self._take(link, None if timeout is None else until - time.monotonic())
+                left = None if timeout is None else until - time.monotonic()
+                return self._with_gaps(self._take(link, left), link.notices)
             except UnreachableError as error:
                 self._link = None
                 link.close()
                 if not self._closed.is_set():
-                    notice = self._state.lost(error, time.monotonic(), time.time())
+                    notice = self._lost(error)
                     return [notice] if notice is not None else []
         return []
-
-    def _left_over(self) -> list[T | Notice]:
-        """What an iteration has received and not yielded before it was ended."""
-        found = list(self._rest)
-        self._rest.clear()
-        return found
 
     def _items(self) -> Iterator[T | Notice]:
         """What comes, one by one, until this is closed."""
@@ -361,15 +328,7 @@ class _Feed(Generic[T]):
                 yield rest.popleft()
             rest.extend(self.receive())
 
-    def _take(self, link: Link, timeout: float | None) -> list[T | Notice]:
-        found: list[T | Notice] = [*self._deliveries(link, timeout)]
-        while link.notices:
-            gap = gap_of(link.notices.popleft())
-            self.gaps.append(gap)
-            found.append(gap)
-        return found
-
-    def _deliveries(self, link: Link, timeout: float | None) -> list[T]:
+    def _take(self, link: Link, timeout: float | None) -> list[T]:
         raise NotImplementedError
 
     def open(self) -> None:
@@ -387,10 +346,10 @@ class _Feed(Generic[T]):
             raise
         finally:
             self._opening = None
-        self._link = link
+        gap = self._opened(link, replies)
         if self._closed.is_set():
             link.close()
-        return self._state.opened(replies, time.time())
+        return gap
 
     def _reopen(self, until: float) -> Notice | None:
         """Look for the node until it is back or there is a notice, at most until `until`."""
@@ -402,21 +361,17 @@ class _Feed(Generic[T]):
             if self._closed.wait(delay):
                 return None
             try:
-                gap = self._connect()
+                return self._connect()
             except ControlError as error:
                 if self._closed.is_set():
                     return None
-                notice = self._state.lost(error, time.monotonic(), time.time())
+                notice = self._lost(error)
                 if notice is not None:
                     return notice
-            else:
-                if gap is not None:
-                    self.gaps.append(gap)
-                return gap
         return None
 
 
-class Subscription(_Feed[Delivery]):
+class Subscription(_Feed[Delivery, Event]):
     """One selector's events. A context manager that unsubscribes, and an iterable of events."""
 
     @property
@@ -429,42 +384,24 @@ class Subscription(_Feed[Delivery]):
         """The node's name of it, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
 
-    def __enter__(self) -> Subscription:
-        return self
-
-    def __iter__(self) -> Iterator[Event]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
-        return (one for one in self.with_gaps() if isinstance(one, Event))
-
-    def with_gaps(self) -> Iterator[Event | Gap]:
-        """The events, and each gap in its place, until this is closed."""
-        for one in self._items():
-            if isinstance(one, Delivery):
-                yield one.event
-            elif isinstance(one, Gap):
-                yield one
-
-    def _deliveries(self, link: Link, timeout: float | None) -> list[Delivery]:
+    def _take(self, link: Link, timeout: float | None) -> list[Delivery]:
         return link.deliveries(timeout)
 
+    def _event(self, item: Delivery | Notice) -> Event | None:
+        return item.event if isinstance(item, Delivery) else None
 
-class Gathering(_Feed[OpaqueEvent]):
+
+class Gathering(_Feed[OpaqueEvent, OpaqueEvent]):
     """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
     of events whose attributes are decoded when they are asked for."""
 
     _gathers = True
 
-    def __enter__(self) -> Gathering:
-        return self
-
     def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
         wanted = Wanted(selector, name, latency_level)
-        link = self._link
-        if link is None:
-            raise UnreachableError("the node is away; add the selector when it is back")
-        reply = link.request(Subscribe(0, selector, name, latency_level), self._timeout)
-        assert isinstance(reply, Subscribed)
+        command = Subscribe(0, selector, name, latency_level)
+        reply = expected(self._link_to_add().request(command, self._timeout), Subscribed)
         self._state.add(wanted, reply.subscription)
         return wanted
 
@@ -474,13 +411,8 @@ class Gathering(_Feed[OpaqueEvent]):
         if link is not None and id_:
             link.request(Unsubscribe(0, id_), self._timeout)
 
-    def __iter__(self) -> Iterator[OpaqueEvent]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
-        return (one for one in self.with_gaps() if isinstance(one, OpaqueEvent))
-
-    def with_gaps(self) -> Iterator[OpaqueEvent | Gap]:
-        """The events, and each gap in its place, until this is closed."""
-        return (one for one in self._items() if not isinstance(one, Disconnected))
-
-    def _deliveries(self, link: Link, timeout: float | None) -> list[OpaqueEvent]:
+    def _take(self, link: Link, timeout: float | None) -> list[OpaqueEvent]:
         return link.gathered(timeout)
+
+    def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
+        return item if isinstance(item, OpaqueEvent) else None

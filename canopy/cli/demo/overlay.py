@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 from canopy.cli.constants import (
@@ -113,12 +112,7 @@ class Overlay:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         guard = self._guard
         assert guard is not None
         assert guard.stdin is not None

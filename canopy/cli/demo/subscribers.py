@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 
 from canopy.cli.constants import DELIVERY_WAIT, SUBACK_TIMEOUT
 from canopy.cli.demo.overlay import Overlay
@@ -45,12 +44,7 @@ class Subscribers:
     def __enter__(self) -> Subscribers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._closing = True
         for client in self._clients.values():
             client.close()

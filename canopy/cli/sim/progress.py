@@ -7,7 +7,6 @@ minutes and gigabytes.
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 import click
 
@@ -23,15 +22,10 @@ class SimProgress(Bars):
         super().__init__(quiet)
         self._stage, self._shown_at = "", 0.0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
             self.fill()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*exc)
 
     def __call__(self, stage: str, at: float, share: float) -> None:
         """Show that `stage` is `share` done (0 to 1) at virtual second `at`."""

@@ -13,7 +13,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.frames import GatheredOpaque, OpaqueEvent
-from canopy.client.session import Session
+from canopy.client.session import Session, expected
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from overlay.client import (
     CREDIT,
@@ -132,7 +132,7 @@ class TestSession:
                 session.answer(number, 1.0)
             assert raised.value.code == code
         with pytest.raises(ControlError, match="answered Done, not Status"):
-            session.expected(Done(1), Status)
+            expected(Done(1), Status)
 
     def test_what_cannot_be_sent_is_told(self) -> None:
         with pytest.raises(CommandFailed, match="cannot be sent"):
