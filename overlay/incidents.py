@@ -25,7 +25,7 @@ from overlay.chord.messages import Cluster
 from overlay.client import Command, GetIncidents, Incidents
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Handlers, Machine, NodeId, Port
+from overlay.machine import Machine, NodeId, Port
 
 MAX_INCIDENTS: Final = 200
 """Incidents that a node remembers. Guess: an hour of trouble; to be measured by how far back people
@@ -59,19 +59,6 @@ class IncidentLog(Machine):
         self._lost: BoundedDict[NodeId, float] = BoundedDict(MAX_LOST_PEERS)  # since when
         self._role: tuple[Cluster | None, str] = (None, "none")  # as last heard
         self._suspected: float | None = None  # since when the primary is silent
-
-    def handlers(self) -> Handlers:
-        """Local events of links and clusters."""
-        return {
-            LinkDown: self.on_link_down,
-            LinkUp: self.on_link_up,
-            RoleChanged: self.on_role_changed,
-            PrimarySuspected: self.on_primary_suspected,
-            Fenced: self.on_fenced,
-            MemberJoined: self.on_member_joined,
-            MemberLost: self.on_member_lost,
-            RingLeft: self.on_ring_left,
-        }
 
     def commands(self) -> dict[type[Command], Callable[..., None]]:
         """Commands with the method that carries each out."""

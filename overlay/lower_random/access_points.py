@@ -23,7 +23,7 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.constants import MAX_STALE_POINTS
 from overlay.lower_random.messages import AccessPoint, StalePoint
 from overlay.lower_random.tombstones import Tombstones
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port, Version
+from overlay.machine import Machine, NodeId, Peer, Port, Version
 from overlay.settings import ViewSettings
 
 
@@ -54,14 +54,6 @@ class AccessPoints(Machine):
         self._stale: BoundedDict[tuple[str, NodeId], Version] = BoundedDict(MAX_STALE_POINTS)
         self._tombstones = Tombstones()
         self._shuffles = 0
-
-    def handlers(self) -> Handlers:
-        """StalePoint from other nodes; links that come up and go down."""
-        return {
-            StalePoint: self.on_stale_point,
-            LinkUp: self.on_link_up,
-            LinkDown: self.on_link_down,
-        }
 
     def __len__(self) -> int:
         """How many attributes are known, those served here included."""
@@ -175,7 +167,6 @@ class AccessPoints(Machine):
 
     def on_stale_point(self, sender: Peer, message: StalePoint) -> None:
         """A point that this node named proved wrong (C10)."""
-        del sender
         self.port.count("stale_points")
         self._mark_stale(message.attribute, message.peer, message.version)
 

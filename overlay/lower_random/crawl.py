@@ -26,7 +26,7 @@ from overlay.lower_random.constants import MAX_HOPS, MAX_OPEN_WALKS, MAX_WALK_AT
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
-from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError, Timer
+from overlay.machine import Machine, Peer, Port, ProtocolError, Timer
 from overlay.settings import WalkSettings
 
 
@@ -48,15 +48,6 @@ class Crawl(Machine):
         self._access_points = access_points
         self._number = 0  # of this node's latest walk
         self._open: dict[int, dict[str, None]] = {}  # walk -> attributes without an end
-
-    def handlers(self) -> Handlers:
-        """Walks, their ends, and time-outs."""
-        return {
-            Walk: self.on_walk,
-            WalkHit: self.on_walk_hit,
-            WalkMiss: self.on_walk_miss,
-            WalkOverdue: self.on_walk_overdue,
-        }
 
     @property
     def open_walks(self) -> int:
@@ -96,7 +87,6 @@ class Crawl(Machine):
     def on_walk(self, sender: Peer, walk: Walk) -> None:
         """Step 2 of the paper's figure 2. Raises ProtocolError for a walk that no correct node
         sends."""
-        del sender
         _check(walk)
         if walk.ring == self._access_points.ring:
             found, rest = self._look_up(walk.attributes, walk.origin)
@@ -179,7 +169,6 @@ class Crawl(Machine):
 
     def on_walk_miss(self, sender: Peer, message: WalkMiss) -> None:
         """The walk ended without finding these attributes."""
-        del sender
         self._end_failed(message.number, message.attributes, message.hop)
 
     def on_walk_overdue(self, timer: WalkOverdue) -> None:

@@ -23,7 +23,7 @@ from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintRece
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.ring_hints import RingHints
 from overlay.lower_random.tombstones import Tombstones
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import ViewSettings
 
 
@@ -46,17 +46,6 @@ class View(Machine):
         self._shuffles = 0
         self._is_idle = True
         self._is_settled = False
-
-    def handlers(self) -> Handlers:
-        """Shuffles, their timer, and the links' events."""
-        return {
-            Shuffle: self.on_shuffle,
-            ShuffleReply: self.on_shuffle_reply,
-            ShuffleDue: self.on_shuffle_due,
-            LinkUp: self.on_link_up,
-            LinkDown: self.on_link_down,
-            SeedReached: self.on_seed_reached,
-        }
 
     def start(self) -> None:
         """Set the timer of the first exchange."""

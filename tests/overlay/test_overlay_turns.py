@@ -1,13 +1,11 @@
-"""A turn that never ends is an error, not silence."""
+"""The dispatcher finds each handler, and a turn that never ends is an error, not silence."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from overlay import turns as turns_module
-from overlay.machine import Machine, Message, Peer
+from overlay.machine import LocalEvent, Machine, Message, Peer
 from overlay.turns import Turns
 
 
@@ -19,12 +17,43 @@ class Echo(Machine):
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
 
-    def handlers(self) -> Any:
-        return {Ping: self.on_ping}
-
     def on_ping(self, sender: Peer, message: Ping) -> None:
         if message.left:
             self.turns.post(sender, Ping(message.left - 1))
+
+
+class Rang(LocalEvent, frozen=True):
+    pass
+
+
+class Stopped(LocalEvent, frozen=True):
+    pass
+
+
+class Listener(Echo):
+    def on_end(self, event: Rang | Stopped) -> None:
+        pass
+
+    def rang(self, event: Rang) -> None:
+        pass
+
+
+def test_a_handler_is_known_by_the_type_of_its_last_parameter() -> None:
+    listener = Listener(Turns(lambda: 0.0))
+    assert listener.handlers() == {
+        Ping: listener.on_ping,
+        Rang: listener.on_end,
+        Stopped: listener.on_end,
+    }
+
+
+def test_two_methods_for_one_type_are_refused() -> None:
+    class Twice(Listener):
+        def on_rang(self, event: Rang) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="Twice handles Rang twice"):
+        Twice(Turns(lambda: 0.0)).handlers()
 
 
 def test_two_handlers_that_answer_each_other_for_ever_are_stopped(

@@ -28,7 +28,7 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
-from overlay.machine import Handlers, Machine, Port
+from overlay.machine import Machine, Port
 from overlay.upper_tree.clients.constants import MAX_SUBSCRIPTIONS, PUBLISH_TOGETHER
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
@@ -85,17 +85,6 @@ class Clients(Machine):
         self.receipts: dict[int, Receipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
         self._number = 0
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            SubscriptionReady: self.on_subscription_ready,
-            SubscriptionLapsed: self.on_subscription_lapsed,
-            Arrived: self.on_arrived,
-            EventsAccepted: self.on_events_accepted,
-            PublicationsCame: self.on_publications_came,
-            RoomAgain: self.on_publications_came,
-        }
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""

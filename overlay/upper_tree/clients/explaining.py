@@ -13,7 +13,7 @@ from matching import Explanation
 from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
 from overlay.info import Reason, Verdict
-from overlay.machine import Handlers, Machine, Peer, Port, Timer
+from overlay.machine import Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.clients import Clients, Subscription
 from overlay.upper_tree.clients.constants import WHY_PEERS_MOST, WHY_TIMEOUT
 from overlay.upper_tree.event_history import Remembered, counted
@@ -46,14 +46,6 @@ class Explaining(Machine):
         self.whom = whom
         self._queries: dict[int, WhyQuery] = {}
         self._number = 0
-
-    def handlers(self) -> Handlers:
-        """Messages and timers with their handlers."""
-        return {
-            AskEvent: self.on_ask_event,
-            EventFacts: self.on_event_facts,
-            WhyTimeout: self.on_why_timeout,
-        }
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""

@@ -13,7 +13,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
 from overlay.info import ClusterInfo, VirtualNodeInfo
-from overlay.machine import Handlers, Key, Machine, Peer, Port, Timer
+from overlay.machine import Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.messages import AskTrees, Trees
@@ -56,17 +56,6 @@ class Inspection(Machine):
         self.ring = ring
         self._queries: dict[int, OverlayQuery] = {}
         self._number = 0
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            RingWalked: self.on_ring_walked,
-            OwnerFound: self.on_owner_found,
-            OwnerUnknown: self.on_owner_unknown,
-            AskTrees: self.on_ask_trees,
-            Trees: self.on_trees,
-            QueryTimeout: self.on_query_timeout,
-        }
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
-from overlay.machine import Handlers, LocalEvent, Machine, Message, Peer, Port
+from overlay.machine import LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, recipients_of, split
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.relays import Relays, keys_of, take_copied
@@ -45,17 +45,6 @@ class Delegation(Machine):
         super().__init__(port)
         self.copies = copies
         self.relays = Relays(port, others)
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            Delegated: self.on_delegated,
-            Undelivered: self.on_undelivered,
-            LinkSuspected: self.on_link_suspected,
-            LinkRecovered: self.on_link_recovered,
-            LinkDown: self.on_link_down,
-            LinkUp: self.on_link_up,
-        }
 
     def on_delegated(self, event: Delegated) -> None:
         """Pass the events on to the rest of the interested nodes."""

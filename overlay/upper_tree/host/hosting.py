@@ -71,11 +71,9 @@ class Hosting(Machine):
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
         return {
-            **self.installer.handlers(),
+            **super().handlers(),
+            **self.installer.handlers(),  # takes over what owners say
             **self.orphans.handlers(),
-            RingKnown: self.on_ring_known,
-            RingLeft: self.on_ring_left,
-            Visit: self.on_visit,
             MatchDue: self.scheduler.on_match_due,
         }
 

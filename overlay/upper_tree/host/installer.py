@@ -52,7 +52,7 @@ class Installer(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {**dict.fromkeys(self._handlers_of, self.take), InstallDue: self.on_install_due}
+        return {**super().handlers(), **dict.fromkeys(self._handlers_of, self.take)}
 
     def take(self, sender: Peer, message: Message) -> None:
         """An owner says something: do it now or when its turn comes."""

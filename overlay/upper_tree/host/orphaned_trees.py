@@ -23,7 +23,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.host.constants import FORKS_MOST, ORPHAN_PERIOD
 from overlay.upper_tree.host.hosted_tree import HostedTree
@@ -65,14 +65,6 @@ class OrphanedTrees(Machine):
         self._fork_check = Alarm(port, ForkCheckDue())
         self._orphan_check = Alarm(port, OrphanCheckDue())
         self._unleased: dict[str, int] = {}  # attributes without a lease at the last look
-
-    def handlers(self) -> Handlers:
-        """An event and timers."""
-        return {
-            ClusterForked: self.on_cluster_forked,
-            ForkCheckDue: self.on_fork_check,
-            OrphanCheckDue: self.on_orphan_check,
-        }
 
     def start(self) -> None:
         """Look from now on."""

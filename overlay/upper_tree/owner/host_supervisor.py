@@ -12,7 +12,7 @@ from typing import Protocol
 from overlay.bounded import BoundedDict
 from overlay.chord.events import MemberJoined, MemberLeaving
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
+from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.cluster_view import ClusterView
 from overlay.upper_tree.events import LeasesOver
@@ -57,18 +57,6 @@ class HostSupervisor(Machine):
         self._authority = authority
         self._unreachable: BoundedDict[NodeId, None] = BoundedDict(UNREACHABLE_MOST)
         self._leaving: dict[NodeId, Peer] = {}  # members that want to be released
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            LinkDown: self.on_link_down,
-            LinkUp: self.on_link_up,
-            MemberJoined: self.on_member_joined,
-            MemberLeaving: self.on_member_leaving,
-            ServingReply: self.on_serving_reply,
-            ServingBeatDue: self.on_serving_beat_due,
-            StillHosting: self.on_still_hosting,
-        }
 
     # --- the role ---
 

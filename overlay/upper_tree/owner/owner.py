@@ -24,7 +24,7 @@ from overlay.chord.events import (
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
-from overlay.machine import Alarm, Handlers, Key, Machine, Peer, Port, Timer, Version
+from overlay.machine import Alarm, Key, Machine, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.cluster_view import ClusterView, RingView
 from overlay.upper_tree.messages import Assign, NotOwner
@@ -65,21 +65,6 @@ class Owner(Machine):
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._led: tuple[Key, int] | None = None  # the cluster whose state this is, and its epoch
         self._merge_phase = MergePhase.NONE
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            RoleChanged: self.on_role_changed,
-            Elected: self.on_elected,
-            EntryReceived: self.on_entry_received,
-            LogReset: self.on_log_reset,
-            FollowerSnapshotWanted: self.on_follower_snapshot_wanted,
-            DiskSnapshotWanted: self.on_disk_snapshot_wanted,
-            Committed: self.on_committed,
-            ArcLeaving: self.on_arc_leaving,
-            ArcKept: self.on_arc_kept,
-            ArcGone: self.on_arc_gone,
-        }
 
     # --- ownership ---
 

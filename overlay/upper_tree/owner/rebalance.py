@@ -27,7 +27,7 @@ from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Handlers, Machine, NodeId, Peer, Port
+from overlay.machine import Machine, NodeId, Peer, Port
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
@@ -60,17 +60,6 @@ class Rebalance(Machine):
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
         self._subscriber_scan = ScanThrottle()
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            RebalanceDue: self.on_rebalance_due,
-            Assigned: self.on_assigned,
-            LinkDown: self.on_link_down,
-            MemberJoined: self.on_member_joined,
-            MemberLost: self.on_member_lost,
-            MemberLeaving: self.on_member_leaving,
-        }
 
     # --- when to look ---
 

@@ -22,7 +22,6 @@ from typing import Protocol
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
 from overlay.machine import (
     Alarm,
-    Handlers,
     Machine,
     NodeId,
     Peer,
@@ -119,22 +118,6 @@ class Registry(Machine):
         self._sweep = Alarm(port, LeaseSweep())
         self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
         """Answers that wait for the log, with the number of their entry."""
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            Register: self.on_register,
-            Unregister: self.on_unregister,
-            Installed: self.on_installed,
-            Renew: self.on_renew,
-            LeaseSweep: self.on_lease_sweep,
-            RoleChanged: self.on_role_changed,
-            Committed: self.on_committed,
-            MapSettled: self.on_tree_advanced,
-            CopyInvalidated: self.on_tree_advanced,
-            LeasesOver: self.on_advanced,
-            ObserversProgressed: self.on_advanced,
-        }
 
     # --- registering ---
 

@@ -25,7 +25,7 @@ from overlay.chord.events import MergePhaseWanted, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.messages import (
@@ -84,18 +84,6 @@ class RegistryMerge(Machine):
         self._winners: dict[str, Peer] = {}  # by attribute its owner there, as last heard
         self._ask_at: dict[str, float] = {}  # by attribute when to ask (once more)
         self._stopping = False  # hosts were told to stop
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            MergePhaseWanted: self.on_merge_phase,
-            Adopt: self.on_adopt,
-            Adopted: self.on_adopted,
-            AdoptRefused: self.on_adopt_refused,
-            MergeStepDue: self.on_merge_step,
-            RoleChanged: self.on_role_changed,
-            LinkDown: self.on_link_down,
-        }
 
     # --- at an owner of the losing ring ---
 

@@ -26,7 +26,7 @@ import msgspec
 from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, Replanted
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.machine import Handlers, Key, Machine, Peer, Port
+from overlay.machine import Key, Machine, Peer, Port
 from overlay.upper_tree.owner.constants import RESTORE_LEAST, RESTORE_MOST, RESTORE_QUIET
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
@@ -57,15 +57,6 @@ class TreeRestoration(Machine):
         self._until = 0.0  # then its registrations are taken to be complete, …
         self._latest = 0.0  # … at the latest
         self._restoring: dict[str, OwnedTree] = {}  # those whose hosts may not serve yet
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            ObservedReset: self.on_observed_reset,
-            EntryObserved: self.on_entry_observed,
-            ObservedEnded: self.on_observed_ended,
-            Replanted: self.on_replanted,
-        }
 
     # --- replicas ---
 

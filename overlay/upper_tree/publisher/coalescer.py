@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from overlay.client import Event
-from overlay.machine import Alarm, Handlers, Machine, Port, Timer
+from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.publisher.constants import HOLD_MOST, IN_FLIGHT_LEAST
 
@@ -54,10 +54,6 @@ class Coalescer(Machine):
         self._count = 0
         self._largest = 0  # bytes that no held event exceeds
         self._alarm = Alarm(port, HoldOver())
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {HoldOver: self.on_hold_over}
 
     def __len__(self) -> int:
         """How many events are held back."""

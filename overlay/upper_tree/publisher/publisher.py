@@ -70,16 +70,7 @@ class Publisher(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {
-            Accepted: self.on_accepted,
-            TreeMoved: self.on_tree_moved,
-            TreeFound: self.on_tree_found,
-            TreesFound: self.on_trees_found,
-            TreeAbsent: self.on_tree_absent,
-            LinkDown: self.on_link_down,
-            RetryDue: self.on_retry_due,
-            **self.pending.handlers(),
-        }
+        return {**super().handlers(), **self.pending.handlers()}
 
     @property
     def has_room(self) -> bool:

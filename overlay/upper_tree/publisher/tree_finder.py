@@ -20,7 +20,7 @@ from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLe
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
 from overlay.upper_tree.cluster_view import RingView
@@ -90,23 +90,6 @@ class TreeFinder(Machine):
         self._again = Alarm(port, AskAgainDue())
         self._number = 0  # of the last question
         self._asked: BoundedDict[int, float] = BoundedDict(QUESTIONS_MOST)  # number -> when
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            WalkFound: self.on_walk_found,
-            WalkFailed: self.on_walk_failed,
-            OwnerFound: self.on_owner_found,
-            OwnerUnknown: self.on_owner_unknown,
-            TreeAnswer: self.on_tree_answer,
-            NotOwner: self.on_not_owner,
-            Invalidate: self.on_invalidate,
-            AskCached: self.on_ask_cached,
-            ClusterForked: self.on_cluster_forked,
-            LinkDown: self.on_link_down,
-            RingLeft: self.on_ring_left,
-            AskAgainDue: self.on_ask_again_due,
-        }
 
     # --- asked from above ---
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
 from overlay.client import Delivery, Event
-from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
+from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
@@ -165,10 +165,6 @@ class Receiver(Machine):
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
         self.seen = EventCounts(settings.tree.dedupe)
         self.partial_matches: OrderedDict[Identity, PartialMatch] = OrderedDict()
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {Deliver: self.on_deliver, Visited: self.on_visited}
 
     # --- asked from above ---
 

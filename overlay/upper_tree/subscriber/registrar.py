@@ -25,7 +25,6 @@ from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
 from overlay.machine import (
     Alarm,
-    Handlers,
     Machine,
     NodeId,
     Peer,
@@ -108,22 +107,6 @@ class Registrar(Machine):
         self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
         """Of attributes, as owners told (pivots.py)."""
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            Registered: self.on_registered,
-            BetterPivots: self.on_better_pivots,
-            Unregistered: self.on_unregistered,
-            RenewRefused: self.on_renew_refused,
-            OwnerFound: self.on_owner_found,
-            OwnerRefused: self.on_owner_refused,
-            ClusterForked: self.on_cluster_forked,
-            RingLeft: self.on_ring_left,
-            LinkDown: self.on_link_down,
-            RegisterDue: self.on_register_due,
-            RenewDue: self.on_renew_due,
-        }
 
     def start(self) -> None:
         """Renew leases from now on."""

@@ -28,7 +28,7 @@ from typing import Protocol
 from overlay.chord.events import Elected, Replanted, RoleChanged
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown, LinkUp
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.events import CopiesReported, CopyInvalidated
@@ -72,18 +72,6 @@ class CacheHolders(Machine):
         self._unreported_until = 0.0  # then all copies of these have expired
         self._unasked: dict[NodeId, None] = {}  # of these, those who may have lost the question
         self._sweep = Alarm(port, HolderSweep())
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            RoleChanged: self.on_role_changed,
-            Elected: self.on_elected,
-            Replanted: self.on_replanted,
-            CacheReport: self.on_cache_report,
-            LinkUp: self.on_link_up,
-            LinkDown: self.on_link_down,
-            HolderSweep: self.on_holder_sweep,
-        }
 
     # --- before a publisher is sent something that it may cache ---
 

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from overlay.machine import Alarm, Handlers, Machine, Port, Timer
+from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
@@ -41,10 +41,6 @@ class SummaryBuilder(Machine):
         self._piece: Generator[None, None, None] | None = None
         self._alarm = Alarm(port, BuildDue())
         self._built: tuple[float, int] = (0.0, 0)  # in the turn of that time so many registrations
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {BuildDue: self.on_build_due}
 
     def build(self, owned: OwnedTree) -> None:
         """Make a tree's summary: now if that is quickly done, else in the next turns."""

@@ -85,16 +85,7 @@ class SummaryServer(Machine):
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return {
-            AskTree: self.on_ask_tree,
-            Invalidated: self.on_invalidated,
-            CopyExpires: self.on_copy_expires,
-            CopiesReported: self.on_copies_reported,
-            Committed: self.on_log_further,
-            ObserversProgressed: self.on_log_further,
-            RoleChanged: self.on_role_changed,
-            **self.builder.handlers(),
-        }
+        return {**super().handlers(), **self.builder.handlers()}
 
     # --- answering ---
 
