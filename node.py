@@ -12,7 +12,7 @@ Run as a script this file is `canopy node`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -317,18 +317,24 @@ class Node:
         self._ring_known = True
 
     def drain(self) -> None:
-        """Leave in order: end the subscriptions, hand over what is hosted, say goodbye."""
+        """Leave in order: refuse what programs ask for from now on, end the subscriptions, hand
+        over what is hosted, see to what was acknowledged."""
         if not self.draining:
             self.turns.begin()
             self.draining = True
-            self.clients.end_all()
+            self.clients.leave()
             self.clusters.leave()
             self._finish_turn()
 
     @property
     def drained(self) -> bool:
         """Whether nothing is under way any more."""
-        return self.draining and self.reports.settled
+        return self.draining and not self.reports.unfinished
+
+    @property
+    def unfinished(self) -> Mapping[str, int]:
+        """What keeps the node from being drained, by kind (overlay/reports.py)."""
+        return self.reports.unfinished
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DeniedError,
         EventRefusedError,
         NodeFullError,
+        NodeLeavingError,
         SelectorRefusedError,
         UnreachableError,
     )
@@ -52,6 +53,7 @@ __all__ = [
     "Gap",
     "Gathering",
     "NodeFullError",
+    "NodeLeavingError",
     "OpaqueEvent",
     "Receipt",
     "SelectorRefusedError",
@@ -68,6 +70,7 @@ _HOMES: Final = {
         "DeniedError",
         "EventRefusedError",
         "NodeFullError",
+        "NodeLeavingError",
         "SelectorRefusedError",
         "UnreachableError",
     ),

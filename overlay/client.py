@@ -40,6 +40,9 @@ measured by the deliveries per second of one program on a loaded machine."""
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
 
+LEAVING = "leaving"
+"""Code of the `Failed` that a program gets whose node is leaving the overlay."""
+
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is
@@ -177,10 +180,12 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(Reply, frozen=True):
-    """The command was not carried out. `code`: usage, selector, refused, time-out, unknown.
+    """The command was not carried out. `code`: usage, selector, refused, time-out, unknown, or
+    leaving (nothing of it was, nor will be: the node is leaving the overlay).
 
-    With request 0 it is bad news: Dropped, gap (a subscription was lost for a while), or full (the
-    node serves no further program, and closes the connection).
+    With request 0 it is bad news: Dropped, gap (a subscription was lost for a while), full (the
+    node serves no further program, and closes the connection), or leaving (all subscriptions of
+    this client have ended).
     """
 
     code: str

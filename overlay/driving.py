@@ -29,7 +29,8 @@ class DrivenNode(Protocol):
         """Dial these addresses ("host:port") as well to join; known ones are left out."""
 
     def drain(self) -> None:
-        """Begin to leave the overlay in order: `drained` says when that is done."""
+        """Begin to leave the overlay in order: `drained` says when that is done. From now on
+        programs' publications and subscriptions are refused."""
 
     def leave(self, reason: str) -> None:
         """Take leave on all links: the last input before the process ends."""
@@ -41,6 +42,10 @@ class DrivenNode(Protocol):
     @property
     def drained(self) -> bool:
         """Whether nothing is under way any more, after `drain`."""
+
+    @property
+    def unfinished(self) -> Mapping[str, int]:
+        """What is under way, by kind, without what there is none of; {} when `drained`."""
 
     # --- connections ---
 

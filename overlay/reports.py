@@ -57,13 +57,23 @@ class Reports:
             self.publisher.unaccepted
             + self.clients.waiting
             + (not self.registrar.settled)
-            + (not self.links.idle())
+            + (self.links.unacknowledged() > 0)
         )
 
     @property
-    def settled(self) -> bool:
-        """Whether a draining node may end: it has left its cluster and nothing is pending."""
-        return self.clusters.left and not self.pending and not len(self.hosting.scheduler.queue)
+    def unfinished(self) -> dict[str, int]:
+        """What keeps a draining node from ending, by kind, without what there is none of: 1 for
+        membership in a cluster that it has not left, events that some tree has not accepted, 1 for
+        ends of registrations without an answer, visits that wait here to be matched, links with
+        unacknowledged data."""
+        found = {
+            "membership": int(not self.clusters.left),
+            "events": self.publisher.unaccepted + self.clients.waiting,
+            "registrations": int(not self.registrar.settled),
+            "visits": len(self.hosting.scheduler.queue),
+            "links": self.links.unacknowledged(),
+        }
+        return {kind: count for kind, count in found.items() if count}
 
     def status(
         self,

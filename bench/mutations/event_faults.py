@@ -11,6 +11,7 @@ from matching import Cut, Index, Interval
 from overlay.client import Delivery, Event
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
+from overlay.upper_tree.clients.clients import Clients
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
@@ -218,6 +219,23 @@ def broken_link_counts_as_accepted() -> None:
         return []
 
     replace(original, host_lost)
+
+
+@fault(
+    "promise: nothing lost in the quiet",
+    "tests/upper_tree/clients/test_tree_clients.py",
+    "test_a_node_that_leaves_acknowledges_nothing_new",
+)
+def leaving_node_acknowledges() -> None:
+    """A node that is leaving goes on acknowledging publications, though it may end before they are
+    sent."""
+    original = Clients.leave
+
+    def leave(self: Clients) -> None:
+        original(self)
+        self._leaving = False
+
+    replace(original, leave)
 
 
 @fault(

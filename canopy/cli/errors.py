@@ -34,7 +34,12 @@ CODES: Final = {
     "TracesError": FAILURE,
     "MissingExtraError": FAILURE,
 }
-REPLY_CODES: Final = {"usage": USAGE, "selector": USAGE, "time-out": TIME_OUT}
+REPLY_CODES: Final = {
+    "usage": USAGE,
+    "selector": USAGE,
+    "time-out": TIME_OUT,
+    "leaving": UNREACHABLE,
+}
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
 
 
@@ -105,7 +110,7 @@ def explain(error: BaseException) -> str:
         return f"invalid selector\n{caret()}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def say(text: str, prefix: str = "Error: ") -> None:

@@ -24,6 +24,7 @@ LEAST: Final = 0.001
 """Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
 
 B = TypeVar("B")
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -73,8 +74,8 @@ class Runtime(Protocol):
 
 
 async def pipelined(
-    commands: Iterable[Command],
-    begin: Callable[[Command], Awaitable[B]],
+    commands: Iterable[K],
+    begin: Callable[[K], Awaitable[B]],
     finish: Callable[[B], Awaitable[T]],
     abandon: Callable[[B], None],
     ahead: int,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
 from canopy.client.async_link import AsyncLink, Runtime, pipelined
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
 from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
@@ -21,9 +21,10 @@ from canopy.client.publishing import (
     AHEAD,
     Attributes,
     Drafting,
+    Outbox,
     Receipt,
+    Sent,
     check_one,
-    receipt_of,
 )
 from canopy.client.resubscription import (
     OPENING,
@@ -139,18 +140,43 @@ class AsyncClient:
         timeout: float = 30.0,
     ) -> Receipt:
         """Publish events in batches, as `canopy.Client.publish_many`."""
+        outbox: Outbox[AsyncLink] = Outbox(receipt)
 
-        async def finish(begun: tuple[AsyncLink, int]) -> Published:
-            return expected(await begun[0].finish(begun[1], timeout), Published)
+        async def begin(command: Publish) -> Sent[AsyncLink]:
+            return outbox.sent(command, *await self._begin(command, timeout))
 
-        replies = await pipelined(
-            self._drafting.batches(events, receipt),
-            lambda command: self._begin(command, timeout),
-            finish,
-            lambda begun: begun[0].abandon(begun[1]),
-            AHEAD,
-        )
-        return receipt_of(replies, receipt)
+        try:
+            await pipelined(
+                self._drafting.batches(events, receipt),
+                begin,
+                lambda sent: self._finish_publish(outbox, sent, timeout),
+                lambda sent: sent.link.abandon(sent.number),
+                AHEAD,
+            )
+        except ControlError as error:
+            outbox.interrupted(error)
+            raise
+        return outbox.receipt
+
+    async def _finish_publish(
+        self, outbox: Outbox[AsyncLink], sent: Sent[AsyncLink], timeout: float
+    ) -> None:
+        """As `canopy.Client._finish_publish`."""
+        until = time.monotonic() + min(timeout, self._reconnect)
+        backoff = Backoff()
+        while True:
+            try:
+                reply = await sent.link.finish(sent.number, timeout)
+                outbox.answered(sent, expected(reply, Published))
+                return
+            except NodeLeavingError:
+                outbox.refused(sent)
+                delay = backoff.next()
+                if time.monotonic() + delay >= until or self._is_closed:
+                    raise
+            await self._runtime.sleep(delay)
+            again = await self._begin(sent.command, until - time.monotonic())
+            sent = outbox.sent(sent.command, *again)
 
     def subscribe(
         self,
@@ -297,13 +323,14 @@ class _AsyncFeed(Feed[AsyncLink, T, E]):
                 continue
             try:
                 found = await self._take(link, until - time.monotonic())
-                return self._with_gaps(found, link.notices)
+                return self._with_notices(found, link.notices)
             except UnreachableError as error:
                 self._link = None
                 link.close()
                 if not self._is_closed:
                     notice = self._lost(error)
-                    return [notice] if notice is not None else []
+                    if notice is not None:
+                        return [notice]
         return []
 
     async def next_item(self) -> T | Notice:

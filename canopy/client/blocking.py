@@ -34,11 +34,12 @@ from overlay.client import CREDIT, Command, Delivery, Reply
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 B = TypeVar("B")
+K = TypeVar("K")
 
 
 def pipelined(
-    commands: Iterable[Command],
-    begin: Callable[[Command], B],
+    commands: Iterable[K],
+    begin: Callable[[K], B],
     finish: Callable[[B], T],
     abandon: Callable[[B], None],
     ahead: int,

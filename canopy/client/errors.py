@@ -6,9 +6,18 @@ class decides the exit code of a command line (docs/reference/commands.md).
 
 from __future__ import annotations
 
+from overlay.client import LEAVING
+
 
 class ControlError(Exception):
-    """The node could not be asked, or did not do what was asked."""
+    """The node could not be asked, or did not do what was asked.
+
+    Where `publish_many` raises it, the first `answered` events are published (but for those that
+    the node refused), the next `in_doubt` may be, and none of the others is.
+    """
+
+    answered: int = 0
+    in_doubt: int = 0
 
 
 class UnreachableError(ControlError):
@@ -29,7 +38,8 @@ class CommandTimeoutError(ControlError):
 
 
 class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
-    """The node answered `Failed`. `code` is usage, selector, refused, time-out or unknown."""
+    """The node answered `Failed`. `code` is usage, selector, refused, time-out, unknown or
+    leaving."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -41,10 +51,16 @@ class SelectorRefusedError(CommandFailed):
     """The node does not accept the selector. The text shows the place with a caret."""
 
 
+class NodeLeavingError(CommandFailed):
+    """The node is leaving the overlay and has carried out nothing of the command, nor will: it may
+    be sent again, to this node when it is back or to another one (exit code 3)."""
+
+
 class EventRefusedError(CommandFailed):
     """The node does not accept the event; the text says which attribute, and why."""
 
 
 def failure(code: str, reason: str) -> CommandFailed:
     """The error for a `Failed` reply with this code and reason."""
-    return (SelectorRefusedError if code == "selector" else CommandFailed)(code, reason)
+    kind = {"selector": SelectorRefusedError, LEAVING: NodeLeavingError}.get(code, CommandFailed)
+    return kind(code, reason)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from canopy.client.errors import UnreachableError
-from canopy.client.notices import Gap, Notice, gap_of
+from canopy.client.notices import Gap, Notice
 from canopy.client.resubscription import SUBACK_TIMEOUT, Resubscription, Wanted
 from overlay.client import Failed, Reply
 
@@ -68,11 +68,12 @@ class Feed(Generic[L, T, E]):
         self._rest.clear()
         return found
 
-    def _with_gaps(self, items: list[T], notices: deque[Failed]) -> list[T | Notice]:
-        """`items` with the gaps behind them, whose notices leave the connection's."""
-        gaps = [gap_of(notices.popleft()) for _ in range(len(notices))]
-        self.gaps += gaps
-        return [*items, *gaps]
+    def _with_notices(self, items: list[T], failed: deque[Failed]) -> list[T | Notice]:
+        """`items` with the notices behind them, which leave the connection's."""
+        now = time.time()
+        notices = [self._state.notice(failed.popleft(), now) for _ in range(len(failed))]
+        self.gaps += [notice for notice in notices if isinstance(notice, Gap)]
+        return [*items, *notices]
 
     def _opened(self, link: L, replies: list[Reply]) -> Gap | None:
         """All is acknowledged on `link`: the gap since the connection before, if any."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from canopy.client.errors import EventRefusedError
+from canopy.client.errors import ControlError, EventRefusedError
 from matching import Value
 from overlay.client import Draft, Publish, Published
 
@@ -22,6 +22,8 @@ BATCH_BYTES: Final = 1 << 20
 AHEAD: Final = 2
 """Publications without an answer at once, so that the node has work while an answer is on its way.
 The node takes up to 1,024 events of a client before it reads no more."""
+
+L = TypeVar("L")
 
 Attributes: TypeAlias = Mapping[str, Value | None]
 """An event: names to booleans, numbers, strings, or None."""
@@ -77,6 +79,54 @@ class Drafting:
                 batch, size = [], 0
         if batch:
             yield Publish(0, tuple(batch), receipt)
+
+
+class Sent(Generic[L]):
+    """A publication that has left over the connection `link` as its request `number`."""
+
+    __slots__ = ("command", "link", "number")
+
+    def __init__(self, command: Publish, link: L, number: int) -> None:
+        self.command = command
+        self.link = link
+        self.number = number
+
+
+class Outbox(Generic[L]):
+    """What one `publish_many` has sent over connections `L` and what was answered, in order."""
+
+    def __init__(self, receipt: bool) -> None:
+        """`receipt`: every tree that the events visit has to accept them."""
+        self._asked = receipt
+        self._replies: list[Published] = []
+        self._unanswered: dict[int, Sent[L]] = {}  # by identity
+
+    @property
+    def receipt(self) -> Receipt:
+        """For what is answered."""
+        return receipt_of(self._replies, self._asked)
+
+    def sent(self, command: Publish, link: L, number: int) -> Sent[L]:
+        """A publication has left; `answered` or `refused` follows."""
+        made = Sent(command, link, number)
+        self._unanswered[id(made)] = made
+        return made
+
+    def answered(self, sent: Sent[L], reply: Published) -> None:
+        """Its reply has come."""
+        del self._unanswered[id(sent)]
+        self._replies.append(reply)
+
+    def refused(self, sent: Sent[L]) -> None:
+        """A leaving node has taken nothing of it."""
+        del self._unanswered[id(sent)]
+
+    def interrupted(self, error: ControlError) -> None:
+        """Add to `error`, which ends it all, what is published and what may be."""
+        error.answered = sum(reply.count for reply in self._replies)
+        error.in_doubt = sum(len(sent.command.events) for sent in self._unanswered.values())
+        doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
+        error.add_note(f"the first {error.answered} events are published{doubt}, no others are")
 
 
 def receipt_of(replies: Sequence[Published], asked: bool) -> Receipt:

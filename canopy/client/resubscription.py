@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from canopy.client.errors import CommandFailed, UnreachableError
-from canopy.client.notices import RECONNECTED, Disconnected, Gap
-from overlay.client import Command, Gather, Reply, Subscribe, Subscribed
+from canopy.client.notices import RECONNECTED, Disconnected, Gap, gap_of
+from overlay.client import LEAVING, Command, Failed, Gather, Reply, Subscribe, Subscribed
 
 FIRST_DELAY: Final = 0.25
 """Seconds before the first attempt to reach a lost node: one that restarts needs about a second."""
@@ -81,6 +81,7 @@ class Resubscription:
         self._patience = patience
         self._backoff = Backoff()
         self._was_open = False
+        self._ended_at: float | None = None  # wall: the node was leaving and ended all
         self._lost_at: tuple[float, float] | None = None  # (now, wall)
         self._next_try = -math.inf
 
@@ -100,12 +101,21 @@ class Resubscription:
         if lost_at is None or not self._was_open:
             self._was_open = True
             return None
-        since = lost_at[1]
+        since = lost_at[1] if self._ended_at is None else self._ended_at
+        self._ended_at = None
         reason = (
             f"the node was away for {max(0.0, wall - since):.1f} s and is subscribed to again; "
             "events in between may be missing"
         )
         return Gap(RECONNECTED, reason, since=since, until=wall)
+
+    def notice(self, failed: Failed, wall: float) -> Gap | Disconnected:
+        """What a node's unasked reply says to the program. A leaving node has ended all
+        subscriptions: events are missing from now on, though the connection ends later."""
+        if failed.code != LEAVING:
+            return gap_of(failed)
+        self._ended_at = wall
+        return Disconnected(failed.reason)
 
     def lost(self, error: Exception, now: float, wall: float) -> Disconnected | None:
         """The connection ended, or could not be opened: the notice, once until the node is back.
@@ -114,9 +124,9 @@ class Resubscription:
         looked for long enough, and when another attempt cannot go better (a refused selector).
         """
         self.ids = {}
-        if isinstance(error, CommandFailed) and error.code != "time-out":
+        if isinstance(error, CommandFailed) and error.code not in ("time-out", LEAVING):
             raise error
-        is_new = self._lost_at is None
+        is_new = self._lost_at is None and self._ended_at is None
         self._lost_at = self._lost_at or (now, wall)
         if self._patience <= 0:
             raise error

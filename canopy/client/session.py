@@ -25,7 +25,18 @@ from canopy.client.errors import (
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
-from overlay.client import CREDIT, FULL, Command, Delivered, Delivery, Dropped, Failed, Grant, Reply
+from overlay.client import (
+    CREDIT,
+    FULL,
+    LEAVING,
+    Command,
+    Delivered,
+    Delivery,
+    Dropped,
+    Failed,
+    Grant,
+    Reply,
+)
 
 READ_SIZE: Final = 256 * 1024
 """Bytes of one read: several batches of events at once. Larger ones were no faster."""
@@ -105,7 +116,7 @@ class Session:
             if isinstance(reply, DELIVERIES):
                 self.arrivals.add(reply, size)
             elif reply.request == 0 and isinstance(reply, Failed):
-                if reply.code == "gap":
+                if reply.code in ("gap", LEAVING):
                     self.arrivals.add(reply, size)
                 elif reply.code == FULL:
                     self._refusal = reply.reason

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from canopy.client.blocking import ControlClient, pipelined
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
 from canopy.client.feed import Feed
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
@@ -19,9 +19,10 @@ from canopy.client.publishing import (
     AHEAD,
     Attributes,
     Drafting,
+    Outbox,
     Receipt,
+    Sent,
     check_one,
-    receipt_of,
 )
 from canopy.client.resubscription import (
     OPENING,
@@ -134,8 +135,10 @@ class Client:
         """Publish one event: attributes by name, and opaque bytes of payload with their type.
 
         Returns when the node has admitted it, with `receipt` when every tree that it visits has
-        accepted it. Raises EventRefusedError for an event that is none. When it raises
-        CommandTimeoutError or UnreachableError, the event may have been published all the same.
+        accepted it. Raises EventRefusedError for an event that is none, and NodeLeavingError where
+        the node was leaving and none came back within `timeout` seconds: then it is not published.
+        When it raises CommandTimeoutError or UnreachableError, the event may have been published
+        all the same, if the error's `in_doubt` is 1.
         """
         drafts = [self._drafting.draft(event, payload, payload_type)]
         return check_one(self.publish_many(drafts, receipt=receipt, timeout=timeout))
@@ -149,15 +152,41 @@ class Client:
     ) -> Receipt:
         """Publish events in batches, which is much faster than one by one. Those that the node
         refuses are in the receipt's `refused`; the others are published. `timeout`: seconds for the
-        answer to each batch. Raises as `publish`."""
-        replies = pipelined(
-            self._drafting.batches(events, receipt),
-            lambda command: self._begin(command, timeout),
-            lambda begun: expected(begun[0].finish(begun[1], timeout), Published),
-            lambda begun: begun[0].abandon(begun[1]),
-            AHEAD,
-        )
-        return receipt_of(replies, receipt)
+        answer to each batch, and for a node to take what a leaving one has refused as a whole.
+        Raises as `publish`; the error's `answered` and `in_doubt` say which events are
+        published."""
+        outbox: Outbox[ControlClient] = Outbox(receipt)
+        try:
+            pipelined(
+                self._drafting.batches(events, receipt),
+                lambda command: outbox.sent(command, *self._begin(command, timeout)),
+                lambda sent: self._finish_publish(outbox, sent, timeout),
+                lambda sent: sent.link.abandon(sent.number),
+                AHEAD,
+            )
+        except ControlError as error:
+            outbox.interrupted(error)
+            raise
+        return outbox.receipt
+
+    def _finish_publish(
+        self, outbox: Outbox[ControlClient], sent: Sent[ControlClient], timeout: float
+    ) -> None:
+        """Wait for the reply. A leaving node has taken nothing of a publication, so it is sent
+        again until a node takes it, as long as a lost node is looked for."""
+        until = time.monotonic() + min(timeout, self._reconnect)
+        backoff = Backoff()
+        while True:
+            try:
+                outbox.answered(sent, expected(sent.link.finish(sent.number, timeout), Published))
+                return
+            except NodeLeavingError:
+                outbox.refused(sent)
+                delay = backoff.next()
+                if time.monotonic() + delay >= until or self._closed.wait(delay):
+                    raise
+            again = self._begin(sent.command, until - time.monotonic())
+            sent = outbox.sent(sent.command, *again)
 
     def subscribe(
         self,
@@ -311,13 +340,14 @@ class _Feed(Feed[Link, T, E]):
                 continue
             try:
                 left = None if timeout is None else until - time.monotonic()
-                return self._with_gaps(self._take(link, left), link.notices)
+                return self._with_notices(self._take(link, left), link.notices)
             except UnreachableError as error:
                 self._link = None
                 link.close()
                 if not self._closed.is_set():
                     notice = self._lost(error)
-                    return [notice] if notice is not None else []
+                    if notice is not None:
+                        return [notice]
         return []
 
     def _items(self) -> Iterator[T | Notice]:

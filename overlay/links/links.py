@@ -186,13 +186,13 @@ class Links:
         for session in self._sessions:
             yield session.queue()
 
-    def idle(self) -> bool:
-        """Whether no data-plane message is queued or unacknowledged, with any peer.
+    def unacknowledged(self) -> int:
+        """With how many peers data-plane messages are queued or unacknowledged.
 
         Other messages do not count: machines gossip for ever, so that in a large overlay, or one
         that loses frames, hardly a moment would be idle.
         """
-        return not any(session.has_data() for session in self._sessions)
+        return sum(session.has_data() for session in self._sessions)
 
     # --- from the driver ---
 

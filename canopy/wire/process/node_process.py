@@ -144,6 +144,7 @@ class NodeProcess:
         self._ready = self._draining = False
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
+        self._cut_short = ""  # why it does not wait until the node is drained
         self._code = 0
 
     async def run(self) -> int:
@@ -171,7 +172,7 @@ class NodeProcess:
                 self.folder.publish_address(self.me.address)
                 if self.config.directory and is_loopback(split_address(self.me.address)[0]):
                     await self._discovery.start(nursery, self.me)
-                await self._over.wait()
+                await self.end_of_service()
                 await self._leave()
                 nursery.cancel_scope.cancel()
         self._discovery.stop()
@@ -239,7 +240,7 @@ class NodeProcess:
             self._ready = True
             freeze_heap()
             self.log.info("ready", node=self.me.id, address=self.me.address)
-        if self._draining and self.driver.node.drained:
+        if self.driver.node.drained:
             self._over.set()
 
     def _fill_status(self, status: Status) -> Status:
@@ -265,6 +266,7 @@ class NodeProcess:
             if self._draining:
                 self.log.warning("interrupted", reason=name)
                 self._code = INTERRUPTED
+                self._cut_short = "interrupted"
                 self._over.set()
             else:
                 self.drain(name)
@@ -273,13 +275,27 @@ class NodeProcess:
         """Leave after `drain_timeout` even if the node is not drained."""
         await trio.sleep(self.config.drain_timeout)
         self.log.warning("drain_timeout", after=self.config.drain_timeout)
+        self._cut_short = self._cut_short or "time-out"
         self._over.set()
 
+    async def end_of_service(self) -> None:
+        """Wait until the node is drained, or is to leave all the same. A turn that came after the
+        one in which it was drained may have brought something new, so the last look is made where
+        no other task runs before the node has left."""
+        while not self._cut_short and not self.driver.node.drained:
+            await self._over.wait()
+            if not self._cut_short:
+                self._over = trio.Event()
+
     async def _leave(self) -> None:
-        """Say goodbye to all peers, and write the last trace record with the final counters."""
+        """Say goodbye to all peers, and write the last trace record with the final counters. What
+        is not finished is counted in the log."""
         self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
-        late = self._draining and not self.driver.node.drained
-        self.driver.turn(self.driver.node.leave, "drain time-out" if late else "drained")
+        unfinished = self.driver.node.unfinished
+        reason = self._cut_short if unfinished else "drained"
+        if unfinished:
+            self.log.warning("unfinished", reason=reason, **unfinished)
+        self.driver.turn(self.driver.node.leave, reason)
         if self._code == 0:
             with trio.move_on_after(SETTLE):
                 await self._control.settle()
@@ -291,14 +307,14 @@ class NodeProcess:
                 "data_messages": counters.get("data_messages", 0),
                 "other_messages": counters.get("other_messages", 0),
                 "bytes": self.driver.counters.bytes_out,
-                "reason": "time-out" if late else "drained",
+                "reason": reason,
             },
         )
         if self._traces is not None:
             self._traces.close()
             if self._traces.lost:
                 self.log.warning("traces", lost=self._traces.lost, reason=self._traces.error)
-        self.log.info("left", node=self.me.id, drained=not late)
+        self.log.info("left", node=self.me.id, drained=not unfinished, reason=reason)
 
     async def _write_traces(self) -> None:
         while True:

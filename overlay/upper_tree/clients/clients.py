@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.client import (
+    LEAVING,
     Attributes,
     Delivered,
     Delivery,
@@ -85,6 +86,7 @@ class Clients(Machine):
         self.receipts: dict[int, Receipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
         self._number = 0
+        self._leaving = False
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -101,6 +103,9 @@ class Clients(Machine):
 
     def subscribe(self, client: int, command: Subscribe) -> None:
         """Answered by `Subscribed` when all its registrations are acknowledged."""
+        if self._leaving:
+            self._refuse(client, command.request)
+            return
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             reason = f"this node has {MAX_SUBSCRIPTIONS} subscriptions; use another node"
             self.port.reply(client, Failed(command.request, "refused", reason))
@@ -180,11 +185,29 @@ class Clients(Machine):
         for mine in [s for s in self.subscriptions.values() if s.client == client]:
             self._end(mine)
 
-    def end_all(self) -> None:
-        """End all subscriptions, since the node leaves."""
+    def leave(self) -> None:
+        """The node leaves: refuse what is published or subscribed from now on, and what still waits
+        for room; end all subscriptions, and say so to their clients."""
+        self._leaving = True
         self.registrar.leave()
+        queue, self.queue = self.queue, deque()
+        for client, command in queue:
+            self._refuse(client, command.request)
+        for mine in self.subscriptions.values():
+            if not mine.acknowledged:
+                self._refuse(mine.client, mine.request)
+        for client in dict.fromkeys(mine.client for mine in self.subscriptions.values()):
+            self._refuse(client, 0)
         for mine in list(self.subscriptions.values()):
             self._end(mine)
+
+    def _refuse(self, client: int, request: int) -> None:
+        """Answer what a leaving node does not carry out; request 0 ends the client's
+        subscriptions."""
+        if request:
+            self.port.count("refused_leaving")
+        what = "it carries out nothing new" if request else "its subscriptions have ended"
+        self.port.reply(client, Failed(request, LEAVING, f"the node is leaving: {what}"))
 
     def on_arrived(self, event: Arrived) -> None:
         """Hand events over, in one reply per client."""
@@ -209,6 +232,9 @@ class Clients(Machine):
     def publish(self, client: int, command: Publish) -> None:
         """Admitted at the end of the turn, or when there is room; each client waits for its answers
         before it sends more, which bounds the queue by the number of clients."""
+        if self._leaving:
+            self._refuse(client, command.request)
+            return
         if not self.queue:
             self.port.emit(PublicationsCame())
         self.queue.append((client, command))

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.client.errors import CommandFailed, CommandTimeoutError, UnreachableError
+from canopy.client.errors import (
+    CommandFailed,
+    CommandTimeoutError,
+    NodeLeavingError,
+    UnreachableError,
+)
 from canopy.client.notices import Disconnected, Gap, gap_of
 from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, Receipt, receipt_of
 from canopy.client.resubscription import Resubscription, Wanted
@@ -46,6 +51,23 @@ class TestResubscription:
         state = Resubscription(gathers=False)
         assert isinstance(state.lost(GONE, 0.0, 0.0), Disconnected)
         assert opened(state) is None
+
+    def test_a_leaving_node_is_told_once_and_the_gap_begins_when_it_said_so(self) -> None:
+        state = Resubscription(gathers=False)
+        state.add(Wanted("a = 1"))
+        opened(state, "s1")
+        notice = state.notice(Failed(0, "leaving", "the node is leaving"), wall=97.0)
+        assert notice == Disconnected("the node is leaving")
+        assert state.lost(GONE, now=10.0, wall=100.0) is None, "told already"
+        refused = NodeLeavingError("leaving", "the node is leaving")
+        assert state.lost(refused, now=10.5, wall=100.5) is None, "another one may be there soon"
+        gap = opened(state, "s2", wall=104.0)
+        assert gap is not None
+        assert (gap.since, gap.until) == (97.0, 104.0)
+        state.lost(GONE, now=20.0, wall=110.0)
+        gap = opened(state, "s3", wall=111.0)
+        assert gap is not None
+        assert gap.since == 110.0
 
     def test_gathered_subscriptions_are_made_after_gather_and_may_come_and_go(self) -> None:
         state = Resubscription(gathers=True)

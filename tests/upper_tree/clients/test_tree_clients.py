@@ -205,11 +205,36 @@ def test_a_node_that_leaves_ends_everybodys_subscriptions() -> None:
     rig = Rig()
     rig.subscribe("x > 1")
     rig.subscribe("y > 1", client=2)
-    rig.clients.end_all()
+    rig.clients.leave()
     rig.port.turn()
+    told = {client: reply for client, reply in rig.port.replies if isinstance(reply, Failed)}
+    assert {client: (reply.request, reply.code) for client, reply in told.items()} == {
+        1: (0, "leaving"),
+        2: (0, "leaving"),
+    }
     rig.settle()
     assert rig.clients.subscriptions == {}
     assert rig.registrar.settled
+
+
+def test_a_node_that_leaves_acknowledges_nothing_new() -> None:
+    rig = Rig(settings(tree={"pending": 1}))
+    rig.subscribe("x > 1")
+    rig.publish({"x": 2})  # its host has not answered yet: there is no room for more
+    waiting = rig.publish({"x": 3}, client=2)
+    pending = rig.command(1, Subscribe, "y > 1")  # not answered yet
+    rig.clients.leave()
+    rig.port.turn()
+    late = rig.publish({"x": 4})
+    subscribed = rig.command(1, Subscribe, "x > 1")
+    failed = [(reply.request, reply.code) for reply in rig.port.answers(Failed)]
+    assert sorted(failed) == [(0, "leaving")] + [
+        (request, "leaving") for request in sorted((waiting, pending, late, subscribed))
+    ]
+    assert [reply.count for reply in rig.port.answers(Published)] == [1]
+    assert (rig.publisher.unaccepted, rig.clients.waiting) == (1, 0), "what was acknowledged"
+    rig.settle()
+    assert rig.publisher.unaccepted == 0
 
 
 def test_subscriptions_and_attributes_are_told() -> None:

@@ -197,14 +197,14 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
         waiting=0,
         unaccepted=0,
         settled=True,
-        idle=lambda: True,
+        unacknowledged=lambda: 0,
     )
     reports = Reports(quiet, quiet, quiet, node.hosting, quiet, quiet, quiet)
     busy(node)
     visit(node, 1, "cold")
-    assert not reports.settled
+    assert reports.unfinished == {"visits": 1}
     tick(node)
-    assert reports.settled
+    assert reports.unfinished == {}
 
 
 def test_levels_end_with_their_registrations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import socket
@@ -9,14 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, UnreachableError
+from canopy.wire.config import NodeConfig
+from canopy.wire.folder import DataFolder
+from canopy.wire.log import Log
+from canopy.wire.process.node_process import NodeProcess, build_node
 from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
+from tests.support.echo_node import EchoNode
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[4]
@@ -115,9 +124,38 @@ def test_a_drain_that_does_not_end_has_a_time_out(processes: Processes) -> None:
     process.terminate()
     code, log = end(process)
     assert code == 0
-    assert events(log)[-2:] == ["drain_timeout", "left"]
-    assert "drained=False" in log[-1]
+    assert events(log)[-3:] == ["drain_timeout", "unfinished", "left"]
+    assert "reason=time-out events=3" in log[-2]
+    assert "drained=False reason=time-out" in log[-1]
     assert records(processes.data)[-1]["reason"] == "time-out"
+
+
+def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> None:
+    config = NodeConfig(data=str(tmp_path / "node"))
+    ended: list[bool] = []
+
+    async def main(process: NodeProcess, node: EchoNode) -> None:
+        async def serve() -> None:
+            await process.end_of_service()
+            ended.append(node.drained)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            await wait_all_tasks_blocked()
+            for drained in (True, False):  # two turns before the process looks
+                node.drained = drained
+                process.end_turn()
+            await wait_all_tasks_blocked()
+            assert not ended
+            node.drained = True
+            process.end_turn()
+
+    with closing(DataFolder(config.folder)) as folder:
+        process = NodeProcess(config, folder, Log(config.log, io.StringIO()), build_node)
+        node = EchoNode(process.driver)
+        process.driver.attach(node, process)
+        trio.run(main, process, node)
+    assert ended == [True]
 
 
 def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
@@ -128,6 +166,7 @@ def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
         code, log = end(process)
     assert code == 130
     assert "interrupted" in events(log)
+    assert "drained=False reason=interrupted" in log[-1]
 
 
 def test_a_port_in_use_is_told_with_what_to_do(processes: Processes) -> None:
