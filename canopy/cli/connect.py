@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from canopy.cli.constants import FORMATS
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -19,13 +20,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
 
+format_option = click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="auto", help="The file's format."
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
-    show_default=True,
     help="Seconds to wait for the node's answer; exit code 5 if there is none.",
 )
 
@@ -39,6 +43,11 @@ def connect_option(command: F) -> F:
         help="Data folder (or control socket) of the node. [env: CANOPY_CONNECT; default: the "
         "default data folder]",
     )(command)
+
+
+def node_options(command: F) -> F:
+    """Add the options of a command that asks a node: `--json`, `--timeout` and `--connect`."""
+    return json_option(timeout_option(connect_option(command)))
 
 
 def open_client(where: str | None, reconnect: float = 0.0) -> Client:

@@ -19,6 +19,9 @@ NESTING_LIMIT: Final = 200
 """Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
 feed that was seen."""
 
+FORMATS: Final = ("auto", "jsonl", "cloudevents", "geojson", "msgpack")
+"""What a feed may be; "auto" is found out from its first bytes."""
+
 DETECT_BYTES: Final = 64 * 1024
 """The beginning of a feed that is examined to find its format, or whether it has earthquakes."""
 

@@ -94,23 +94,12 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()])
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"canopy {version('canopy-overlay')}")
-        ctx.exit()
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
+"""Of all commands, which inherit them."""
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    callback=_version,
-    expose_value=False,
-    is_eager=True,
-    help="Show the version and exit.",
-)
+@click.group(cls=LazyGroup, context_settings=SETTINGS)
+@click.version_option(package_name="canopy-overlay", message="canopy %(version)s")
 def canopy() -> None:
     """Content-based publish/subscribe among peers: no broker, no topics.
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.option(
     "--listen", metavar="HOST:PORT", help="The address to listen on; port 0: any free port."
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.connect import connect_option, format_option, json_option, open_client
 from canopy.cli.constants import (
     COUNT_INTERVAL,
     PUB_BATCH,
@@ -54,14 +54,7 @@ class FeedTotals:
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["auto", "jsonl", "cloudevents", "geojson", "msgpack"]),
-    default="auto",
-    show_default=True,
-    help="The format of FILE.",
-)
+@format_option
 @click.option(
     "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
@@ -71,7 +64,6 @@ class FeedTotals:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    show_default=True,
     help="Seconds that a batch may wait for the node.",
 )
 @json_option

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.connect import connect_option, json_option, open_client, timeout_option
+from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, duration, label, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ SHORT = 8
 
 
 @click.command()
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def status(as_json: bool, timeout: float, connect: str | None) -> None:
     """Show the state of a node: its identity, whether it is ready, its role and counters.
 
@@ -77,9 +75,7 @@ def _show_status(found: Status) -> None:
 
 
 @click.command()
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def peers(as_json: bool, timeout: float, connect: str | None) -> None:
     """List the neighbours of a node in the random graph, and its other links.
 
@@ -102,17 +98,8 @@ def peers(as_json: bool, timeout: float, connect: str | None) -> None:
     console().print(rows if found else "no neighbours: this node is alone")
 
 
-def cluster_object(cluster: ClusterInfo) -> dict[str, Any]:
-    """A cluster as the JSON object of `ring --json`."""
-    found = plain(cluster)
-    assert isinstance(found, dict)
-    return found
-
-
 @click.command()
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     """List the clusters of the ring: primary and since when, members, those of them that do not
     answer, and the attributes that each cluster owns.
@@ -129,7 +116,7 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
         print("! the ring was not traversed completely in time: clusters may be missing",
               file=sys.stderr)  # fmt: skip
     if as_json:
-        print_json([cluster_object(cluster) for cluster in found.clusters])
+        print_json(plain(found.clusters))
         return
     rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
     for cluster in found.clusters:
@@ -161,9 +148,7 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 
 @click.command()
 @click.argument("attribute")
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def where(attribute: str, as_json: bool, timeout: float, connect: str | None) -> None:
     """Show which cluster owns ATTRIBUTE, and the virtual nodes of its tree.
 
@@ -177,7 +162,7 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None) ->
         found = client.ask(Where(0, attribute), Located, timeout)
     if as_json:
         virtual = {"version": plain(found.version), "virtual_nodes": plain(found.virtual_nodes)}
-        print_json({**cluster_object(found.cluster), "attribute": found.attribute, **virtual})
+        print_json({**plain(found.cluster), "attribute": found.attribute, **virtual})
         return
     out = console()
     rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")

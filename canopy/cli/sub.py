@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.connect import compiled, connect_option, json_option, open_client, timeout_option
+from canopy.cli.connect import compiled, node_options, open_client
 from canopy.cli.errors import TIME_OUT
 from canopy.cli.output import delivery_object, print_json, printable
 from overlay.client import LEVELS
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, LEVELS),
     help=f"Priority of the events at a busy host, 1 (most urgent) to {LEVELS}.",
 )
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def sub(
     selector: str,
     name: str,

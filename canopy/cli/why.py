@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from canopy.cli.connect import connect_option, json_option, open_client, timeout_option
+from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 @click.command()
 @click.argument("event")
 @click.argument("subscription", default="")
-@json_option
-@timeout_option
-@connect_option
+@node_options
 def why(event: str, subscription: str, as_json: bool, timeout: float, connect: str | None) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 

@@ -8,35 +8,29 @@ from typing import Any
 
 import click
 
-from canopy.cli.connect import json_option
+from canopy.cli.connect import format_option, json_option
 from canopy.cli.constants import DEMO_NODES
 from canopy.cli.extras import require
 
 
 @click.command()
 @click.option(
-    "--nodes",
-    type=click.IntRange(1, DEMO_NODES),
-    default=12,
-    show_default=True,
-    help="Number of node processes.",
+    "--nodes", type=click.IntRange(1, DEMO_NODES), default=12, help="Number of node processes."
 )
 @click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
     default=20.0,
-    show_default=True,
     metavar="SECONDS",
     help="How long an endless feed (telemetry) is published.",
 )
 @click.option(
     "--feed",
     default="telemetry",
-    show_default=True,
     metavar="FEED",
     help="telemetry, usgs, or a file: JSON lines, CloudEvents, GeoJSON, MessagePack.",
 )
-@click.option("--format", "format_", default="auto", show_default=True, help="The file's format.")
+@format_option
 @click.option(
     "--subscriptions",
     type=click.Path(path_type=Path),
@@ -50,7 +44,6 @@ from canopy.cli.extras import require
     "--routing",
     type=click.Choice(["pivot", "counting"]),
     default="pivot",
-    show_default=True,
     help="How events are routed.",
 )
 @click.option("--seed", type=int, help="Seed of the nodes' random numbers.")
@@ -58,7 +51,6 @@ from canopy.cli.extras import require
     "--out",
     type=click.Path(path_type=Path),
     default=Path("build/demo"),
-    show_default=True,
     help="Output folder; an earlier demo there is replaced.",
 )
 @json_option
@@ -86,7 +78,7 @@ def demo(
     canopy demo --feed usgs --nodes 30               # a week of earthquakes, from the Internet
     canopy demo --feed events.jsonl --subscriptions subs.yaml --routing counting
     """
-    from canopy.cli.demo.plan import TELEMETRY, DemoPlan, check_format, read_subscriptions
+    from canopy.cli.demo.plan import TELEMETRY, DemoPlan, read_subscriptions
 
     require("analysis", *(("telemetry",) if feed == TELEMETRY else ()))
     from canopy.cli.demo.display import Display
@@ -102,7 +94,7 @@ def demo(
         nodes=nodes,
         duration=duration,
         feed=feed,
-        format=check_format(format_),
+        format=format_,
         rate=rate,
         routing=routing,
         seed=seed,

@@ -17,7 +17,6 @@ import yaml
 
 from canopy.cli.constants import DEMO_SUBSCRIPTIONS, DETECT_BYTES
 from canopy.cli.demo.errors import PlanError
-from canopy.cli.feeds import FORMATS
 
 TELEMETRY: Final = "telemetry"
 USGS: Final = "usgs"
@@ -129,13 +128,6 @@ def _subscription(entry: Any, number: int, place: str, nodes: int) -> PlannedSub
     except SelectorError as error:
         raise PlanError(f"{place} ({name}): invalid selector\n{error.caret()}") from None
     return PlannedSubscription(str(name), where, node % nodes)
-
-
-def check_format(name: str) -> str:
-    """Check the name of a feed's format. Raises PlanError."""
-    if name not in FORMATS:
-        raise PlanError(f"unknown format {name!r}; expected one of {', '.join(FORMATS)}")
-    return name
 
 
 def to_json(plan: DemoPlan) -> str:

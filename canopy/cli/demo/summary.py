@@ -81,27 +81,18 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     overview.show_header = False
     latency, hops = summary["latency_ms"], summary["walk_hops"]
     trees = summary["walk_hits"] + summary["ring_hits"]
-    overview.add_row("nodes", f"{summary['nodes']}", f"processes on loopback, {plan.routing}")
-    overview.add_row("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}")
-    overview.add_row(
-        "delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"
-    )
-    overview.add_row(
-        "latency",
-        f"{_ms(latency.get('p50'))}",
-        f"in the median; 99 % within {_ms(latency.get('p99'))}",
-    )
-    overview.add_row(
-        "trees found",
-        f"{trees:,}",
-        f"{summary['walk_hits']:,} by random walk ({_number(hops.get('mean'))} hops), "
-        f"{summary['ring_hits']:,} by the ring",
-    )
-    overview.add_row(
-        "messages",
-        f"{summary['messages']:,}",
-        f"that carried events: {_number(summary['messages_per_delivery'])} for each delivery",
-    )
+    median, most = _ms(latency.get("p50")), _ms(latency.get("p99"))
+    walks = f"{summary['walk_hits']:,} by random walk ({_number(hops.get('mean'))} hops)"
+    each_costs = f"{_number(summary['messages_per_delivery'])} for each delivery"
+    for row in (
+        ("nodes", f"{summary['nodes']}", f"processes on loopback, {plan.routing}"),
+        ("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}"),
+        ("delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"),
+        ("latency", median, f"in the median; 99 % within {most}"),
+        ("trees found", f"{trees:,}", f"{walks}, {summary['ring_hits']:,} by the ring"),
+        ("messages", f"{summary['messages']:,}", f"that carried events: {each_costs}"),
+    ):
+        overview.add_row(*row)
     console.print(overview)
     each = table("subscription", ">deliveries", "selector")
     for wanted in plan.subscriptions[:40]:

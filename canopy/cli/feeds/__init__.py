@@ -7,6 +7,6 @@ share (docs/reference/formats.md), ``jsontext`` the JSON parser.
 """
 
 from canopy.cli.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight
-from canopy.cli.feeds.formats import FORMATS, read_feed
+from canopy.cli.feeds.formats import read_feed
 
-__all__ = ["FORMATS", "FeedEvent", "Item", "Refusal", "id_text", "read_feed", "weight"]
+__all__ = ["FeedEvent", "Item", "Refusal", "id_text", "read_feed", "weight"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from canopy.cli.feeds.drafts import check_fields, check_nested, name_event, split
-from canopy.cli.feeds.jsontext import JSON, dump
+from canopy.cli.feeds.jsontext import draft_of
 from overlay.client import Draft
 
 
@@ -17,6 +17,4 @@ def flat_draft(fields: Mapping[str, Any], number: int) -> Draft:
     for name, value in rest.items():
         check_nested(name, value)
     name_event(attributes, rest, number)
-    if not rest:
-        return Draft(attributes)
-    return Draft(attributes, payload=dump(rest), payload_type=JSON)
+    return draft_of(attributes, rest)

@@ -9,14 +9,13 @@ from typing import BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from canopy.cli.constants import DETECT_BYTES, GEOJSON_LIMIT
+from canopy.cli.constants import DETECT_BYTES, FORMATS, GEOJSON_LIMIT
 from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, object_of
 from canopy.cli.feeds.geojson import features
 from canopy.cli.feeds.jsontext import parse
 from canopy.cli.feeds.lines import json_lines
 from canopy.cli.feeds.messagepack import maps
 
-FORMATS: Final = ("auto", "jsonl", "cloudevents", "geojson", "msgpack")
 COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
 
 

@@ -23,7 +23,7 @@ from canopy.cli.feeds.drafts import (
     name_event,
     split,
 )
-from canopy.cli.feeds.jsontext import JSON, dump, parse
+from canopy.cli.feeds.jsontext import draft_of, parse
 from matching import Value
 from overlay.client import Draft
 
@@ -81,9 +81,7 @@ def feature_draft(feature: Any, number: int) -> Draft:
         outside["properties"] = rest
     for name, value in outside.items():
         check_nested(name, value)
-    if not outside:
-        return Draft(attributes)
-    return Draft(attributes, payload=dump(outside), payload_type=JSON)
+    return draft_of(attributes, outside)
 
 
 def _point(geometry: Any) -> tuple[dict[str, Value], Any]:

@@ -11,6 +11,8 @@ import json
 from typing import Any
 
 from canopy.cli.feeds.drafts import BadEventError, check_nested, object_of
+from matching import Value
+from overlay.client import Draft
 
 JSON = "application/json"
 
@@ -38,6 +40,13 @@ def parse(raw: bytes) -> Any:
     if rest:
         raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
     return value
+
+
+def draft_of(attributes: dict[str, Value | None], rest: dict[str, Any]) -> Draft:
+    """An event with `rest`, if there is any, as its payload. Raises BadEventError."""
+    if not rest:
+        return Draft(attributes)
+    return Draft(attributes, payload=dump(rest), payload_type=JSON)
 
 
 def dump(value: Any) -> bytes:

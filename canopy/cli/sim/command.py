@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.failure import failure
 from canopy.cli.sim.figure import figure
@@ -37,14 +38,8 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-sim.add_command(soak)
-sim.add_command(failure)
-sim.add_command(figure)
-sim.add_command(pairs)
-sim.add_command(replay)
-sim.add_command(recovery)
-sim.add_command(routing)
-sim.add_command(timeliness)
+for each in (soak, failure, figure, pairs, replay, recovery, routing, timeliness):
+    sim.add_command(each)
 
 
 @sim.command(short_help="Run one scenario, or a built-in workload.")
@@ -209,10 +204,6 @@ def opener(root: Path) -> OpenFile:
 
 def print_result(result: Result, cost: RunCost) -> None:
     """Print the result as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None)
     times = result.messages / result.lower_bound if result.lower_bound else 0.0
     rows: list[tuple[str, Any]] = [
         ("seed", result.seed),
@@ -239,31 +230,23 @@ def print_result(result: Result, cost: RunCost) -> None:
             ("copies", f"at most {found.most_copies} of one event by one node"),
             ("index entries", f"{state}, for {found.registrations} registrations"),
         ]
+    shown = table("", "")
+    shown.show_header = False
     for name, value in rows:
-        table.add_row(name, str(value))
-    Console(highlight=False).print(table)
+        shown.add_row(name, str(value))
+    console().print(shown)
     print_traffic(result)
 
 
 def print_traffic(result: Result) -> None:
     """Print messages and bytes by purpose, in total and per node and second."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None)
-    for name in ("", "messages", "bytes", "messages/node/s", "bytes/node/s"):
-        table.add_column(name, justify="right" if name else "left")
+    shown = table("", ">messages", ">bytes", ">messages/node/s", ">bytes/node/s")
     found = result.traffic
     for plane, total, flows in (
         ("data plane", found.data_total, found.data),
         ("maintenance", found.maintenance_total, found.maintenance),
     ):
         for name, flow in ((plane, total), *((f"  {name}", flow) for name, flow in flows.items())):
-            table.add_row(
-                name,
-                str(flow.messages),
-                str(flow.bytes),
-                f"{flow.messages_per_node_s:.2f}",
-                f"{flow.bytes_per_node_s:.0f}",
-            )
-    Console(highlight=False).print(table)
+            rates = (f"{flow.messages_per_node_s:.2f}", f"{flow.bytes_per_node_s:.0f}")
+            shown.add_row(name, str(flow.messages), str(flow.bytes), *rates)
+    console().print(shown)

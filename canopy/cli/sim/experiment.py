@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
+from canopy.cli.connect import json_option
+from canopy.cli.extras import require
+
 if TYPE_CHECKING:
     from msgspec import Struct
 
@@ -19,9 +22,9 @@ Result = TypeVar("Result", bound="Struct")
 AnyPlan = TypeVar("AnyPlan", bound="Struct")
 """The parameters of an experiment: a struct of values and groups of values."""
 
-seed_option = click.option(
-    "--seed", type=int, default=1, show_default=True, help="Seed of the experiment."
-)
+__all__ = ["json_option"]
+
+seed_option = click.option("--seed", type=int, default=1, help="Seed of the experiment.")
 set_option = click.option(
     "--set",
     "changes",
@@ -29,14 +32,12 @@ set_option = click.option(
     metavar="NAME=VALUE",
     help="Change a parameter, named as in the JSON: nodes=1000, load.zipf=0.9, x=[100,200].",
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on standard output."
-)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
 def out_option(what: str, required: bool = False) -> Callable[[Any], Any]:
-    """The option `--out`, the folder for `what`.json and `what`.svg."""
+    """The option `--out`, the folder for `what`.json and `what`.svg. A command that has it needs
+    the extra "sim", which draws: raises MissingExtraError before there is a folder."""
     return click.option(
         "--out",
         required=required,
@@ -50,7 +51,8 @@ def _make_folder(
     context: click.Context, parameter: click.Parameter, out: Path | None
 ) -> Path | None:
     """Make the folder before the computation, whose result would be lost otherwise. Raises
-    OSError."""
+    OSError, or MissingExtraError."""
+    require("sim")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     return out

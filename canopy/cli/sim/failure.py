@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import json_option, no_progress, print_progress, quiet_option
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Kill or pause a share of the nodes at once.")
-@click.option("--nodes", type=click.IntRange(8, 100_000), default=1_000, show_default=True)
-@click.option("--share", type=click.FloatRange(0, 0.95), default=0.2, show_default=True)
+@click.option("--nodes", type=click.IntRange(8, 100_000), default=1_000)
+@click.option("--share", type=click.FloatRange(0, 0.95), default=0.2)
 @click.option(
     "--pause",
     type=click.FloatRange(0, 120),
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 1_000_000),
     help="Number of subscriptions (one per node).",
 )
-@click.option("--publishers", type=click.IntRange(1, 100_000), default=20, show_default=True)
-@click.option("--rate", type=click.FloatRange(0.1, 10_000), default=20.0, show_default=True)
-@click.option("--seconds", type=click.FloatRange(1, 3_600), default=40.0, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--publishers", type=click.IntRange(1, 100_000), default=20)
+@click.option("--rate", type=click.FloatRange(0.1, 10_000), default=20.0)
+@click.option("--seconds", type=click.FloatRange(1, 3_600), default=40.0)
+@click.option("--seed", type=int, default=1)
 @click.option("--replicas", type=click.IntRange(1, 16), help="Hosts of a virtual node (3).")
 @json_option
 @quiet_option
@@ -66,17 +67,12 @@ def failure(replicas: int | None, as_json: bool, quiet: bool, **options: Any) ->
 
 def print_report(report: FailureReport) -> None:
     """Print a table by time of publication, and totals."""
-    from rich.console import Console
-    from rich.table import Table
-
     what = "were paused" if report.plan.pause else "were killed"
-    table = Table(
-        title=f"{report.failed} of {report.plan.nodes} nodes {what} at 0 s", title_justify="left"
-    )
-    for name in ("published", "events", "expected", "delivered", "within 1 s", "slowest"):
-        table.add_column(name, justify="left" if name == "published" else "right")
+    title = f"{report.failed} of {report.plan.nodes} nodes {what} at 0 s"
+    counts = (">events", ">expected", ">delivered", ">within 1 s", ">slowest")
+    shown = table("published", *counts, title=title)
     for band in report.bands:
-        table.add_row(
+        shown.add_row(
             "before" if band.since is None else f"from {band.since:g} s on",
             f"{band.events:,}",
             f"{band.expected:,}",
@@ -84,8 +80,8 @@ def print_report(report: FailureReport) -> None:
             share(band.at_once, band.expected),
             f"{band.worst_s:.2f} s",
         )
-    out = Console(highlight=False)
-    out.print(table)
+    out = console()
+    out.print(shown)
     out.print(
         f"messages per event {report.messages_per_event} before and "
         f"{report.messages_per_event_after} after; {report.hosts} hosts with "

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.errors import CommandError
-from canopy.cli.extras import is_installed, require
+from canopy.cli.extras import is_installed
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
     changed,
     json_option,
@@ -66,7 +67,6 @@ def figure(
     canopy sim figure 7 --out build/figures --seed 2 --set "x=[100,1000,10000]"
     canopy sim figure 6 --out build/figures --set load.attributes=100 --set events=500
     """
-    require("sim")
     find_baselines()
     from canopy.sim.experiments.figures.draw import draw
     from canopy.sim.experiments.figures.paper import PLANS, make
@@ -93,14 +93,10 @@ def print_share(share: float) -> None:
 
 def print_figure(figure: Figure) -> None:
     """Print the figure's series as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"Figure {figure.figure}: {figure.title}", title_justify="left")
-    table.add_column(figure.x_label, justify="right")
-    for series in figure.series:
-        table.add_column(series.name, justify="right")
+    columns = [figure.x_label, *(series.name for series in figure.series)]
+    title = f"Figure {figure.figure}: {figure.title}"
+    shown = table(*(f">{name}" for name in columns), title=title)
     for place, x in enumerate(figure.x):
         values = [series.y[place] for series in figure.series]
-        table.add_row(str(x), *("-" if y is None else f"{y:,.0f}" for y in values))
-    Console(highlight=False).print(table)
+        shown.add_row(str(x), *("-" if y is None else f"{y:,.0f}" for y in values))
+    console().print(shown)

@@ -20,11 +20,7 @@ from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 @click.command(short_help="Inject each fault alone, and each pair of faults.")
 @click.option(
-    "--seed",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Seed of the workload and of the sides of a partition.",
+    "--seed", type=int, default=1, help="Seed of the workload and of the sides of a partition."
 )
 @click.option(
     "--only",

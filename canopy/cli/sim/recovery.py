@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from canopy.cli.extras import require
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
     json_option,
     no_progress,
@@ -46,16 +46,11 @@ def rates_of(context: click.Context, parameter: click.Parameter, text: str) -> t
     help="What is lost (repeatable; all of them by default).",
 )
 @click.option(
-    "--rate",
-    "rates",
-    callback=rates_of,
-    default="500,1000,2000,4000",
-    show_default=True,
-    help="Events per second.",
+    "--rate", "rates", callback=rates_of, default="500,1000,2000,4000", help="Events per second."
 )
-@click.option("--nodes", type=click.IntRange(8, 10_000), default=12, show_default=True)
-@click.option("--times", type=click.IntRange(1, 1_000), default=3, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True, help="The first of `times` seeds.")
+@click.option("--nodes", type=click.IntRange(8, 10_000), default=12)
+@click.option("--times", type=click.IntRange(1, 1_000), default=3)
+@click.option("--seed", type=int, default=1, help="The first of `times` seeds.")
 @click.option(
     "--silent", is_flag=True, help="Whole machines fail: no connection is reset (a power cut)."
 )
@@ -82,7 +77,6 @@ def recovery(
     canopy sim recovery --kill primary --rate 2000 --times 30 --json
     canopy sim recovery --silent --out build/recovery
     """
-    require("sim")
     from canopy.sim.experiments.recovery.picture import draw
     from canopy.sim.experiments.recovery.report import RecoveryPlan, measure
     from canopy.sim.experiments.recovery.verdict import is_good
@@ -96,22 +90,19 @@ def recovery(
 
 def print_report(found: RecoveryReport) -> None:
     """Print a line per loss and rate."""
-    from rich.console import Console
-    from rich.table import Table
 
     def pair(each: dict[str, float | None]) -> str:
         if each["median"] is None:
             return "-"
         return f"{each['median']:.2f} ≤ {each['most']:.2f}"
 
-    table = Table(title="Seconds, median ≤ longest; events", title_justify="left")
-    for name in ("lost", "rate", "first", "all", "new subscription", "longest gap", "late until"):
-        table.add_column(name, justify="left" if name == "lost" else "right")
-    for name in ("events lost before, after", "twice", "spurious", "recovered"):
-        table.add_column(name, justify="right")
+    seconds = (">first", ">all", ">new subscription", ">longest gap", ">late until")
+    events = (">events lost before, after", ">twice", ">spurious", ">recovered")
+    title = "Seconds, median ≤ longest; events"
+    shown = table("lost", ">rate", *seconds, *events, title=title)
     for row in found.rows:
         times = [row[n] for n in ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")]
-        table.add_row(
+        shown.add_row(
             row["kill"],
             f"{row['rate']:g}",
             *map(pair, times),
@@ -120,7 +111,7 @@ def print_report(found: RecoveryReport) -> None:
             str(row["spurious"]),
             f"{row['times'] - row['failed']} of {row['times']}",
         )
-    console = Console(highlight=False)
-    console.print(table)
+    out = console()
+    out.print(shown)
     for line in found.not_measured:
-        console.print(f"not measured: {line}", markup=False)
+        out.print(f"not measured: {line}", markup=False)

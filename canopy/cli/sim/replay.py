@@ -6,20 +6,25 @@ Files are read here; `canopy.sim.experiments.recorded_run` and `replay` interpre
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from canopy.cli.constants import MAX_CONFIGURATIONS
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import json_option, quiet_option
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.recorded_run import Expense, RecordedRun
     from canopy.sim.experiments.replay import Configuration
     from overlay.settings import Settings
+
+SAME: Final = ("nodes", "routing", "subscriptions", "published", "expected", "delivered")
+"""Fields of an expense that are printed as they are."""
 
 
 @click.command(short_help="Run recorded traces in other configurations.")
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file with groups of settings, as in a node's configuration.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the runs.")
+@click.option("--seed", type=int, default=1, help="Seed of the runs.")
 @json_option
 @quiet_option
 def replay(
@@ -174,31 +179,25 @@ def read_settings(file: Path | None, routing: str) -> Settings:
 
 def print_expenses(expenses: list[Expense]) -> None:
     """Print a table with a column for each expense."""
-    from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None)
-    table.add_column("", no_wrap=True)
-    for expense in expenses:
-        table.add_column(expense.name, justify="right")
+    def of_kind(kind: str) -> Callable[[Expense], object]:
+        return lambda expense: expense.by_kind[kind]
 
-    def row(name: str, *values: object) -> None:
-        table.add_row(name, *("?" if value is None else str(value) for value in values))
-
-    for name in ("nodes", "routing", "subscriptions", "published", "expected", "delivered"):
-        row(name, *(getattr(expense, name) for expense in expenses))
-    row("missing, twice", *(f"{e.missing}, {e.duplicates}" for e in expenses))
-    row("messages", *(e.messages for e in expenses))
-    for kind in expenses[0].by_kind:
-        row(f"  {kind}", *(e.by_kind[kind] for e in expenses))
-    row("lower bound", *(e.lower_bound for e in expenses))
-    row("  times that", *(f"{e.times_lower_bound:.2f}" for e in expenses))
-    row("other messages", *(e.other_messages for e in expenses))
-    row("hops, median, 99 %", *(f"{e.hops_median}, {e.hops_99}" for e in expenses))
-    row("latency, median ms", *(f"{e.latency_median_ms:.1f}" for e in expenses))
-    for name, loads in (
-        ("sent/node, mean, most", [e.sent for e in expenses]),
-        ("matched/node, mean, most", [e.matched for e in expenses]),
-    ):
-        row(name, *(f"{load.mean:.0f}, {load.most}" for load in loads))
-    Console(highlight=False).print(table)
+    rows: dict[str, Callable[[Expense], object]] = {
+        **{name: attrgetter(name) for name in SAME},
+        "missing, twice": lambda e: f"{e.missing}, {e.duplicates}",
+        "messages": lambda e: e.messages,
+        **{f"  {kind}": of_kind(kind) for kind in expenses[0].by_kind},
+        "lower bound": lambda e: e.lower_bound,
+        "  times that": lambda e: f"{e.times_lower_bound:.2f}",
+        "other messages": lambda e: e.other_messages,
+        "hops, median, 99 %": lambda e: f"{e.hops_median}, {e.hops_99}",
+        "latency, median ms": lambda e: f"{e.latency_median_ms:.1f}",
+        "sent/node, mean, most": lambda e: f"{e.sent.mean:.0f}, {e.sent.most}",
+        "matched/node, mean, most": lambda e: f"{e.matched.mean:.0f}, {e.matched.most}",
+    }
+    shown = table("=", *(f">{expense.name}" for expense in expenses))
+    for name, value in rows.items():
+        values = map(value, expenses)
+        shown.add_row(name, *("?" if found is None else str(found) for found in values))
+    console().print(shown)

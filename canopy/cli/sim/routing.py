@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from canopy.cli.constants import STAGE_INTERVAL
-from canopy.cli.extras import require
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
     json_option,
     out_option,
@@ -23,74 +24,58 @@ from canopy.cli.sim.experiment import (
 
 if TYPE_CHECKING:
     from canopy.sim.experiments.routing_model.measure import Progress, RoutingPlan
-    from canopy.sim.experiments.routing_model.report import RoutingReport, Spread
+    from canopy.sim.experiments.routing_model.report import RoutingReport, Spread, StyleReport
 
 
 @click.command(short_help="Compare styles of routing.")
-@click.option("--nodes", type=click.IntRange(2, 1_000_000), default=3_000, show_default=True)
+@click.option("--nodes", type=click.IntRange(2, 1_000_000), default=3_000)
 @click.option(
     "--subscriptions",
     type=click.IntRange(1, 5_000_000),
     help="Number of subscriptions (one per node).",
 )
-@click.option("--attributes", type=click.IntRange(1, 100_000), default=100, show_default=True)
-@click.option("--zipf", type=click.FloatRange(0, 5), default=0.8, show_default=True)
+@click.option("--attributes", type=click.IntRange(1, 100_000), default=100)
+@click.option("--zipf", type=click.FloatRange(0, 5), default=0.8)
 @click.option(
     "--predicates",
     type=click.FloatRange(0.1, 1_000),
     default=8.0,
-    show_default=True,
     help="Attributes per subscription and event, on average.",
 )
 @click.option(
     "--kinds",
     type=click.IntRange(0, 1_000_000),
     default=150,
-    show_default=True,
     help="Kinds of events; 0: each event and subscription draws its own attributes.",
 )
 @click.option(
     "--matching",
     type=click.FloatRange(0),
     default=10.0,
-    show_default=True,
     help="Interested nodes per event; the width of ranges is fitted to it.",
 )
 @click.option(
     "--width", type=click.FloatRange(0.0001, 1), help="The width of ranges, instead of --matching."
 )
-@click.option("--events", type=click.IntRange(1), default=2_000, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--events", type=click.IntRange(1), default=2_000)
+@click.option("--seed", type=int, default=1)
 @click.option(
-    "--entries",
-    type=click.IntRange(1),
-    default=1_000,
-    show_default=True,
-    help="Index entries per host, at most.",
+    "--entries", type=click.IntRange(1), default=1_000, help="Index entries per host, at most."
 )
-@click.option(
-    "--boxes",
-    type=click.IntRange(1),
-    default=128,
-    show_default=True,
-    help="Boxes per summary, at most.",
-)
+@click.option("--boxes", type=click.IntRange(1), default=128, help="Boxes per summary, at most.")
 @click.option(
     "--per-box",
     type=click.IntRange(1),
     default=2,
-    show_default=True,
     help="Registrations per box of a summary, at least.",
 )
-@click.option("--slack", type=click.FloatRange(0, 1), default=0.0, show_default=True)
-@click.option(
-    "--replicas", type=click.IntRange(1), default=6, show_default=True, help="Hosts, at least."
-)
-@click.option("--fan-out", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--slack", type=click.FloatRange(0, 1), default=0.0)
+@click.option("--replicas", type=click.IntRange(1), default=6, help="Hosts, at least.")
+@click.option("--fan-out", type=click.IntRange(1), default=16)
 @click.option(
     "--fail", type=click.FloatRange(0, 0.99), default=0.0, help="Share of nodes that are dead."
 )
-@click.option("--host-load", type=click.FloatRange(0.01), default=5.0, show_default=True)
+@click.option("--host-load", type=click.FloatRange(0.01), default=5.0)
 @click.option(
     "--publishers", type=click.IntRange(0), default=0, help="Number of nodes that publish (0: all)."
 )
@@ -111,8 +96,6 @@ def routing(as_json: bool, out: Path | None, quiet: bool, seed: int, **options: 
     canopy sim routing --nodes 100000 --entries 500 --events 20000
     """
     from canopy.sim.experiments.routing_model.measure import measure
-
-    require("sim")
     from canopy.sim.experiments.routing_model.picture import draw
 
     try:
@@ -176,40 +159,33 @@ def throttled() -> Progress:
 
 def print_report(found: RoutingReport) -> None:
     """Print tables with a column per style."""
-    from rich.console import Console
-    from rich.table import Table
-
-    rows: list[tuple[str, list[str]]] = []
-    styles = found.styles
-
-    def row(name: str, values: list[str]) -> None:
-        rows.append((name, values))
 
     def peak(spread: Spread | None) -> str:
         return "-" if spread is None else f"{spread.max:,.0f} ({spread.max_over_mean:.1f} x mean)"
 
-    row("times the lower bound", [f"{s.ratio:.3f}" for s in styles])
-    row("visits per event", [f"{s.visits_per_event:.2f}" for s in styles])
-    row("delivered", [f"{s.delivered_share:.4%}" for s in styles])
-    row("… without the fallback", [f"{s.without_fallback:.4%}" for s in styles])
-    row("retries per event", [f"{s.retries_per_event:.2f}" for s in styles])
-    row("hops, median and 99 %", [f"{s.hops_p50}, {s.hops_p99}" for s in styles])
-    row("most copies by one node", [str(s.most_copies) for s in styles])
-    row("hosts", [f"{s.hosts:,}" for s in styles])
-    row("entries per host", [f"{s.entries.mean:,.0f}" if s.entries else "-" for s in styles])
-    row("… at most", [peak(s.entries) for s in styles])
-    row("registrations / S log S", [f"{s.per_s_log_s:.2f}" for s in styles])
-    row("load of hosts, at most", [peak(s.hosting) for s in styles])
-    row("traffic of nodes, at most", [peak(s.traffic) for s in styles])
-    row("… of this their own", [peak(s.demand) for s in styles])
-    row("summaries, kB", [f"{s.summary_bytes / 1000:,.0f}" for s in styles])
-    columns = {s.name: [values[n] for _, values in rows] for n, s in enumerate(styles)}
-    console = Console(highlight=False)
+    rows: dict[str, Callable[[StyleReport], str]] = {
+        "times the lower bound": lambda s: f"{s.ratio:.3f}",
+        "visits per event": lambda s: f"{s.visits_per_event:.2f}",
+        "delivered": lambda s: f"{s.delivered_share:.4%}",
+        "… without the fallback": lambda s: f"{s.without_fallback:.4%}",
+        "retries per event": lambda s: f"{s.retries_per_event:.2f}",
+        "hops, median and 99 %": lambda s: f"{s.hops_p50}, {s.hops_p99}",
+        "most copies by one node": lambda s: str(s.most_copies),
+        "hosts": lambda s: f"{s.hosts:,}",
+        "entries per host": lambda s: f"{s.entries.mean:,.0f}" if s.entries else "-",
+        "… at most": lambda s: peak(s.entries),
+        "registrations / S log S": lambda s: f"{s.per_s_log_s:.2f}",
+        "load of hosts, at most": lambda s: peak(s.hosting),
+        "traffic of nodes, at most": lambda s: peak(s.traffic),
+        "… of this their own": lambda s: peak(s.demand),
+        "summaries, kB": lambda s: f"{s.summary_bytes / 1000:,.0f}",
+    }
+    out = console()
     interested = f"{found.interested_per_event:.2f} interested nodes per event"
-    console.print(f"seed {found.seed}, {interested}, {found.dead} nodes dead")
-    names = [name for name, _ in rows]
-    for start in range(0, len(styles), 4):  # four styles are as wide as a terminal
-        table = Table("", *(s.name for s in styles[start : start + 4]))
-        for number, name in enumerate(names):
-            table.add_row(name, *(columns[s.name][number] for s in styles[start : start + 4]))
-        console.print(table)
+    out.print(f"seed {found.seed}, {interested}, {found.dead} nodes dead")
+    for start in range(0, len(found.styles), 4):  # four styles are as wide as a terminal
+        styles = found.styles[start : start + 4]
+        shown = table("", *(style.name for style in styles))
+        for name, value in rows.items():
+            shown.add_row(name, *map(value, styles))
+        out.print(shown)

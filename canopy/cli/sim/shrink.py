@@ -20,7 +20,6 @@ shrink_option = click.option(
     "--shrink",
     type=click.FloatRange(0),
     default=SHRINK_TIME,
-    show_default=True,
     metavar="SECONDS",
     help="How long to look for a smaller scenario that fails in the same way.",
 )

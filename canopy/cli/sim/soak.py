@@ -68,7 +68,7 @@ class SoakTotals:
 
 
 @click.command(short_help="Run random scenarios with faults, seed after seed.")
-@click.option("--seed", "first", type=int, default=1, show_default=True, help="The first seed.")
+@click.option("--seed", "first", type=int, default=1, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1), help="Stop after this many seeds (never).")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
 @click.option("--keep-going", is_flag=True, help="Go on after a seed that fails.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.extras import require
+from canopy.cli.output import console, table
 from canopy.cli.sim.experiment import (
     changed,
     json_option,
@@ -48,8 +48,6 @@ def timeliness(
     canopy sim timeliness --set replicas=2 --set processor.per_match=0.0005 --json
     """
     from canopy.sim.experiments.timeliness.experiment import experiment
-
-    require("sim")
     from canopy.sim.experiments.timeliness.picture import draw
     from canopy.sim.experiments.timeliness.plan import TimelinessPlan
     from canopy.sim.experiments.timeliness.point import NotReadyError
@@ -71,24 +69,20 @@ def print_report(found: Timeliness) -> None:
 
 def print_series(series: Series) -> None:
     """Print a table with a line per load and mode."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"latency in ms over {series.over}", title_justify="left")
     last = len(series.curves[0].points[0].levels)
-    names = ["by urgency", "mean", "p99"]
-    names += [f"level {n} {what}" for n in (1, last) for what in ("mean", "p99")]
-    for name in (series.over, "mode", *names):
-        table.add_column(name, justify="left" if name == "mode" else "right")
+    names = [f"level {n} {what}" for n in (1, last) for what in ("mean", "p99")]
+    columns = (f">{series.over}", "mode", ">by urgency", ">mean", ">p99")
+    title = f"latency in ms over {series.over}"
+    shown = table(*columns, *(f">{name}" for name in names), title=title)
     for place, x in enumerate(series.x):
         for curve in series.curves:
             point = curve.points[place]
             parts = (point.all, point.levels[0], point.levels[-1])
             values = [v for each in parts for v in (each.mean_ms, each.p99_ms)]
-            table.add_row(
+            shown.add_row(
                 str(x),
                 curve.mode,
                 *(f"{value:.2f}" for value in (point.urgency_ms, *values)),
                 end_section=curve is series.curves[-1],
             )
-    Console(highlight=False).print(table)
+    console().print(shown)
