@@ -356,7 +356,7 @@ class Node:
     def _on_link_down(self, event: LinkDown) -> None:
         for message in event.lost:
             if (units := message.data_units()) > 0:
-                self.count("data_messages_lost", units)
+                self.count("data_messages_unacknowledged", units)
 
     def _on_role_changed(self, event: RoleChanged) -> None:
         if event.cluster is not None and event.role == "primary":

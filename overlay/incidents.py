@@ -1,8 +1,8 @@
-"""Incidents: losses, elections and recoveries around this node, for people (P8).
+"""Incidents: broken links, elections and recoveries around this node, for people (P8).
 
 A machine that only listens: it turns local events of links and clusters into *incidents*, which it
 keeps for the terminal UI (`GetIncidents`), counts (`canopy status`) and traces (kind ``incident``).
-It sees what its own node sees: the peers that this node loses, and, where it is a member of a
+It sees what its own node sees: the links that this node loses, and, where it is a member of a
 cluster, the elections there.
 """
 
@@ -31,9 +31,9 @@ MAX_INCIDENTS: Final = 200
 """Incidents that a node remembers. Guess: an hour of trouble; to be measured by how far back people
 scroll."""
 
-MAX_LOST_PEERS: Final = 1_000
-"""Lost peers that are remembered, to report when they are back. Guess: more than a node has links
-to at a time."""
+MAX_PEERS_DOWN: Final = 1_000
+"""Peers whose link is down that are remembered, to report when they are back. Guess: more than a
+node has links to at a time."""
 
 REPEAT_WITHIN: Final = 1.0
 """Seconds within which the same incident is not noted again: a new primary admits some members
@@ -56,7 +56,7 @@ class IncidentLog(Machine):
     def __init__(self, port: Port) -> None:
         super().__init__(port)
         self.records: deque[IncidentRecord] = deque(maxlen=MAX_INCIDENTS)
-        self._lost: BoundedDict[NodeId, float] = BoundedDict(MAX_LOST_PEERS)  # since when
+        self._down: BoundedDict[NodeId, float] = BoundedDict(MAX_PEERS_DOWN)  # since when
         self._role: tuple[Cluster | None, str] = (None, "none")  # as last heard
         self._suspected: float | None = None  # since when the primary is silent
 
@@ -83,15 +83,16 @@ class IncidentLog(Machine):
     # --- events of links and clusters ---
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A peer is lost; one that said that it leaves is no incident."""
-        if event.left:
+        """The link to a peer has ended. Noted once until it is up again: each attempt that fails
+        meanwhile ends a session of its own. A peer that said that it leaves is no incident."""
+        if event.left or event.peer.id in self._down:
             return
-        self._lost[event.peer.id] = self.port.now
-        self._note("lost", event.peer.id, None, event.reason)
+        self._down[event.peer.id] = self.port.now
+        self._note("link down", event.peer.id, None, event.reason)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A peer that was lost is back, perhaps as another process."""
-        since = self._lost.pop(event.peer.id, None)
+        """The link to a peer is up again, perhaps to another process."""
+        since = self._down.pop(event.peer.id, None)
         if since is not None:
             self._note("back", event.peer.id, None, f"after {self._since(since)}")
 
@@ -133,7 +134,7 @@ class IncidentLog(Machine):
 
     def on_member_lost(self, event: MemberLost) -> None:
         """At the primary: a member no longer serves in the cluster."""
-        self._note("member lost", event.peer.id, self._role[0], "serves no more")
+        self._note("member gone", event.peer.id, self._role[0], "serves no more")
 
     def on_ring_left(self, event: RingLeft) -> None:
         """This node's ring has ended: two rings have become one."""

@@ -37,8 +37,8 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
 
 class Incident(msgspec.Struct, frozen=True, array_like=True):
-    """Something that happened. `what`: lost, back (a peer); silent (a primary), elected, fenced;
-    joined, member lost (at the primary); role (of this node)."""
+    """Something that happened. `what`: link down, back (a peer); silent (a primary), elected,
+    fenced; joined, member gone (at the primary); role (of this node)."""
 
     ago: float  # seconds
     what: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from canopy.traces.schema import FIELDS, KINDS
 from canopy.wire.config import NodeConfig
+from canopy.wire.transport.outlet import Counters
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -93,6 +95,39 @@ def test_the_configuration_page_has_every_key_with_its_default() -> None:
         for key, default in re.findall(r"^\| `(\w+)` \| `(.*?)` \|", body, re.M)
     }
     assert found == set(settings())
+
+
+def counted(call: ast.Call) -> Iterator[str]:
+    """The names of counters in a call of `count` (or of what notes an incident)."""
+    if not call.args:
+        return
+    what = call.args[0]
+    for value in (what.body, what.orelse) if isinstance(what, ast.IfExp) else (what,):
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.value
+
+
+def counters() -> set[str]:
+    """Every counter of a node, as the code names it."""
+    found = {f"wire_{name}" for name in Counters.__slots__}
+    for path in [ROOT / "node.py", *(ROOT / "overlay").rglob("*.py")]:
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            if call.func.attr in ("count", "_count"):
+                found.update(counted(call))
+            elif call.func.attr == "_note" and path.name == "incidents.py":
+                found.update(f"incidents_{what.replace(' ', '_')}" for what in counted(call))
+    process = (ROOT / "canopy/wire/process/node_process.py").read_text(encoding="utf-8")
+    return found | set(re.findall(r'counters\["(\w+)"\] = ', process))
+
+
+def test_the_counters_page_has_every_counter_and_no_other() -> None:
+    text = (ROOT / "docs/reference/counters.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", text, re.M)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(named) == len(set(named))
+    assert set(named) == counters()
 
 
 def test_the_formats_page_has_every_trace_record_and_field() -> None:

@@ -193,7 +193,8 @@ class Endurance:
 
 COUNTERS: Final = (
     *(
-        "deliveries_given_up",
+        "deliveries_lost",
+        "deliveries_to_ended",
         "deliveries_relayed",
         "deliveries_sent_again",
         "deliveries_given_back",

@@ -44,7 +44,7 @@ def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
         told = incidents(world, name)
         whats = [one.what for one in told if one.node in (id_of(world, old), id_of(world, new))]
         assert whats.count("elected") == 1
-        assert whats.index("silent") < whats.index("elected") < whats.index("lost")
+        assert whats.index("silent") < whats.index("elected") < whats.index("link down")
         (elected,) = [one for one in told if one.what == "elected"]
         assert (elected.node, elected.epoch) == (id_of(world, new), 2)
         assert elected.text.startswith(f"in place of {id_of(world, old)}")
@@ -52,7 +52,7 @@ def test_members_tell_of_a_killed_primary_and_of_the_next() -> None:
         assert 7.0 < elected.ago < 14.0
         assert world.status(name).counters["incidents_elected"] == 1
     records = [record.fields for record in world.recorder.records if record.kind == "incident"]
-    assert {fields["what"] for fields in records} >= {"silent", "elected", "lost", "role"}
+    assert {fields["what"] for fields in records} >= {"silent", "elected", "link down", "role"}
     assert all(tuple(fields) == KINDS["incident"] for fields in records)
     assert {*KINDS["incident"]} <= {*FIELDS}
 
@@ -88,13 +88,16 @@ def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> N
     port.hear(LinkUp(Peer("p", "p:1"), True))
     assert not incident_log.records
     port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
-    port.now += 2.5
+    port.now += 1.5
+    port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))  # it was dialled again
+    port.now += 1.0
     port.hear(LinkUp(Peer("p", "p:1"), True))
     port.hear(LinkUp(Peer("p", "p:1"), False))
     assert [(one.what, one.text) for one in incident_log.records] == [
-        ("lost", "connection refused"),
+        ("link down", "connection refused"),
         ("back", "after 2.5 s"),
     ]
+    assert port.counts["incidents_link_down"] == 1
 
 
 def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
@@ -109,4 +112,4 @@ def test_fencing_is_told_and_what_is_remembered_is_bounded() -> None:
     for number in range(MAX_INCIDENTS + 5):
         port.hear(MemberLost(Peer(f"m{number}", "")))
     assert len(incident_log.records) == MAX_INCIDENTS
-    assert port.counts["incidents_member_lost"] == MAX_INCIDENTS + 5
+    assert port.counts["incidents_member_gone"] == MAX_INCIDENTS + 5

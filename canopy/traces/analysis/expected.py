@@ -66,7 +66,8 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
           WHERE kind = 'stop' GROUP BY node),
         lost AS (
           SELECT peer AS node, max(time) AS time FROM {records}
-          WHERE kind = 'incident' AND what = 'lost' GROUP BY peer),
+          WHERE kind = 'incident' AND what = 'link down' OR kind = 'link' AND reason LIKE 'down:%'
+          GROUP BY peer),
         killed AS (
           SELECT r.node, max(r.time) AS time
           FROM {records} r JOIN lost l ON r.node = l.node

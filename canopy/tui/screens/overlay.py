@@ -39,7 +39,13 @@ TABS = ("node", "ring", "trees", "incidents")
 PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")
 CLUSTER_COLUMNS = ("", "cluster", "keys", "epoch", "★", "☆", "nodes", "trees")
 INCIDENT_COLUMNS = ("", "ago", "what", "node", "cluster", "epoch", "")
-MARKS = {"lost": "✗", "silent": "✗", "member lost": "✗", "fenced": "✗", "elected": "★"}
+MARKS = {
+    "link down": "✗",
+    "silent": "✗",
+    "member gone": "✗",
+    "fenced": "✗",
+    "elected": "★",
+}
 
 
 def counter_title(name: str) -> str:

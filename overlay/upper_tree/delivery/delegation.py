@@ -59,7 +59,7 @@ class Delegation(Machine):
         if not events:
             return
         if not self.relays.gave_back(message.peer.id, sender.id):
-            self.port.count("deliveries_given_up", len(events))
+            self.port.count("deliveries_lost", len(events))
             return
         deliveries = Deliveries(self.port, self.copies, message.hop)
         self.copies.spend(events)
@@ -115,7 +115,9 @@ class Delegation(Machine):
                 self.copies.spend(message.events)
                 self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
             else:
-                self.port.count("deliveries_given_up", len(message.events))
+                self.port.count(
+                    "deliveries_to_ended" if gone else "deliveries_lost", len(message.events)
+                )
 
     def _return_again(self, host: Peer, message: Undelivered, gone: bool) -> None:
         """A host did not hear that this node could not deliver. If it is gone this node takes its

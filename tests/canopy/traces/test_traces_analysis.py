@@ -279,8 +279,8 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
         (2, "silent", 0.5),
         (1, "elected", 0.1),
         (2, "elected", 0.1),
-        (3, "lost", 30.0),
-        (3, "lost", 0.1),
+        (3, "link down", 30.0),
+        (3, "link down", 0.1),
         (1, "role", 0.1),
     ):
         o.write(
@@ -288,7 +288,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
             "incident",
             what=what,
             peer=o.names[0],
-            name="c" * 40 if what != "lost" else "",
+            name="c" * 40 if what != "link down" else "",
             epoch=3,
             reason=f"in place of {o.names[2]} {EVIL}",
         )
@@ -298,7 +298,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
     page = (done.out / "report.html").read_text()
     assert "What happened" in page
     assert page.count("<td>silent</td>") == page.count("<td>elected</td>") == 1
-    assert page.count("<td>lost</td>") == 2  # half a minute apart
+    assert page.count("<td>link down</td>") == 2  # half a minute apart
     assert page.count("<circle") == 4
     assert "<td>2 nodes</td>" in page
     assert "connections to 1 node were lost, and there was 1 election" in page
@@ -321,7 +321,7 @@ def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
     o.write(o.names[1], "ready")  # its last word
     o.wait(20)
     for node in (1, 2):
-        o.write(o.names[3], "incident", what="lost", peer=o.names[node], reason="silent")
+        o.write(o.names[3], "incident", what="link down", peer=o.names[node], reason="silent")
     second = o.publish(0, {"a": 8})
     o.wait(20)
     o.deliver(second, asleep, 20_000.0)

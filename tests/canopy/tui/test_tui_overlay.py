@@ -70,11 +70,11 @@ def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -
         await tab(seat, "incidents")
         await seat.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
         seat.node.incidents = (
-            Incident(2.0, "lost", NODES[4], "", 0, "connection refused"),
+            Incident(2.0, "link down", NODES[4], "", 0, "connection refused"),
             *seat.node.incidents,
         )
         await seat.press("r")
-        await seat.sees("Incidents (3)", "✗", "lost", NODES[4][:8], "connection")
+        await seat.sees("Incidents (3)", "✗", "link down", NODES[4][:8], "connection")
 
     play(scenario, size=size)
 

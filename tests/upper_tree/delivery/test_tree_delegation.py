@@ -210,7 +210,8 @@ def test_a_node_whose_process_is_gone_is_given_up_at_once() -> None:
     lost = tuple(rig.net.links.pop(("h", "s0")))
     rig.host.port.hear(LinkDown(peer("s0"), "s7 is at s0:1", False, lost, SessionEnd.GONE))
     rig.net.flush()
-    assert rig.host.port.counts["deliveries_given_up"] == 1
+    assert rig.host.port.counts["deliveries_to_ended"] == 1
+    assert "deliveries_lost" not in rig.host.port.counts, "no program is left that could miss it"
 
 
 def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
@@ -223,7 +224,7 @@ def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
         port.now += relays.RETRY_FOR / 3
     rig.net.cut("h", "s0")
     rig.net.flush()
-    assert port.counts["deliveries_given_up"] == 1
+    assert port.counts["deliveries_lost"] == 1
     assert rig.reached() == [[], [1]]
 
 

@@ -167,7 +167,7 @@ def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
     else:
         raise AssertionError("it goes round for ever")
     assert rig.host.port.now - began > relays.RETRY_FOR / 2, "it was tried for some time"
-    assert rig.host.port.counts["deliveries_given_up"] == 1
+    assert rig.host.port.counts["deliveries_lost"] == 1
 
 
 def test_while_one_relay_reaches_a_node_it_is_not_given_up() -> None:
@@ -184,4 +184,4 @@ def test_while_one_relay_reaches_a_node_it_is_not_given_up() -> None:
         rig.net.advance(5.0)
         rig.host.lease()
     assert sorted(rig.nodes[0].events) == list(range(1, 41))
-    assert "deliveries_given_up" not in rig.host.port.counts
+    assert "deliveries_lost" not in rig.host.port.counts

@@ -27,8 +27,8 @@ LABELS = 96
 BARS = 64
 """Height of the deliveries below the lanes."""
 
-COLOURS = {"lost": "clay", "silent": "sand", "elected": "leaf", "back": "sky"}
-"""CSS classes of incidents' marks; others look like "lost"."""
+COLOURS = {"link down": "clay", "silent": "sand", "elected": "leaf", "back": "sky"}
+"""CSS classes of incidents' marks; others look like "link down"."""
 
 
 def incident_timeline(findings: Findings) -> str:
@@ -36,7 +36,7 @@ def incident_timeline(findings: Findings) -> str:
     rows = findings.incidents
     if not rows:
         return ""
-    lost = len({row["node"] for row in rows if row["what"] == "lost"})
+    lost = len({row["node"] for row in rows if row["what"] == "link down"})
     elected = sum(row["what"] == "elected" for row in rows)
     text = (
         f"<p>The connections to {some(lost, 'node')} were lost, and there "
