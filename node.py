@@ -32,7 +32,7 @@ from overlay.machine import LocalEvent, Machine, Message, Named, Peer, Timer
 from overlay.reports import Reports
 from overlay.settings import Settings
 from overlay.turns import Turns
-from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
@@ -124,7 +124,7 @@ class Node:
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
         self.receiver = Receiver(self, settings, history)
         self.delegation = Delegation(self, copies, self.view.peers)
-        self.clients = Clients(
+        self.clients = LocalClients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
         self.reports = Reports(

@@ -121,7 +121,7 @@ class GetPeers(Command, frozen=True):
 
 
 class GetRing(Command, frozen=True):
-    """Ask for all clusters, collected by a message around the ring. Answered by Ring."""
+    """Ask for all clusters, collected by a message around the ring. Answered by RingClusters."""
 
 
 class GetIncidents(Command, frozen=True):
@@ -307,7 +307,7 @@ class Peers(Reply, frozen=True):
     peers: tuple[PeerInfo, ...]
 
 
-class Ring(Reply, frozen=True):
+class RingClusters(Reply, frozen=True, tag="Ring"):
     """Clusters in ring order. `complete` is False if the way around was not closed in time."""
 
     clusters: tuple[ClusterInfo, ...]
@@ -359,7 +359,7 @@ COMMANDS = (
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Dropped | Done | Subscribed | Published | Delivered | Gathered | Status | Peers | Ring
-    | Incidents | Located | Subscriptions | Attributes | Explained
+    Failed | Dropped | Done | Subscribed | Published | Delivered | Gathered | Status | Peers
+    | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """The types that the control socket sends."""

@@ -81,7 +81,7 @@ class ClientInfo(msgspec.Struct, frozen=True):
     dropped: int  # since it has connected
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ExplanationLine(msgspec.Struct, frozen=True):
     """One line of an explanation, indented by `depth`."""
 
     depth: int
@@ -98,7 +98,7 @@ class Reason(msgspec.Struct, frozen=True):
     selector: str
     delivered: bool
     summary: str  # one sentence
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ExplanationLine, ...]
     attribute: str = ""  # pivot, or the tree that completed it
     lo: str = ""
     hi: str = ""

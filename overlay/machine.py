@@ -67,7 +67,7 @@ Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 """Message handlers take (sender: Peer, message); timer and event handlers take the one struct."""
 
 
-class Identified(Protocol):
+class HasIdentity(Protocol):
     """What has an identity in trace records: an event."""
 
     @property
@@ -75,7 +75,7 @@ class Identified(Protocol):
         """The same text at every node."""
 
 
-Named = TypeVar("Named", bound=Identified)
+Named = TypeVar("Named", bound=HasIdentity)
 
 
 class Port(Protocol):

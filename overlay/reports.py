@@ -10,7 +10,7 @@ from overlay.info import PeerInfo
 from overlay.links.links import Links
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -25,7 +25,7 @@ class Reports:
         view: View,
         clusters: Clusters,
         hosting: Hosting,
-        clients: Clients,
+        clients: LocalClients,
         publisher: Publisher,
         registrar: Registrar,
     ) -> None:

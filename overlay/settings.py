@@ -21,11 +21,11 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Meta(ge=4_096, le=1 << 34)]
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SettingsGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group of settings."""
 
 
-class LinkSettings(Group, frozen=True):
+class LinkSettings(SettingsGroup, frozen=True):
     """Sessions between two nodes (M3, M5)."""
 
     heartbeat: Seconds = 1.0  # a quiet link that is watched asks this often; guess
@@ -43,7 +43,7 @@ class LinkSettings(Group, frozen=True):
     compress: bool = False  # batches over 1 KiB with zlib
 
 
-class ViewSettings(Group, frozen=True):
+class ViewSettings(SettingsGroup, frozen=True):
     """The random graph (C1) and the access points (C2)."""
 
     size: Count = 20  # CBDLO 5.4: view 20
@@ -56,7 +56,7 @@ class ViewSettings(Group, frozen=True):
     access_point_age: Count = 30  # shuffles after which an unconfirmed entry leaves; guess
 
 
-class WalkSettings(Group, frozen=True):
+class WalkSettings(SettingsGroup, frozen=True):
     """CRAWL (C3, C4, C10)."""
 
     hops: Count = 10  # CBDLO 5.3: at most 10 hops
@@ -65,7 +65,7 @@ class WalkSettings(Group, frozen=True):
     timeout: Seconds = 3.0  # a walk not heard of for so long is a miss; guess
 
 
-class RingSettings(Group, frozen=True):
+class RingSettings(SettingsGroup, frozen=True):
     """Chord over clusters (P2)."""
 
     successors: Count = 4  # Zave: longer than the number of simultaneous failures; guess
@@ -78,7 +78,7 @@ class RingSettings(Group, frozen=True):
     known_clusters: Count = 256  # cached descriptions; guess
 
 
-class ClusterSettings(Group, frozen=True):
+class ClusterSettings(SettingsGroup, frozen=True):
     """Sizes of clusters, and when one splits (P1)."""
 
     size: Annotated[int, Meta(ge=1, le=64)] = 5  # members (docs/design/clusters.md, P1): two may
@@ -90,7 +90,7 @@ class ClusterSettings(Group, frozen=True):
     recruit_timeout: Seconds = 3.0  # a recruit that did not answer; guess
 
 
-class ElectionSettings(Group, frozen=True):
+class ElectionSettings(SettingsGroup, frozen=True):
     """Another primary for a cluster (P4)."""
 
     heartbeat: Seconds = 0.25  # of a primary to its voters: four in `suspect_after`; guess
@@ -105,7 +105,7 @@ class ElectionSettings(Group, frozen=True):
     # (docs/lab/recovery.md), of which agreeing and registering anew take the rest
 
 
-class TreeSettings(Group, frozen=True):
+class TreeSettings(SettingsGroup, frozen=True):
     """Attribute trees (C5 to C10)."""
 
     routing: Literal["pivot", "counting"] = "pivot"  # C9 the default, C8 as the paper has it
@@ -144,7 +144,7 @@ class TreeSettings(Group, frozen=True):
     history: Count = 2_000  # events that `canopy why` can explain; guess
 
 
-class Settings(Group, frozen=True):
+class Settings(SettingsGroup, frozen=True):
     """All settings of the machines, by group."""
 
     links: LinkSettings = LinkSettings()

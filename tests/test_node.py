@@ -19,7 +19,7 @@ from overlay.client import (
     GetStatus,
     Located,
     Peers,
-    Ring,
+    RingClusters,
     Status,
     Where,
     Why,
@@ -273,7 +273,7 @@ def test_peers_tell_neighbours_and_links(world: World) -> None:
 def test_ring_where_and_why_work_from_every_node(world: World) -> None:
     for name in world.names():
         ring = world.ask(name, GetRing(world.clients.request()))
-        assert isinstance(ring, Ring)
+        assert isinstance(ring, RingClusters)
         assert ring.complete
         assert [c.attributes for c in ring.clusters] == [("x",)]
         where = world.ask(name, Where(world.clients.request(), "x"))

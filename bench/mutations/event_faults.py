@@ -11,7 +11,7 @@ from matching import Cut, Index, Interval
 from overlay.client import Delivery, Event
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
@@ -229,9 +229,9 @@ def broken_link_counts_as_accepted() -> None:
 def leaving_node_acknowledges() -> None:
     """A node that is leaving goes on acknowledging publications, though it may end before they are
     sent."""
-    original = Clients.leave
+    original = LocalClients.leave
 
-    def leave(self: Clients) -> None:
+    def leave(self: LocalClients) -> None:
         original(self)
         self._leaving = False
 

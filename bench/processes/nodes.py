@@ -24,7 +24,7 @@ from typing import Any, Final
 from bench.processes.fault_proxy import FaultProxy
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
-from overlay.client import GetRing, GetStatus, Ring, Status
+from overlay.client import GetRing, GetStatus, RingClusters, Status
 from overlay.info import ClusterInfo
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -194,7 +194,7 @@ class SpoiltNodes:
             if node.name not in avoid and node.is_up and not node.is_paused:
                 try:
                     with ControlClient.connect(node.data, SHORT) as client:
-                        return client.ask(GetRing(0), Ring, SHORT).clusters
+                        return client.ask(GetRing(0), RingClusters, SHORT).clusters
                 except ControlError:
                     continue
         return ()

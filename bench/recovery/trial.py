@@ -44,7 +44,7 @@ from overlay.client import (
     GetRing,
     GetStatus,
     Located,
-    Ring,
+    RingClusters,
     Status,
     Subscribe,
     Subscribed,
@@ -222,7 +222,7 @@ class Trial:
         found: list[ClusterInfo] = []
 
         def are_full() -> bool:
-            found[:] = client.ask(GetRing(0), Ring).clusters
+            found[:] = client.ask(GetRing(0), RingClusters).clusters
             sizes = [len(members(cluster)) for cluster in found]
             return len(sizes) == self.clusters and min(sizes) >= self.size
 

@@ -108,10 +108,10 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     canopy ring
     canopy ring --json | jq '.[].attributes'
     """
-    from overlay.client import GetRing, Ring
+    from overlay.client import GetRing, RingClusters
 
     with open_client(connect) as client:
-        found = client.ask(GetRing(0), Ring, timeout)
+        found = client.ask(GetRing(0), RingClusters, timeout)
     if not found.complete:
         print("! the ring was not traversed completely in time: clusters may be missing",
               file=sys.stderr)  # fmt: skip

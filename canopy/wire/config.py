@@ -27,7 +27,7 @@ from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY
-from overlay.settings import Bytes, Count, Group, Seconds, Settings
+from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 
 ENVIRONMENT: Final = "CANOPY_"
 DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned
@@ -51,7 +51,7 @@ class ConfigError(Exception):
     """The configuration is invalid; the message says where (source and key) and why."""
 
 
-class TraceConfig(Group, frozen=True):
+class TraceConfig(SettingsGroup, frozen=True):
     """Whether and where trace records are written (`canopy.traces.writer`)."""
 
     dir: str = ""  # "": the folder `traces` in the data folder
@@ -59,7 +59,7 @@ class TraceConfig(Group, frozen=True):
     enabled: bool = True
 
 
-class ClientConfig(Group, frozen=True):
+class ClientConfig(SettingsGroup, frozen=True):
     """Programs at the control socket (canopy/wire/control/credit_window.py)."""
 
     queue: Bytes = QUEUE  # bytes of deliveries that may wait for one client's credit; more are
@@ -140,12 +140,12 @@ def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
         raise ConfigError(f"{source}: {explain(str(error))}") from None
 
 
-def pick(typed: Group, layer: Mapping[str, Any]) -> dict[str, Any]:
+def pick(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that `layer` names, with their converted values."""
     picked = {}
     for key, value in layer.items():
         found = getattr(typed, key)
-        inner = isinstance(found, Group) and isinstance(value, Mapping)
+        inner = isinstance(found, SettingsGroup) and isinstance(value, Mapping)
         picked[key] = pick(found, value) if inner else msgspec.to_builtins(found)
     return picked
 
@@ -259,7 +259,8 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def is_group(kind: Any) -> bool:
     """Whether a field's type is a group of settings."""
-    return typing.get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Group)
+    is_class = typing.get_origin(kind) is None and isinstance(kind, type)
+    return is_class and issubclass(kind, SettingsGroup)
 
 
 def check_addresses(config: NodeConfig) -> None:

@@ -22,7 +22,7 @@ that follows from it), ``pivots`` (the attribute under which a conjunction is re
 ``summary`` (the format; C9), ``compiled_selectors``, ``registration_digest``, ``replica_order``
 (each node's order of a virtual node's hosts), ``host_load`` (what a host reports; P7),
 ``local_visit``, ``batches`` (what fits into a message), ``event_history`` (for `canopy why`; the
-duplicate window is the receiver's), ``cluster_view`` (what the trees call of overlay/chord). Each
-folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``, ``subscriber``, then
-``owner`` and ``summaries``, and ``clients`` for the programs.
+duplicate window is the receiver's). Each folder's manual is its `__init__`; read ``publisher``,
+``host``, ``delivery``, ``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the
+programs.
 """

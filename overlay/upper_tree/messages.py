@@ -376,7 +376,7 @@ class AskTrees(Message, frozen=True):
     attribute: str = ""
 
 
-class Trees(Message, frozen=True):
+class TreesReport(Message, frozen=True, tag="Trees"):
     """Answer to AskTrees. `entries` with the number of registrations in each."""
 
     number: int

@@ -6,7 +6,7 @@ from canopy.sim.world.world import World
 from canopy.traces.schema import FIELDS, KINDS
 from overlay.chord.events import Fenced, MemberLost, RoleChanged
 from overlay.chord.messages import Cluster
-from overlay.client import GetIncidents, GetRing, Incidents, Ring
+from overlay.client import GetIncidents, GetRing, Incidents, RingClusters
 from overlay.incidents import MAX_INCIDENTS, IncidentLog
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
@@ -22,9 +22,9 @@ def incidents(world: World, node: str) -> list[Incident]:
     return list(reversed(reply.incidents))
 
 
-def ring(world: World, node: str) -> Ring:
+def ring(world: World, node: str) -> RingClusters:
     reply = world.ask(node, GetRing(world.clients.request()))
-    assert isinstance(reply, Ring)
+    assert isinstance(reply, RingClusters)
     return reply
 
 

@@ -14,7 +14,7 @@ from bench.recovery.flows import Publisher, Subscriber
 from canopy.client.blocking import ControlClient
 from canopy.sim.experiments.recovery.plan import members
 from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
-from overlay.client import GetRing, Ring
+from overlay.client import GetRing, RingClusters
 from overlay.info import ClusterInfo
 from tests.support.namespaces import Namespaces
 from tests.support.real_overlay import PATIENCE, Overlay, status, wait_ready
@@ -45,7 +45,7 @@ class FlowingOverlay(Overlay):
 
     def cluster(self, asked: int = 0) -> ClusterInfo:
         """The one cluster, as this node sees it."""
-        return self.clients[asked].ask(GetRing(0), Ring).clusters[0]
+        return self.clients[asked].ask(GetRing(0), RingClusters).clusters[0]
 
     def who(self, role: str) -> int:
         """The number of the `primary` or `standby`, or of the first `broker`."""

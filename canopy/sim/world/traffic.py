@@ -121,7 +121,7 @@ class Traffic:
 
     def sent(self, message: Message) -> None:
         """A node hands a message to a link."""
-        name = type(message).__name__
+        name = str(message.__struct_config__.tag)
         self.messages[name] = self.messages.get(name, 0) + (message.data_units() or 1)
 
     def written(self, frame: Frame) -> int:

@@ -30,7 +30,7 @@ from overlay.client import (
     Incidents,
     Peers,
     Reply,
-    Ring,
+    RingClusters,
     Where,
 )
 from overlay.info import ClusterInfo
@@ -211,7 +211,7 @@ class OverlayScreen(MainScreen):
     def _on_ring(self, reply: Reply) -> None:
         if isinstance(reply, Failed):
             self.query_one("#ring-box").border_title = f"Ring: {reply.reason}"
-        if not isinstance(reply, Ring):
+        if not isinstance(reply, RingClusters):
             return
         self._ring = reply.clusters
         whole = "" if reply.complete else ", incomplete"

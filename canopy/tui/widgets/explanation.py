@@ -6,7 +6,7 @@ from rich.text import Text
 
 from canopy.tui.model.text import one_line, plural
 from overlay.client import Explained
-from overlay.info import Reason, Verdict
+from overlay.info import ExplanationLine, Reason
 
 # Marks; colours only repeat what the mark means.
 VERDICTS = {
@@ -55,7 +55,7 @@ def _reason(text: Text, reason: Reason) -> None:
     text.append("\n")
 
 
-def _verdict(text: Text, verdict: Verdict) -> None:
+def _verdict(text: Text, verdict: ExplanationLine) -> None:
     mark, style = VERDICTS.get(verdict.verdict, VERDICTS["unknown"])
     text.append(" " * INDENT * (verdict.depth + 1)).append(f"{mark} ", style)
     text.append(one_line(verdict.text))

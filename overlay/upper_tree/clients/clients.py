@@ -45,7 +45,7 @@ from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
-class Subscription:
+class LocalSubscription:
     """A subscription of one client of this node."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Subscription:
         self.delivered = 0  # where it does not gather
 
 
-class Clients(Machine):
+class LocalClients(Machine):
     """Subscriptions and publications of this node's clients."""
 
     def __init__(
@@ -81,9 +81,9 @@ class Clients(Machine):
         self.receiver = receiver
         self.publisher = publisher
         self.history = history
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, LocalSubscription] = {}
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
-        self.receipts: dict[int, Receipt] = {}  # by sequence
+        self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
         self._number = 0
         self._leaving = False
@@ -120,7 +120,7 @@ class Clients(Machine):
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
         gathers = client in self.gatherers
-        mine = Subscription(id_, client, command.request, command.name, predicate, gathers)
+        mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.pivots = tuple(one.registration.attribute for one in registrations)
         self.subscriptions[id_] = mine
         trees: dict[str, int] = {}
@@ -173,7 +173,7 @@ class Clients(Machine):
         self._end(mine)
         self.port.reply(client, Done(command.request))
 
-    def _end(self, mine: Subscription) -> None:
+    def _end(self, mine: LocalSubscription) -> None:
         del self.subscriptions[mine.id]
         self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
         self.registrar.unsubscribe(mine.id)
@@ -285,7 +285,7 @@ class Clients(Machine):
         answer = Published.of(command.request, events, refused)
         pending = self.publisher.unaccepted_of(events) if command.receipt else {}
         if pending:
-            receipt = Receipt(client, answer, pending)
+            receipt = PendingReceipt(client, answer, pending)
             self.receipts.update(dict.fromkeys(pending, receipt))
         else:
             self.port.reply(client, answer)
@@ -320,11 +320,11 @@ class Clients(Machine):
         )  # fmt: skip
         self.port.reply(client, Subscriptions(command.request, infos))
 
-    def _delivered(self, mine: Subscription) -> int:
+    def _delivered(self, mine: LocalSubscription) -> int:
         return self.receiver.delivered_to(mine.id) if mine.gathers else mine.delivered
 
 
-class Receipt:
+class PendingReceipt:
     """An answer that is due when all its events are accepted."""
 
     __slots__ = ("answer", "client", "pending")

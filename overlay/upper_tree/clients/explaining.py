@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from matching import Explanation
 from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
-from overlay.info import Reason, Verdict
+from overlay.info import ExplanationLine, Reason
 from overlay.machine import Machine, Peer, Port, Timer
-from overlay.upper_tree.clients.clients import Clients, Subscription
+from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.constants import WHY_PEERS_MOST, WHY_TIMEOUT
 from overlay.upper_tree.event_history import Remembered, counted
 from overlay.upper_tree.messages import AskEvent, EventFacts
@@ -39,7 +39,9 @@ class WhyQuery:
 class Explaining(Machine):
     """Answers `Why` for clients, and for other nodes what this one remembers of an event."""
 
-    def __init__(self, port: Port, clients: Clients, whom: Callable[[str], Sequence[Peer]]) -> None:
+    def __init__(
+        self, port: Port, clients: LocalClients, whom: Callable[[str], Sequence[Peer]]
+    ) -> None:
         """`whom`: the peers to ask about an event, given the node that its name begins with."""
         super().__init__(port)
         self.clients = clients
@@ -119,7 +121,7 @@ class Explaining(Machine):
 
 
 def reason_for(
-    mine: Subscription,
+    mine: LocalSubscription,
     event: Event,
     remembered: Remembered | None,
 ) -> Reason:
@@ -153,11 +155,11 @@ def reason_for(
     return Reason(mine.id, mine.name, mine.predicate.text, shown, summary, lines, *where)
 
 
-def verdicts(explanation: Explanation, depth: int = 0) -> list[Verdict]:
+def verdicts(explanation: Explanation, depth: int = 0) -> list[ExplanationLine]:
     """The tree of an explanation as indented lines."""
     words = {True: "true", False: "false", None: "unknown"}
     seen = ", ".join(f"{name} = {quote_value(value)}" for name, value in explanation.seen)
-    lines = [Verdict(depth, explanation.text, words[explanation.verdict], seen)]
+    lines = [ExplanationLine(depth, explanation.text, words[explanation.verdict], seen)]
     for child in explanation.children:
         lines += verdicts(child, depth + 1)
     return lines

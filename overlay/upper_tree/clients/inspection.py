@@ -6,26 +6,18 @@ Clusters are collected by a walk around the ring, and each cluster's primary tel
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import Failed, GetRing, Located, Reply, Ring, Where
+from overlay.chord.ring.ring import Ring
+from overlay.client import Failed, GetRing, Located, Reply, RingClusters, Where
 from overlay.info import ClusterInfo, VirtualNodeInfo
 from overlay.machine import Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
-from overlay.upper_tree.cluster_view import RingView
-from overlay.upper_tree.messages import AskTrees, Trees
+from overlay.upper_tree.messages import AskTrees, TreesReport
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.partition import describe, overlap_count
-
-
-class RingWalker(RingView, Protocol):
-    """What inspection needs of overlay/chord's `Ring` beside lookups."""
-
-    def walk(self) -> None:
-        """Walk around the ring: RingWalked follows."""
 
 
 class QueryTimeout(Timer, frozen=True):
@@ -42,14 +34,14 @@ class OverlayQuery:
         self.request = request
         self.attribute = attribute
         self.clusters: dict[Key, Cluster] = {}
-        self.answers: dict[Key, Trees] = {}
+        self.answers: dict[Key, TreesReport] = {}
         self.complete = True
 
 
 class Inspection(Machine):
     """Answers queries about ring, trees and events."""
 
-    def __init__(self, port: Port, owner: Owner, ring: RingWalker) -> None:
+    def __init__(self, port: Port, owner: Owner, ring: Ring) -> None:
         super().__init__(port)
         self.trees = owner.trees
         self.own_cluster = owner.clusters
@@ -89,7 +81,7 @@ class Inspection(Machine):
             for cluster in event.clusters:
                 self.port.send(cluster.primary, AskTrees(number))
             if not event.clusters:
-                self._answer(number, Ring(query.request, (), False))
+                self._answer(number, RingClusters(query.request, (), False))
 
     # --- where ---
 
@@ -128,7 +120,7 @@ class Inspection(Machine):
             intervals = [r.interval for r in owned.tree.registrations.values()]
             entries = [(e, overlap_count(e.interval, intervals)) for e in owned.tree.map.entries]
         names = tuple(sorted(self.trees))
-        reply = Trees(
+        reply = TreesReport(
             message.number,
             cluster.key,
             names,
@@ -139,7 +131,7 @@ class Inspection(Machine):
         )
         self.port.send(sender, reply)
 
-    def on_trees(self, sender: Peer, message: Trees) -> None:
+    def on_trees(self, sender: Peer, message: TreesReport) -> None:
         """A cluster's primary has answered; the question may be complete."""
         query = self._queries.get(message.number)
         if query is None or message.key not in query.clusters:
@@ -151,12 +143,12 @@ class Inspection(Machine):
         elif len(query.answers) == len(query.clusters):
             self._answer(message.number, self._ring(query))
 
-    def _ring(self, query: OverlayQuery) -> Ring:
+    def _ring(self, query: OverlayQuery) -> RingClusters:
         infos = tuple(
             cluster_info(cluster, query.answers.get(key)) for key, cluster in query.clusters.items()
         )
         complete = query.complete and len(query.answers) == len(query.clusters)
-        return Ring(query.request, infos, complete)
+        return RingClusters(query.request, infos, complete)
 
     def on_query_timeout(self, timer: QueryTimeout) -> None:
         """Answer the client with what is known by now."""
@@ -170,7 +162,7 @@ class Inspection(Machine):
             self._answer(timer.number, Failed(query.request, "time-out", reason))
 
 
-def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
+def cluster_info(cluster: Cluster, trees: TreesReport | None) -> ClusterInfo:
     """A cluster for people and programs."""
     return ClusterInfo(
         cluster.key,
@@ -186,7 +178,7 @@ def cluster_info(cluster: Cluster, trees: Trees | None) -> ClusterInfo:
     )
 
 
-def located(query: OverlayQuery, attribute: str, trees: Trees) -> Located:
+def located(query: OverlayQuery, attribute: str, trees: TreesReport) -> Located:
     """A tree for people and programs."""
     nodes = tuple(
         VirtualNodeInfo(

@@ -12,11 +12,11 @@ from matching import GroupedIndex
 from overlay.bounded import BoundedDict
 from overlay.chord.events import RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
+from overlay.chord.ring.ring import Ring
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Handler, Handlers, Key, Machine, Message, Peer, Port
 from overlay.settings import Settings
-from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.compiled_selectors import compiled
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
@@ -43,7 +43,7 @@ class Hosting(Machine):
     """Serves virtual nodes of any number of trees."""
 
     def __init__(
-        self, port: Port, settings: Settings, access_points: AccessPoints, ring: RingView
+        self, port: Port, settings: Settings, access_points: AccessPoints, ring: Ring
     ) -> None:
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"

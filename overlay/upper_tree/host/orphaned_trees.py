@@ -23,8 +23,8 @@ from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
+from overlay.chord.ring.ring import Ring
 from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer
-from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.host.constants import FORKS_MOST, ORPHAN_PERIOD
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import StillHosting
@@ -55,7 +55,7 @@ class HostedTrees(Protocol):
 class OrphanedTrees(Machine):
     """Asks owners whether they know of the trees that this host has without a lease."""
 
-    def __init__(self, port: Port, hosting: HostedTrees, ring: RingView, lease_most: float) -> None:
+    def __init__(self, port: Port, hosting: HostedTrees, ring: Ring, lease_most: float) -> None:
         """`lease_most`: seconds after which a lease that is not renewed is over."""
         super().__init__(port)
         self._hosting = hosting

@@ -16,6 +16,6 @@ has to split), ``restoration`` (the trees of a lost cluster) and
 ``registry_merge`` (two rings become one). ``summary_state`` belongs to the summaries' machines,
 ``constants`` has every number that is no setting.
 
-node.py builds the machines; overlay/chord's `Clusters` (as `ClusterView`) is called for the log and
+node.py builds the machines; overlay/chord's `Clusters` is called for the log and
 the cluster's members. summaries/ listens above, behind the Protocol `registry.Summaries`.
 """

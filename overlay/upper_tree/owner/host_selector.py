@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
+from overlay.chord.clusters import Clusters
 from overlay.machine import NodeId, Peer
 from overlay.settings import Settings
-from overlay.upper_tree.cluster_view import ClusterView
 from overlay.upper_tree.owner.constants import FEWEST_HOSTS
+from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.placement import PlacedNode
-
-
-class Fitness(Protocol):
-    """What is known of nodes (host_supervisor.py)."""
-
-    def may_be_given_trees(self, node: NodeId) -> bool:
-        """Whether the node can be reached and does not want to leave."""
 
 
 class HostSelector:
@@ -27,9 +20,9 @@ class HostSelector:
         self,
         me: Peer,
         settings: Settings,
-        clusters: ClusterView,
+        clusters: Clusters,
         trees: Mapping[str, OwnedTree],
-        hosts: Fitness,
+        hosts: HostSupervisor,
     ) -> None:
         """`trees` are those that the cluster owns."""
         self._me = me

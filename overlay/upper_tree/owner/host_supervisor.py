@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from overlay.bounded import BoundedDict
+from overlay.chord.clusters import Clusters
 from overlay.chord.events import MemberJoined, MemberLeaving
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Key, Machine, NodeId, Peer, Port
 from overlay.settings import Settings
-from overlay.upper_tree.cluster_view import ClusterView
 from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.messages import ServingReply, StillHosting, TreesHosted
 from overlay.upper_tree.owner.constants import UNREACHABLE_MOST
@@ -46,7 +46,7 @@ class HostSupervisor(Machine):
         self,
         port: Port,
         settings: Settings,
-        clusters: ClusterView,
+        clusters: Clusters,
         trees: OwnedTrees,
         authority: ServingAuthority,
     ) -> None:

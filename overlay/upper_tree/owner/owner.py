@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from overlay.chord.clusters import Clusters
 from overlay.chord.events import (
     ArcGone,
     ArcKept,
@@ -24,9 +25,9 @@ from overlay.chord.events import (
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
+from overlay.chord.ring.ring import Ring
 from overlay.machine import Alarm, Key, Machine, Peer, Port, Timer, Version
 from overlay.settings import Settings
-from overlay.upper_tree.cluster_view import ClusterView, RingView
 from overlay.upper_tree.messages import Assign, NotOwner
 from overlay.upper_tree.owner.constants import REBALANCE_DELAY
 from overlay.upper_tree.owner.host_selector import HostSelector
@@ -48,9 +49,7 @@ class RebalanceDue(Timer, frozen=True):
 class Owner(Machine):
     """State of the own cluster's trees, at the primary and (as a replica) at the voters."""
 
-    def __init__(
-        self, port: Port, settings: Settings, clusters: ClusterView, ring: RingView
-    ) -> None:
+    def __init__(self, port: Port, settings: Settings, clusters: Clusters, ring: Ring) -> None:
         super().__init__(port)
         self.clusters = clusters
         self.ring = ring

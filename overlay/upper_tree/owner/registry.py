@@ -56,6 +56,7 @@ from overlay.upper_tree.owner.registration_leases import (
     RegistrationLeases,
     registrations_of,
 )
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
     MapChanged,
     RegistrationAdded,
@@ -87,13 +88,6 @@ class Summaries(Protocol):
         """Whether no publisher has a cached summary of this owner's trees."""
 
 
-class Restoring(Protocol):
-    """What is told of registrations to who restores a lost cluster's trees (restoration.py)."""
-
-    def registered(self, attribute: str, now: float) -> None:
-        """A registration came for this tree."""
-
-
 class Registry(Machine):
     """Takes registrations for the trees that this node owns."""
 
@@ -103,7 +97,7 @@ class Registry(Machine):
         settings: Settings,
         owner: Owner,
         summaries: Summaries,
-        restoring: Restoring,
+        restoration: TreeRestoration,
     ) -> None:
         super().__init__(port)
         self._counting = settings.tree.routing == "counting"
@@ -112,7 +106,7 @@ class Registry(Machine):
         self._trees = owner.trees
         self._hosts = owner.hosts
         self._summaries = summaries
-        self._restoring = restoring
+        self._restoration = restoration
         self._leases = RegistrationLeases(settings.tree.lease)
         self._claims = ClaimChecks()
         self._sweep = Alarm(port, LeaseSweep())
@@ -192,7 +186,7 @@ class Registry(Machine):
         if owned is None:
             owned = self._create_tree(attribute)
         index = self._owner.append(RegistrationAdded(attribute, registration, incarnation))
-        self._restoring.registered(attribute, self.port.now)
+        self._restoration.registered(attribute, self.port.now)
         self._await(owned, owned.register(registration, index, boxes))
 
     def _await(self, owned: OwnedTree, pending: PendingRegistration) -> None:

@@ -19,8 +19,8 @@ long, everything is adopted again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
+from overlay.chord.clusters import Clusters
 from overlay.chord.events import MergePhaseWanted, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
@@ -44,14 +44,6 @@ class MergeStepDue(Timer, frozen=True):
     """Look how far the merging is."""
 
 
-class MergingView(Protocol):
-    """What is needed of overlay/chord's `Clusters`."""
-
-    def merge_phase_reached(self, phase: MergePhase, tree_users: tuple[Peer, ...] = ()) -> None:
-        """Answer to MergePhaseWanted: this phase is reached. `tree_users`: nodes that have to
-        know at once that the ring has ended."""
-
-
 class RegistryMerge(Machine):
     """Both sides: the owner that gives registrations away, and the one that adopts them."""
 
@@ -59,7 +51,7 @@ class RegistryMerge(Machine):
         self,
         port: Port,
         settings: Settings,
-        clusters: MergingView,
+        clusters: Clusters,
         owner: Owner,
         registry: Registry,
         summaries: Summaries,

@@ -12,18 +12,18 @@ all the same, as CBDLO has it.) Many attributes travel together, in walks as in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
+from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
+from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text
-from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound
 from overlay.upper_tree.messages import (
     AskCached,
@@ -42,13 +42,6 @@ from overlay.upper_tree.publisher.constants import (
     SEARCH_PAUSE_SHARE,
 )
 from overlay.upper_tree.publisher.location_cache import LocationCache
-
-
-class Walker(Protocol):
-    """What the finder needs of overlay/lower_random's `Crawl`."""
-
-    def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
-        """One walk for all: WalkFound per attribute that is met, WalkFailed for the rest."""
 
 
 class AskAgainDue(Timer, frozen=True):
@@ -76,8 +69,8 @@ class TreeFinder(Machine):
         self,
         port: Port,
         settings: Settings,
-        walker: Walker,
-        ring: RingView,
+        walker: Crawl,
+        ring: Ring,
         locations: LocationCache,
     ) -> None:
         super().__init__(port)

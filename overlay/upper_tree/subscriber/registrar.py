@@ -22,6 +22,7 @@ from matching import EVERYTHING, Interval, Predicate
 from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
+from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
 from overlay.machine import (
     Alarm,
@@ -34,7 +35,6 @@ from overlay.machine import (
 )
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
-from overlay.upper_tree.cluster_view import RingView
 from overlay.upper_tree.compiled_selectors import compiled, keep
 from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.messages import (
@@ -90,7 +90,7 @@ class LocalRegistration:
 class Registrar(Machine):
     """Registers the subscriptions of this node and renews their leases."""
 
-    def __init__(self, port: Port, settings: Settings, incarnation: int, ring: RingView) -> None:
+    def __init__(self, port: Port, settings: Settings, incarnation: int, ring: Ring) -> None:
         super().__init__(port)
         self.settings = settings.tree
         self.incarnation = incarnation

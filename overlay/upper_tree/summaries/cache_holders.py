@@ -23,7 +23,6 @@ one need not be asked what it has cached of itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from overlay.chord.events import Elected, Replanted, RoleChanged
 from overlay.chord.messages import Cluster
@@ -34,6 +33,7 @@ from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.events import CopiesReported, CopyInvalidated
 from overlay.upper_tree.messages import AskCached, CacheReport
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import HOLDERS_PER_ENTRY, CacheHoldersChanged
 from overlay.upper_tree.summaries.constants import HOLDERS_MOST, KEEP_FOR, SWEEP_SHARE
 from overlay.upper_tree.summaries.invalidation_table import InvalidationTable
@@ -43,19 +43,11 @@ class HolderSweep(Timer, frozen=True):
     """Look for cache holders whose copies have expired."""
 
 
-class FormerHolders(Protocol):
-    """What is known of a restored arc's former owner (owner/restoration.py)."""
-
-    @property
-    def former_holders(self) -> tuple[Peer, ...] | None:
-        """Publishers to which it may have sent summaries; None: it is not known who."""
-
-
 class CacheHolders(Machine):
     """At the primary: keeps the log's list of cache holders, and asks them under a new epoch."""
 
     def __init__(
-        self, port: Port, settings: Settings, owner: Owner, restoration: FormerHolders
+        self, port: Port, settings: Settings, owner: Owner, restoration: TreeRestoration
     ) -> None:
         super().__init__(port)
         self.term = settings.tree.summary_term

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import zip_longest
-from typing import Protocol
 
 from matching import Cut
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
@@ -39,6 +38,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
@@ -49,13 +49,6 @@ class CopyExpires(Timer, frozen=True):
     """The next copy expires that a registration of this tree waits for."""
 
     attribute: str
-
-
-class Withholding(Protocol):
-    """What is known of a lost cluster's trees that are being restored (owner/restoration.py)."""
-
-    def withholds(self, attribute: str, now: float) -> bool:
-        """Whether no publisher may be told of the attribute's tree yet."""
 
 
 class SummaryServer(Machine):
@@ -69,7 +62,7 @@ class SummaryServer(Machine):
         settings: Settings,
         owner: Owner,
         holders: CacheHolders,
-        restoration: Withholding,
+        restoration: TreeRestoration,
     ) -> None:
         super().__init__(port)
         self.settings = settings.tree

@@ -32,14 +32,14 @@ from overlay.client import (
     Publish,
     Published,
     Reply,
-    Ring,
+    RingClusters,
     Status,
     Subscribe,
     Subscribed,
     Where,
     Why,
 )
-from overlay.info import ClientInfo, ClusterInfo, PeerInfo, Reason, Verdict, VirtualNodeInfo
+from overlay.info import ClientInfo, ClusterInfo, ExplanationLine, PeerInfo, Reason, VirtualNodeInfo
 from tests.support.fake_control import FakeControl
 
 CLUSTER = ClusterInfo(
@@ -62,7 +62,7 @@ def answer(command: Command) -> Iterator[Reply]:
     elif isinstance(command, GetPeers):
         yield Peers(n, (PeerInfo("b" * 16, "127.0.0.1:3", "connected", 1, True, 10, 20),))
     elif isinstance(command, GetRing):
-        yield Ring(n, (CLUSTER,), complete=False)
+        yield RingClusters(n, (CLUSTER,), complete=False)
     elif isinstance(command, Where):
         tree = (VirtualNodeInfo("start", "5", "a" * 16, 2),)
         yield Located(n, command.attribute, CLUSTER, (3, 1), tree)
@@ -70,7 +70,10 @@ def answer(command: Command) -> Iterator[Reply]:
         if command.event == "nope":
             yield Failed(n, "unknown", "no such event here")
             return
-        verdicts = (Verdict(0, "mag > 3", "false", "2 [x]"), Verdict(1, "a = 1", "unknown", ""))
+        verdicts = (
+            ExplanationLine(0, "mag > 3", "false", "2 [x]"),
+            ExplanationLine(1, "a = 1", "unknown", ""),
+        )
         reason = Reason("s", "mine", "mag > 3 AND a = 1", False, "not all is true", verdicts)
         yield Explained(n, "x.1.1", command.event, {"mag": 2}, ("published here",), (reason,))
     elif isinstance(command, Subscribe):

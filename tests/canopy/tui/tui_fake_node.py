@@ -34,7 +34,7 @@ from overlay.client import (
     Publish,
     Published,
     Reply,
-    Ring,
+    RingClusters,
     Status,
     Subscribe,
     Subscribed,
@@ -45,11 +45,11 @@ from overlay.client import (
 )
 from overlay.info import (
     ClusterInfo,
+    ExplanationLine,
     Incident,
     PeerInfo,
     Reason,
     SubscriptionInfo,
-    Verdict,
     VirtualNodeInfo,
 )
 
@@ -154,7 +154,7 @@ class FakeNode:
             case GetIncidents():
                 return Incidents(0, self.incidents)
             case GetRing():
-                return Ring(0, self.clusters, True)
+                return RingClusters(0, self.clusters, True)
             case GetAttributes():
                 return Attributes(0, ("magnitude", "place", "tsunami", "odd name"))
             case GetSubscriptions():
@@ -206,10 +206,10 @@ class FakeNode:
         if event.endswith(".666"):
             raise CommandFailed("unknown", "this event is forgotten")
         verdicts = (
-            Verdict(0, "magnitude >= 5 AND (place LIKE '%a%' OR depth < 3)", "true", ""),
-            Verdict(1, "magnitude >= 5", "true", "6.1"),
-            Verdict(1, "place LIKE '%a%'", "false", "'Peru'"),
-            Verdict(1, "depth < 3", "unknown", "NULL"),
+            ExplanationLine(0, "magnitude >= 5 AND (place LIKE '%a%' OR depth < 3)", "true", ""),
+            ExplanationLine(1, "magnitude >= 5", "true", "6.1"),
+            ExplanationLine(1, "place LIKE '%a%'", "false", "'Peru'"),
+            ExplanationLine(1, "depth < 3", "unknown", "NULL"),
         )
         reasons = tuple(
             Reason(identity, name, selector, True, "it matched and came by the tree of magnitude",

@@ -25,7 +25,7 @@ from overlay.client import (
 )
 from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
-from overlay.upper_tree.clients.clients import Clients
+from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import RenewRefused, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
@@ -75,7 +75,7 @@ class Rig:
         )
         self.registrar = Registrar(self.port, chosen, 1, ring)
         self.receiver = Receiver(self.port, chosen, self.history)
-        self.clients = Clients(
+        self.clients = LocalClients(
             self.port, 1, self.registrar, self.receiver, self.publisher, self.history
         )
         self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients)

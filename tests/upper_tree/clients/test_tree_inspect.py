@@ -10,14 +10,14 @@ from matching import EVERYTHING, compile_selector
 from overlay.chord.events import RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import Event, Explained, Failed, GetRing, Located, Ring, Where, Why
+from overlay.client import Event, Explained, Failed, GetRing, Located, RingClusters, Where, Why
 from overlay.machine import Peer
 from overlay.settings import Settings
-from overlay.upper_tree.clients.clients import Clients, Subscription
+from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.event_history import NOTES, EventArrival, History, ShownTo
-from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, Trees
+from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport
 from tests.support.tree_net import (
     KEY,
     OwnerNode,
@@ -48,7 +48,7 @@ class Rig:
         self.port.hear(RingWalked(clusters, complete))
 
     def trees(self, number: int, cluster: Cluster, *attributes: str) -> None:
-        reply = Trees(number, cluster.key, attributes, (1, 1), ())
+        reply = TreesReport(number, cluster.key, attributes, (1, 1), ())
         self.port.hear(reply, cluster.primary)
 
 
@@ -61,7 +61,7 @@ def test_the_ring_is_collected_and_every_primary_tells_its_trees() -> None:
     assert mine is not None
     rig.collected(mine, OTHER)
     assert [to for to, _ in rig.port.sent_to(AskTrees)] == ["p", "q"]
-    assert rig.port.answers(Ring) == []
+    assert rig.port.answers(RingClusters) == []
     rig.trees(1, OTHER, "y", "z")
     ((client, answer),) = rig.port.replies
     assert (client, answer.request, answer.complete) == (5, 7, True)
@@ -78,7 +78,7 @@ def test_a_cluster_that_does_not_tell_in_time_is_shown_without_its_trees() -> No
     rig.ask(5, GetRing(7))
     rig.collected(OTHER)
     rig.port.advance(3.1)
-    (answer,) = rig.port.answers(Ring)
+    (answer,) = rig.port.answers(RingClusters)
     assert not answer.complete
     assert [c.attributes for c in answer.clusters] == [()]
     rig.trees(1, OTHER, "y")
@@ -91,7 +91,7 @@ def test_a_way_around_that_is_not_closed_is_said_so(complete: bool) -> None:
     rig.ask(5, GetRing(7))
     rig.collected(OTHER, complete=complete)
     rig.trees(1, OTHER)
-    (answer,) = rig.port.answers(Ring)
+    (answer,) = rig.port.answers(RingClusters)
     assert answer.complete is complete
 
 
@@ -99,7 +99,7 @@ def test_a_ring_that_nobody_knows_is_empty_and_one_that_is_silent_times_out() ->
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(complete=False)
-    assert rig.port.answers(Ring) == [Ring(7, (), False)]
+    assert rig.port.answers(RingClusters) == [RingClusters(7, (), False)]
     rig.ask(5, GetRing(8))
     rig.port.advance(3.1)
     (failed,) = rig.port.answers(Failed)
@@ -143,7 +143,7 @@ def test_where_is_not_answered_by_somebody_elses_ring() -> None:
     rig.ask(5, Where(7, ""))
     rig.ask(6, GetRing(8))
     rig.collected(complete=False)
-    assert rig.port.answers(Ring) == [Ring(8, (), False)]
+    assert rig.port.answers(RingClusters) == [RingClusters(8, (), False)]
     assert attribute_key("") in rig.node.ring.asked
     rig.node.ring.answer("", rig.node.clusters.cluster)
     assert [a.request for a in rig.port.answers(Located)] == [7]
@@ -153,9 +153,9 @@ def test_a_cluster_that_was_not_asked_is_not_believed() -> None:
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(OTHER)
-    stranger = Trees(1, KEY, ("x",), (1, 1), ((Entry(EVERYTHING, (peer("m"),)), 1),))
+    stranger = TreesReport(1, KEY, ("x",), (1, 1), ((Entry(EVERYTHING, (peer("m"),)), 1),))
     rig.port.hear(stranger, peer("m"))
-    rig.port.hear(Trees(99, OTHER.key, ("x",), (1, 1), ()), peer("m"))
+    rig.port.hear(TreesReport(99, OTHER.key, ("x",), (1, 1), ()), peer("m"))
     assert rig.port.replies == []
 
 
@@ -163,7 +163,7 @@ def test_only_a_primary_tells_of_trees() -> None:
     rig = Rig()
     rig.node.clusters.cluster = OTHER
     rig.port.hear(AskTrees(1), peer("s"))
-    assert rig.port.sent_to(Trees) == []
+    assert rig.port.sent_to(TreesReport) == []
 
 
 # --- why ---
@@ -175,7 +175,7 @@ class WhyRig:
     def __init__(self, *known: str) -> None:
         self.port = TreePort("me")
         self.history = History(100)
-        self.clients = Clients.__new__(Clients)  # only what explanations read
+        self.clients = LocalClients.__new__(LocalClients)  # only what explanations read
         self.clients.history = self.history
         self.clients.subscriptions = {}
         self.peers = [peer(name) for name in known]
@@ -188,7 +188,7 @@ class WhyRig:
         return [p for p in self.peers if p.id == node] or self.peers
 
     def subscribe(self, id_: str, name: str, selector: str) -> None:
-        mine = Subscription(id_, 1, 1, name, compile_selector(selector), False)
+        mine = LocalSubscription(id_, 1, 1, name, compile_selector(selector), False)
         self.clients.subscriptions[id_] = mine
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
@@ -231,7 +231,7 @@ def test_why_tells_a_client_that_gathers_which_of_its_subscriptions_match() -> N
     rig = WhyRig()
     rig.clients.subscriptions.clear()
     for order, selector in enumerate(["x > 1", "x > 100", "x > 2"], 1):
-        mine = Subscription(f"me.1.{order}", 7, 1, "", compile_selector(selector), True)
+        mine = LocalSubscription(f"me.1.{order}", 7, 1, "", compile_selector(selector), True)
         mine.order = order
         rig.clients.subscriptions[mine.id] = mine
     rig.gathered(event(1, x=9), client=7, latest=2)

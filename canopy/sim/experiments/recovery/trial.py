@@ -36,7 +36,7 @@ from canopy.sim.experiments.recovery.verdict import Arrival, RecoveryVerdict, Ro
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.world.clients import Subscription
 from canopy.sim.world.world import World
-from overlay.client import GetRing, Located, Ring, Where
+from overlay.client import GetRing, Located, RingClusters, Where
 from overlay.info import ClusterInfo
 from overlay.links.events import Codec
 
@@ -160,7 +160,7 @@ class Trial:
         found: tuple[ClusterInfo, ...] = ()
         for _ in range(int(SETTLE)):
             world.run(1.0)
-            found = self._ask(founder, GetRing(world.clients.request()), Ring).clusters
+            found = self._ask(founder, GetRing(world.clients.request()), RingClusters).clusters
             sizes = [len(members(cluster)) for cluster in found]
             if len(sizes) == self.clusters and min(sizes) >= self.size:
                 break

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from canopy.client.blocking import ControlClient
-from overlay.client import Draft, GetRing, Publish, Ring, Subscribe
+from overlay.client import Draft, GetRing, Publish, RingClusters, Subscribe
 from tests.support.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 
 pytestmark = pytest.mark.process
@@ -26,7 +26,7 @@ def wait_members(client: ControlClient, count: int) -> tuple[str, int]:
     """Key and epoch of the one cluster, as soon as it has so many members."""
     until = time.monotonic() + PATIENCE
     while True:
-        found = client.ask(GetRing(0), Ring).clusters
+        found = client.ask(GetRing(0), RingClusters).clusters
         if len(found) == 1 and 1 + bool(found[0].standby) + len(found[0].brokers) == count:
             return found[0].key, found[0].epoch
         assert time.monotonic() < until, found
