@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
 from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import Walk, WalkHit, WalkMiss
-from overlay.machine import Message, Peer, ProtocolError
-from tests.support.fake_port import FakePort
-from tests.support.machine_world import MachineNode
+from overlay.machine import ProtocolError
 from tests.support.walks import peer, point, walker, woods
+from tests.support.world import one_node
 
 
 def a_walk(
@@ -27,7 +26,7 @@ def a_walk(
 
 
 def test_known_attributes_are_not_walked_at_all() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, points = walker(port, "a", "b")
     points.learn(point("x", "h"))
     crawl.walk(["x"])
@@ -39,7 +38,7 @@ def test_known_attributes_are_not_walked_at_all() -> None:
 def test_step_1_puts_the_source_into_the_trace_and_asks_one_random_neighbour() -> None:
     asked: Counter[str] = Counter()
     for seed in range(60):
-        port = FakePort(seed=seed)
+        port = one_node(seed=seed)
         crawl, _ = walker(port, "a", "b", "c")
         crawl.walk(["x", "y"])
         [(to, walk)] = port.sent
@@ -49,7 +48,7 @@ def test_step_1_puts_the_source_into_the_trace_and_asks_one_random_neighbour() -
 
 
 def test_step_2_a_hit_ends_that_attribute_and_the_rest_goes_on() -> None:
-    port = FakePort()
+    port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "h", (3, 4)))
     port.hear(a_walk("x", "y"), peer("o"))
@@ -60,7 +59,7 @@ def test_step_2_a_hit_ends_that_attribute_and_the_rest_goes_on() -> None:
 
 
 def test_a_walk_of_another_ring_goes_on_and_finds_nothing_here() -> None:
-    port = FakePort()
+    port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "h"))
     port.hear(msgspec.structs.replace(a_walk("x"), ring=9), peer("o"))
@@ -70,21 +69,21 @@ def test_a_walk_of_another_ring_goes_on_and_finds_nothing_here() -> None:
 
 def test_a_node_of_the_trace_is_never_visited() -> None:
     for seed in range(30):
-        port = FakePort(seed=seed)
+        port = one_node(seed=seed)
         walker(port, "a", "b", "c")
         port.hear(a_walk("x", trace="oac"), peer("c"))
         assert [to.id for to, _ in port.sent] == ["b"]
 
 
 def test_the_hop_limit_ends_the_walk_with_a_miss() -> None:
-    port = FakePort()
+    port = one_node()
     walker(port, "a")
     port.hear(a_walk("x", left=0, hop=10), peer("z"))
     assert port.sent == [(peer("o"), WalkMiss(7, 10, ("x",)))]
 
 
 def test_the_trace_holds_the_last_k_nodes() -> None:
-    port = FakePort()
+    port = one_node()
     walker(port, "a", trace=3)
     port.hear(a_walk("x", trace="obcd"), peer("d"))
     [(_, walk)] = port.sent
@@ -95,7 +94,7 @@ def test_the_trace_holds_the_last_k_nodes() -> None:
 def test_a_blocked_walk_restarts_at_a_random_node_of_the_trace_with_half_the_limit() -> None:
     chosen: Counter[str] = Counter()
     for seed in range(60):
-        port = FakePort(seed=seed)
+        port = one_node(seed=seed)
         walker(port, "d")  # F of the paper's figure 3: a leaf
         port.hear(a_walk("x", left=7, limit=10, hop=3, trace="obd"), peer("d"))
         [(to, walk)] = port.sent
@@ -112,7 +111,7 @@ def test_a_blocked_walk_restarts_at_a_random_node_of_the_trace_with_half_the_lim
 
 
 def test_the_halving_ends_at_one() -> None:
-    port = FakePort()
+    port = one_node()
     walker(port, "d")
     port.hear(a_walk("x", left=2, limit=2, trace="od"), peer("d"))
     assert [walk.limit for walk in port.take(Walk)] == [1]
@@ -121,7 +120,7 @@ def test_the_halving_ends_at_one() -> None:
 
 
 def test_a_node_without_neighbours_misses_at_once() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, _ = walker(port)
     crawl.walk(["x"])
     [(to, miss)] = port.sent
@@ -148,7 +147,7 @@ def test_the_walk_of_figure_3_recovers_and_finds() -> None:
 
 
 def test_a_hit_is_told_upwards_once_and_learnt_with_who_named_it() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, points = walker(port, "a")
     crawl.walk(["x", "y"])
     port.sent.clear()
@@ -166,7 +165,7 @@ def test_a_hit_is_told_upwards_once_and_learnt_with_who_named_it() -> None:
 
 
 def test_a_walk_not_heard_of_in_time_is_a_miss_and_a_late_hit_is_only_learnt() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, points = walker(port, "a", timeout=3.0)
     crawl.walk(["x"])
     port.advance(2.9)
@@ -179,7 +178,7 @@ def test_a_walk_not_heard_of_in_time_is_a_miss_and_a_late_hit_is_only_learnt() -
 
 
 def test_a_walk_after_a_stale_point_has_half_the_hops() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, _ = walker(port, "a")
     crawl.walk(["x"], hops=5)
     [walk] = port.take(Walk)
@@ -187,7 +186,7 @@ def test_a_walk_after_a_stale_point_has_half_the_hops() -> None:
 
 
 def test_the_origin_is_not_told_of_itself() -> None:
-    port = FakePort()
+    port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "o"))  # stale: the origin knows best what it serves
     port.hear(a_walk("x"), peer("o"))
@@ -219,7 +218,7 @@ def test_every_attribute_has_exactly_one_start_and_one_end_in_the_trace() -> Non
 
 
 def test_many_attributes_go_on_several_walks() -> None:
-    port = FakePort()
+    port = one_node()
     crawl, _ = walker(port, "a")
     crawl.walk([f"x{number % 300}" for number in range(600)])
     walks = port.take(Walk)
@@ -245,7 +244,7 @@ def test_many_attributes_go_on_several_walks() -> None:
     ],
 )
 def test_a_walk_that_no_honest_node_sends_breaks_the_link(walk: Walk) -> None:
-    port = FakePort()
+    port = one_node()
     walker(port, "a")
     with pytest.raises(ProtocolError):
         port.hear(walk, peer("z"))
@@ -277,20 +276,12 @@ def test_on_any_graph_a_walk_ends_within_its_bound_and_avoids_its_trace(
     world, nodes = woods(links, seed, hops=hops, trace=trace)
     for index in known:
         nodes[letters[index]][2].learn(point("x", "h"))
-    path: list[tuple[str, Walk]] = []
-    carry = world.carry
-
-    def watch(sender: MachineNode, to: Peer, message: Message) -> None:
-        if isinstance(message, Walk):
-            path.append((to.id, message))
-        carry(sender, to, message)
-
-    world.carry = watch  # type: ignore[method-assign]
     member, crawl, _ = nodes["A"]
     crawl.walk(["x"])
     world.run(10.0)
+    path = [(to, message) for _, to, message in world.sent if isinstance(message, Walk)]
     assert len(member.of(WalkFound)) + len(member.of(WalkFailed)) == 1
-    assert not member.timers.keys() - {timer for timer in member.timers if "Shuffle" in repr(timer)}
+    assert not member.timers
     bound, limit = hops, hops // 2
     while limit >= 1:  # each recovery is a step of its own and then half as many
         bound, limit = bound + 1 + limit, limit // 2

@@ -11,7 +11,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint, StalePoint
 from overlay.machine import Peer
 from overlay.settings import ViewSettings
-from tests.support.fake_port import FakePort
+from tests.support.world import WorldNode, one_node
 
 
 def peer(name: str) -> Peer:
@@ -24,8 +24,8 @@ def point(
     return AccessPoint(attribute, peer(name), version, age)
 
 
-def table(**changed: int) -> tuple[FakePort, AccessPoints]:
-    port = FakePort()
+def table(**changed: int) -> tuple[WorldNode, AccessPoints]:
+    port = one_node()
     points = AccessPoints(port, ViewSettings(**changed))
     port.add(points)
     return port, points

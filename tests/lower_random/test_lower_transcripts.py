@@ -11,10 +11,10 @@ from textwrap import dedent
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.events import WalkFailed, WalkFound
-from tests.support.machine_world import MachineNode, MachineWorld
-from tests.support.walks import describe_walk, point, record, woods
+from tests.support.walks import describe_walk, point, steps, woods
+from tests.support.world import World, WorldNode
 
-Nodes = dict[str, tuple[MachineNode, Crawl, AccessPoints]]
+Nodes = dict[str, tuple[WorldNode, Crawl, AccessPoints]]
 
 
 def lines(text: str) -> list[str]:
@@ -28,17 +28,16 @@ def walk_from(
     hops: int = 10,
     trace: int = 10,
     seed: int = 1,
-) -> tuple[list[str], MachineWorld, Nodes]:
+) -> tuple[list[str], World, Nodes]:
     """Node A looks for `attributes` on the graph `links` (node: its neighbours), where `know`
     (node: attributes) says whose tables have them. The transcript, and the world afterwards."""
     world, nodes = woods(links, seed, hops=hops, trace=trace)
     for name, known in know.items():
         for attribute in known.split():
             nodes[name][2].learn(point(attribute, "H"))
-    transcript = record(world, describe_walk)
     nodes["A"][1].walk(attributes.split())
     world.run(2.0)
-    return transcript, world, nodes
+    return steps(world, describe_walk), world, nodes
 
 
 def test_a_walk_goes_on_until_a_node_has_the_attribute_in_its_table() -> None:
@@ -143,11 +142,10 @@ def test_recoveries_end_because_the_limit_is_halved() -> None:
 def test_a_walk_that_is_lost_with_a_node_is_a_miss_after_the_time_out() -> None:
     row = {"A": "B", "B": "AC", "C": "B"}
     world, nodes = woods(row)
-    transcript = record(world, describe_walk)
     world.kill("C")
     nodes["A"][1].walk(["x"])
     world.run(2.9)
-    assert transcript == lines(
+    assert steps(world, describe_walk) == lines(
         """
         A -> B: walk for x, hop 1, 9 of 10 left, trace A
         B -> C: walk for x, hop 2, 8 of 10 left, trace A B
@@ -168,13 +166,13 @@ def test_a_stale_access_point_is_named_to_its_source_and_a_new_walk_has_half_of_
         B -> A: hit at hop 1: x at H
         """
     )
-    transcript.clear()
+    world.sent.clear()
     nodes["C"][2].learn(point("x", "I", (1, 2)))
     nodes["A"][2].invalidate("x", "H")  # H answered that it does not serve x
     world.run(0.1)
     nodes["A"][1].walk(["x"], hops=5)
     world.run(1.0)
-    assert transcript == lines(
+    assert steps(world, describe_walk) == lines(
         """
         A -> B: StalePoint
         A -> B: walk for x, hop 1, 4 of 5 left, trace A

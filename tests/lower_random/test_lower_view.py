@@ -20,16 +20,15 @@ from overlay.lower_random.messages import (
 from overlay.lower_random.view import View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings
-from tests.support.fake_port import FakePort
-from tests.support.machine_world import MachineWorld
+from tests.support.world import World, WorldNode, one_node
 
 
 def peer(name: str) -> Peer:
     return Peer(name, f"{name}:1")
 
 
-def alone(**settings: int) -> tuple[FakePort, View, AccessPoints]:
-    port = FakePort()
+def alone(**settings: int) -> tuple[WorldNode, View, AccessPoints]:
+    port = one_node()
     chosen = ViewSettings(**settings)
     points = AccessPoints(port, chosen)
     view = View(port, chosen, points)
@@ -38,13 +37,13 @@ def alone(**settings: int) -> tuple[FakePort, View, AccessPoints]:
     return port, view, points
 
 
-def forest(nodes: int, seed: int = 1, **settings: float) -> tuple[MachineWorld, dict[str, View]]:
+def forest(nodes: int, seed: int = 1, **settings: float) -> tuple[World, dict[str, View]]:
     """Every node knows the first one only."""
-    world = MachineWorld(seed)
+    world = World(seed, delay=(0.01, 0.01), notice=0.01)
     chosen = ViewSettings(**settings)  # type: ignore[arg-type]
     views: dict[str, View] = {}
     for number in range(nodes):
-        member = world.member(f"n{number:03}")
+        member = world.node(f"n{number:03}")
         points = AccessPoints(member, chosen)
         view = views[member.me.id] = View(member, chosen, points)
         member.add(points, view)
@@ -77,21 +76,21 @@ def in_degrees(views: dict[str, View]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def grown() -> tuple[MachineWorld, dict[str, View]]:
+def grown() -> tuple[World, dict[str, View]]:
     """200 nodes with views of 10 after 60 periods. Tests of it must be in order of harm."""
     world, views = forest(200, size=10, shuffle=5)
     world.run(120.0)
     return world, views
 
 
-def test_all_nodes_stay_connected(grown: tuple[MachineWorld, dict[str, View]]) -> None:
+def test_all_nodes_stay_connected(grown: tuple[World, dict[str, View]]) -> None:
     _, views = grown
     for first in list(views)[::40]:
         assert reached(views, first) == 200
 
 
 def test_views_are_full_bounded_and_never_hold_the_node_itself(
-    grown: tuple[MachineWorld, dict[str, View]],
+    grown: tuple[World, dict[str, View]],
 ) -> None:
     for name, view in grown[1].items():
         peers = [other.id for other in view.peers()]
@@ -101,7 +100,7 @@ def test_views_are_full_bounded_and_never_hold_the_node_itself(
 
 
 def test_no_node_is_in_many_more_views_than_another(
-    grown: tuple[MachineWorld, dict[str, View]],
+    grown: tuple[World, dict[str, View]],
 ) -> None:
     degrees = in_degrees(grown[1])
     # All began with n000 in 199 views. In a graph of random pointers the standard deviation would
@@ -113,7 +112,7 @@ def test_no_node_is_in_many_more_views_than_another(
     assert deviation < 3.2
 
 
-def test_the_graph_is_a_small_world(grown: tuple[MachineWorld, dict[str, View]]) -> None:
+def test_the_graph_is_a_small_world(grown: tuple[World, dict[str, View]]) -> None:
     _, views = grown
     seen, edge, steps = {"n000": None}, ["n000"], 0
     while len(seen) < 200:
@@ -130,7 +129,7 @@ def test_the_graph_is_a_small_world(grown: tuple[MachineWorld, dict[str, View]])
 
 
 def test_dead_nodes_leave_all_views_and_the_rest_holds_together(
-    grown: tuple[MachineWorld, dict[str, View]],
+    grown: tuple[World, dict[str, View]],
 ) -> None:
     world, views = grown
     dead = list(views)[::4]
@@ -147,7 +146,7 @@ def test_dead_nodes_leave_all_views_and_the_rest_holds_together(
 def test_a_healed_partition_merges_through_a_seed() -> None:
     world, views = forest(10, size=6)
     for number in range(10, 20):  # an island of their own
-        member = world.member(f"n{number:03}")
+        member = world.node(f"n{number:03}")
         chosen = ViewSettings(size=6)
         points = AccessPoints(member, chosen)
         view = views[member.me.id] = View(member, chosen, points)
@@ -157,7 +156,7 @@ def test_a_healed_partition_merges_through_a_seed() -> None:
             member.hear(SeedReached("n010:1", peer("n010")))
     world.run(30.0)
     assert reached(views, "n000") == reached(views, "n010") == 10
-    world.members["n015"].hear(SeedReached("n000:1", peer("n000")))
+    world.nodes["n015"].hear(SeedReached("n000:1", peer("n000")))
     world.run(30.0)
     assert reached(views, "n000") == reached(views, "n010") == 20
 
@@ -271,7 +270,7 @@ def hint(key: str, version: int = 1, primary: str = "p") -> RingHint:
     return RingHint("ring", key, (1, version), peer(primary))
 
 
-def rings(port: FakePort, *hints: RingHint) -> Sequence[RingHint]:
+def rings(port: WorldNode, *hints: RingHint) -> Sequence[RingHint]:
     """Tell `port` these; what its answer tells."""
     port.hear(Shuffle((Neighbour(peer("a"), 0),), (), hints), peer("a"))
     return port.take(ShuffleReply)[-1].rings

@@ -13,8 +13,8 @@ from overlay.upper_tree.event_history import History
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher, RetryDue
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from tests.support.fake_port import FakePort
 from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings
+from tests.support.world import one_node
 
 
 class Look(Timer, frozen=True):
@@ -22,10 +22,10 @@ class Look(Timer, frozen=True):
 
 
 def test_an_alarm_keeps_the_earlier_time() -> None:
-    port = FakePort()
+    port = one_node()
     alarm = Alarm(port, Look())
     alarm.within(3)
-    port.now += 2
+    port.world.jump(2)
     alarm.within(3)
     assert port.timers[Look()] == port.now + 1
     alarm.within(0.5)
@@ -65,16 +65,16 @@ class NoFinder:
 
 
 def test_events_are_sent_again_while_events_never_stop_coming() -> None:
-    port, finder, locations = FakePort(), NoFinder(), LocationCache(10, ReplicaSelector("me", 3.0))
+    port, finder, locations = one_node(), NoFinder(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_points: Any = None
     publisher = Publisher(
         port, Settings(), 1, finder, locations, no_points, History(10), CopyBudget(16)
     )  # type: ignore[arg-type]
+    port.add(publisher)
     locations.learn_entry("x", Peer("host", "host:1"))
     for _ in range(8):  # an answer is due after 3 s; one event every second
         publisher.publish([Draft({"x": 1})])
-        port.now += 1
+        port.world.jump(1)
         if port.timers.get(RetryDue(), port.now + 1) <= port.now:
-            del port.timers[RetryDue()]
-            publisher.on_retry_due(RetryDue())
+            port.fire(RetryDue())
     assert "x" in finder.asked

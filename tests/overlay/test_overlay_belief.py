@@ -11,7 +11,7 @@ from overlay.upper_tree.messages import TreeAnswer
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from tests.support.fake_port import FakePort
+from tests.support.world import one_node
 
 OWNER = Peer("owner", "owner:1")
 
@@ -29,11 +29,11 @@ class OneOwner:
 
 def believed_for(delay: float) -> float:
     """Seconds of belief that remain when an answer with a term of 10 s comes after `delay`."""
-    port, locations = FakePort(), LocationCache(10, ReplicaSelector("me", 3.0))
+    port, locations = one_node(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_walks: Any = None
     finder = TreeFinder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
     finder.ask_ring(["x"])
-    port.now += delay
+    port.world.jump(delay)
     finder.on_tree_answer(OWNER, TreeAnswer((), ("x",), 10.0))
     assert "x" not in finder.searches
     seconds = 0

@@ -8,14 +8,14 @@ from overlay.machine import Peer
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.fake_port import FakePort
 from tests.support.overlays import settings
+from tests.support.world import one_node
 
 HOST = Peer("host", "host:1")
 
 
 def test_a_repeated_visit_does_not_count_twice() -> None:
-    port = FakePort()
+    port = one_node()
     receiver = Receiver(port, settings(tree={"routing": "counting"}), History(10))
     receiver.add("s", compile_selector("x = 1 AND y = 1"), {"s/0": 2})
     event = Event("publisher", 1, 1, 0.0, {"x": 1, "y": 1})

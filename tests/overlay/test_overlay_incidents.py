@@ -11,8 +11,8 @@ from overlay.incidents import MAX_INCIDENTS, IncidentLog
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from tests.support.fake_port import FakePort
 from tests.support.overlays import grown, settings, wait, with_role
+from tests.support.world import WorldNode, one_node
 
 
 def incidents(world: World, node: str) -> list[Incident]:
@@ -75,8 +75,8 @@ def test_the_ring_tells_since_when_a_primary_leads_and_who_is_silent() -> None:
     assert ring(world, outside).clusters[0].silent == ()
 
 
-def watched() -> tuple[FakePort, IncidentLog]:
-    port = FakePort()
+def watched() -> tuple[WorldNode, IncidentLog]:
+    port = one_node()
     incident_log = IncidentLog(port)
     port.add(incident_log)
     return port, incident_log
@@ -88,9 +88,9 @@ def test_a_peer_that_left_in_order_is_no_incident_and_one_that_is_back_is() -> N
     port.hear(LinkUp(Peer("p", "p:1"), True))
     assert not incident_log.records
     port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))
-    port.now += 1.5
+    port.world.jump(1.5)
     port.hear(LinkDown(Peer("p", "p:1"), "connection refused", False))  # it was dialled again
-    port.now += 1.0
+    port.world.jump(1.0)
     port.hear(LinkUp(Peer("p", "p:1"), True))
     port.hear(LinkUp(Peer("p", "p:1"), False))
     assert [(one.what, one.text) for one in incident_log.records] == [

@@ -22,7 +22,8 @@ from overlay.machine import Peer
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Entry, Install, TreeMoved, Visit
 from overlay.upper_tree.partition import PartitionMap, best_cut, tree_path
 from tests.support.overlays import run_green, settings
-from tests.support.tree_net import HostNode, TreeNet, event, peer, registration
+from tests.support.trees import HostNode, event, registration
+from tests.support.world import World, peer
 from tests.upper_tree.publisher.test_tree_finder import Seeker
 from tests.upper_tree.publisher.test_tree_publisher import Rig as Publisher
 from tests.upper_tree.subscriber.test_tree_receiver import Rig as Subscriber
@@ -63,7 +64,7 @@ class Trees:
     """Three hosts of the tree of x, which is cut into virtual nodes."""
 
     def __init__(self, cuts: list[int]) -> None:
-        self.net = TreeNet()
+        self.net = World()
         self.hosts = {name: HostNode(self.net.node(name), COUNTING).lease() for name in NAMES}
         self.map = map_of(cuts, [node.port.me for node in self.hosts.values()])
         for node in self.hosts.values():

@@ -17,8 +17,8 @@ from matching import BOTTOM, EVERYTHING, TOP, Cut, Interval, place
 from overlay.machine import Peer
 from overlay.upper_tree.messages import AskTree, Entry, TreeAnswer, TreeMoved, Visit
 from overlay.upper_tree.partition import PartitionMap, Slice, best_cut, tree_children, tree_path
-from tests.support.tree_net import event, peer
-from tests.support.tree_rig import Rig
+from tests.support.trees import Rig, event
+from tests.support.world import peer
 
 SIZES = [1, 2, 3, 7, 8, 100, 1_000]
 

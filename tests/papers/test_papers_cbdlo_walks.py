@@ -21,9 +21,8 @@ from overlay.lower_random.events import WalkFailed, WalkFound
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
 from overlay.settings import Settings, ViewSettings, WalkSettings
-from tests.support.fake_port import FakePort
-from tests.support.machine_world import MachineNode, MachineWorld
-from tests.support.walks import peer, point, record, walker, woods
+from tests.support.walks import peer, point, steps, walker, woods
+from tests.support.world import World, WorldNode, one_node
 
 
 class Overlay:
@@ -32,14 +31,14 @@ class Overlay:
     def __init__(
         self, nodes: int, view: int, points: int = 100, hops: int = 10, seed: int = 1
     ) -> None:
-        self.world = MachineWorld(seed)
+        self.world = World(seed, delay=(0.01, 0.01), notice=0.01)
         self.views: dict[str, View] = {}
         self.points: dict[str, AccessPoints] = {}
         self.walks: dict[str, Crawl] = {}
-        self.members: dict[str, MachineNode] = {}
+        self.members: dict[str, WorldNode] = {}
         settings = ViewSettings(size=view, access_points=points)
         for number in range(nodes):
-            member = self.world.member(f"n{number:03}")
+            member = self.world.node(f"n{number:03}")
             name = member.me.id
             self.members[name] = member
             self.points[name] = AccessPoints(member, settings)
@@ -171,7 +170,7 @@ def test_section_2_an_access_point_is_a_node_inside_the_attributes_topology() ->
 def test_section_3_at_each_node_the_table_is_searched_first() -> None:
     """ "Each node that receives the data looks in its table for the attribute's topology; if it is
     found the data are sent there directly", also at the source: no walk is needed."""
-    port = FakePort()
+    port = one_node()
     crawl, points = walker(port, "a", "b")
     points.learn(point("x", "h"))
     crawl.walk(["x"])
@@ -198,7 +197,7 @@ def test_section_3_1_step_1_the_source_is_in_the_trace_and_a_random_neighbour_is
     the data to it." """
     asked: Counter[str] = Counter()
     for seed in range(90):
-        port = FakePort(seed=seed)
+        port = one_node(seed=seed)
         crawl, _ = walker(port, "a", "b", "c")
         crawl.walk(["x"])
         [(to, walk)] = port.sent
@@ -211,7 +210,7 @@ def test_section_3_1_step_1_the_source_is_in_the_trace_and_a_random_neighbour_is
 def test_section_3_1_step_2_1_a_node_that_knows_the_attribute_ends_the_walk() -> None:
     """Figure 2, step 2.1: "found: send to that node, and end the routing." Here the origin is told,
     and sends the event itself: the event waits there in any case."""
-    port = FakePort()
+    port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "h"))
     port.hear(Walk(peer("o"), 7, ("x",), 5, 5, 10, (peer("o"),)), peer("o"))
@@ -226,12 +225,12 @@ def test_section_3_1_step_2_2_a_walk_ends_at_the_largest_number_of_hops() -> Non
         for at, name in enumerate(letters)
     }
     world, nodes = woods(row, hops=10)
-    steps = record(world, lambda message: type(message).__name__)
     nodes["A"][1].walk(["x"])
     world.run(2.0)
-    assert [step for step in steps if step.endswith("Walk")][-1] == "J -> K: Walk"
-    assert len(steps) == 11
-    assert steps[-1] == "K -> A: WalkMiss"
+    lines = steps(world, lambda message: type(message).__name__)
+    assert [step for step in lines if step.endswith("Walk")][-1] == "J -> K: Walk"
+    assert len(lines) == 11
+    assert lines[-1] == "K -> A: WalkMiss"
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 10)]
     assert Settings().walk.hops == 10, "the limit in section 5.3"
 
@@ -244,10 +243,9 @@ def test_section_3_1_the_walk_does_not_return_to_the_last_k_nodes(k: int) -> Non
     complete = {name: names.replace(name, "") for name in names}
     for seed in range(20):
         world, nodes = woods(complete, seed, hops=30, trace=k)
-        steps = record(world, lambda message: type(message).__name__)
         nodes["A"][1].walk(["x"])
         world.run(2.0)
-        path = ["A", *(step.split(": ")[0][-1] for step in steps if step.endswith("Walk"))]
+        path = ["A", *(to for _, to, message in world.sent if isinstance(message, Walk))]
         assert len(path) == 31
         for at, name in enumerate(path):
             assert name not in path[max(0, at - k) : at]
@@ -255,7 +253,7 @@ def test_section_3_1_the_walk_does_not_return_to_the_last_k_nodes(k: int) -> Non
 
 def test_section_3_2_a_walk_is_blocked_when_all_neighbours_are_in_the_trace() -> None:
     """Figure 3: from A over B, C, D and E to F, whose only neighbour E is in the trace."""
-    port = FakePort("F")
+    port = one_node("F")
     walker(port, "E")
     trace = tuple(peer(name) for name in "ABCDE")
     port.hear(Walk(peer("A"), 1, ("x",), 5, 5, 10, trace), peer("E"))
@@ -268,7 +266,7 @@ def test_section_3_2_recovery_starts_at_a_random_node_of_the_trace_with_half_of_
     chosen: Counter[str] = Counter()
     trace = tuple(peer(name) for name in "ABCDE")
     for seed in range(100):
-        port = FakePort("F", seed)
+        port = one_node("F", seed)
         walker(port, "E")
         port.hear(Walk(peer("A"), 1, ("x",), 5, 5, 10, trace), peer("E"))
         [(to, walk)] = port.sent
@@ -281,16 +279,9 @@ def test_section_3_2_recovery_starts_at_a_random_node_of_the_trace_with_half_of_
 def test_section_3_2_blocking_and_recovering_do_not_go_on_for_ever() -> None:
     """ "To avoid an unending circle of blocking and recovery" the limit is halved: 10, 5, 2, 1."""
     world, nodes = woods({"A": "B", "B": "A"}, hops=10)
-    limits: list[int] = []
-
-    def describe(message: object) -> str:
-        if isinstance(message, Walk):
-            limits.append(message.limit)
-        return ""
-
-    record(world, describe)
     nodes["A"][1].walk(["x"])
     world.run(2.0)
+    limits = [message.limit for _, _, message in world.sent if isinstance(message, Walk)]
     assert limits == [10, 5, 2, 1]
     assert nodes["A"][0].of(WalkFailed) == [WalkFailed(("x",), 4)]
 
@@ -301,7 +292,7 @@ def test_section_3_2_blocking_and_recovering_do_not_go_on_for_ever() -> None:
 def test_section_4_after_a_wrong_entry_a_new_walk_has_half_of_the_hops() -> None:
     """ "If it is not found, the subscriber may have left, and a random walk is started anew. So
     that this does not go on for ever the largest number of hops is halved each time." """
-    port = FakePort()
+    port = one_node()
     crawl, points = walker(port, "a")
     points.learn(point("x", "h"), named_by=peer("n"))
     points.invalidate("x", "h")
@@ -314,7 +305,7 @@ def test_section_4_after_a_wrong_entry_a_new_walk_has_half_of_the_hops() -> None
 
 def test_section_4_the_wrong_entry_does_not_come_back_by_gossip() -> None:
     """Not in the paper: without it the next walk would find the same entry."""
-    port = FakePort()
+    port = one_node()
     _, points = walker(port, "a")
     points.learn(point("x", "h", (1, 3)), named_by=peer("n"))
     points.invalidate("x", "h")

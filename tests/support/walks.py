@@ -9,17 +9,12 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
 from overlay.lower_random.view import View
-from overlay.machine import Message, Peer
+from overlay.machine import Message
 from overlay.settings import ViewSettings, WalkSettings
-from tests.support.fake_port import FakePort
-from tests.support.machine_world import MachineNode, MachineWorld
+from tests.support.world import World, WorldNode, peer
 
 
-def peer(name: str) -> Peer:
-    return Peer(name, f"{name}:1")
-
-
-def walker(port: FakePort, *neighbours: str, **changed: float) -> tuple[Crawl, AccessPoints]:
+def walker(port: WorldNode, *neighbours: str, **changed: float) -> tuple[Crawl, AccessPoints]:
     """A node whose neighbours do not change."""
     view_settings = ViewSettings(size=max(1, len(neighbours)))
     points = AccessPoints(port, view_settings)
@@ -35,15 +30,16 @@ def walker(port: FakePort, *neighbours: str, **changed: float) -> tuple[Crawl, A
 
 def woods(
     links: dict[str, str], seed: int = 1, **changed: float
-) -> tuple[MachineWorld, dict[str, tuple[MachineNode, Crawl, AccessPoints]]]:
+) -> tuple[World, dict[str, tuple[WorldNode, Crawl, AccessPoints]]]:
     """A fixed graph: node -> its neighbours' letters."""
-    world = MachineWorld(seed)
+    world = World(seed, delay=(0.01, 0.01), notice=0.01)
     nodes = {}
     for name, neighbours in links.items():
-        member = world.member(name)
+        member = world.node(name)
         crawl, points = walker(member, *neighbours, **changed)
         nodes[name] = (member, crawl, points)
     world.forget()  # the views' first shuffles: the graph shall stay as it is
+    world.sent.clear()
     return world, nodes
 
 
@@ -51,17 +47,9 @@ def point(attribute: str, name: str, version: tuple[int, int] = (1, 1)) -> Acces
     return AccessPoint(attribute, peer(name), version, 0)
 
 
-def record(world: MachineWorld, describe: Callable[[Message], str]) -> list[str]:
-    """A list that grows by a line "sender -> receiver: message" for each message sent."""
-    lines: list[str] = []
-    carry = world.carry
-
-    def write_down(sender: MachineNode, to: Peer, message: Message) -> None:
-        lines.append(f"{sender.me.id} -> {to.id}: {describe(message)}")
-        carry(sender, to, message)
-
-    world.carry = write_down  # type: ignore[method-assign]
-    return lines
+def steps(world: World, describe: Callable[[Message], str]) -> list[str]:
+    """A line "sender -> receiver: message" for each message that was sent."""
+    return [f"{sender} -> {to}: {describe(message)}" for sender, to, message in world.sent]
 
 
 def describe_walk(message: Message) -> str:

@@ -35,13 +35,14 @@ from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.overlays import settings
-from tests.support.tree_net import HostNode, OwnerNode, TreeNet, TreePort, cluster_of, one_replica
+from tests.support.trees import HostNode, OwnerNode, cluster_of, one_replica
+from tests.support.world import World, WorldNode
 
 
 class Walks:
     """Nobody to walk to."""
 
-    def __init__(self, port: TreePort) -> None:
+    def __init__(self, port: WorldNode) -> None:
         self.port = port
 
     def walk(self, attributes: Any, hops: int | None = None) -> None:
@@ -53,7 +54,7 @@ class Rig:
 
     def __init__(self, chosen: Settings | None = None) -> None:
         chosen = one_replica(chosen or Settings())
-        self.net = TreeNet()
+        self.net = World()
         self.port = self.net.node("me")
         self.host = HostNode(self.net.node("h"), chosen)
         cluster = cluster_of("me", "h")

@@ -18,15 +18,8 @@ from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.event_history import NOTES, EventArrival, History, ShownTo
 from overlay.upper_tree.messages import AskEvent, AskTrees, Entry, EventFacts, Register, TreesReport
-from tests.support.tree_net import (
-    KEY,
-    OwnerNode,
-    TreePort,
-    cluster_of,
-    event,
-    peer,
-    registration,
-)
+from tests.support.trees import KEY, OwnerNode, cluster_of, event, registration
+from tests.support.world import one_node, peer
 
 OTHER = Cluster("ring", "f" * 40, KEY, (3, 4), peer("q"), peer("r"), (peer("b"),))
 
@@ -35,7 +28,7 @@ class Rig:
     """A node that leads a cluster and answers clients' questions."""
 
     def __init__(self) -> None:
-        self.port = TreePort("p")
+        self.port = one_node("p")
         self.node = OwnerNode(self.port, Settings(), cluster_of("p"))
         self.inspection = Inspection(self.port, self.node.owner, self.node.ring)
         self.port.add(self.inspection)
@@ -173,7 +166,7 @@ class WhyRig:
     """A node with two subscriptions that remembers and asks."""
 
     def __init__(self, *known: str) -> None:
-        self.port = TreePort("me")
+        self.port = one_node("me")
         self.history = History(100)
         self.clients = LocalClients.__new__(LocalClients)  # only what explanations read
         self.clients.history = self.history

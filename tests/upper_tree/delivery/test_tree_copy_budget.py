@@ -11,7 +11,8 @@ from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import DelegateShare, Deliver, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
-from tests.support.tree_net import event, peer
+from tests.support.trees import event
+from tests.support.world import peer
 from tests.upper_tree.delivery.test_tree_delegation import Interested, Rig
 from tests.upper_tree.host.test_tree_hosting import assign
 

@@ -20,7 +20,8 @@ from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.support.overlays import settings
-from tests.support.tree_net import HostNode, TreeNet, TreePort, event, peer, registration
+from tests.support.trees import HostNode, event, registration
+from tests.support.world import World, WorldNode, one_node, peer
 from tests.upper_tree.host.test_tree_hosting import assign, install
 
 TWO = settings(tree={"fan_out": 2})
@@ -29,7 +30,7 @@ TWO = settings(tree={"fan_out": 2})
 class Interested:
     """A node with a receiver and its part as a delegate; `events` are those that came."""
 
-    def __init__(self, port: TreePort, chosen: Settings = TWO) -> None:
+    def __init__(self, port: WorldNode, chosen: Settings = TWO) -> None:
         self.port = port
         self.receiver = Receiver(port, chosen, History(10))
         self.delegation = Delegation(port, CopyBudget(chosen.tree.fan_out))
@@ -37,14 +38,19 @@ class Interested:
 
     @property
     def events(self) -> list[int]:
-        return [number for some in self.receiver.seen._counts.values() for number in some]
+        return seen(self.receiver)
+
+
+def seen(receiver: Receiver) -> list[int]:
+    """Sequences of the events that came."""
+    return [number for some in receiver.seen._counts.values() for number in some]
 
 
 class Rig:
     """A host h that serves x, with registrations `x > 0` of nodes s0, s1 …"""
 
     def __init__(self, count: int, chosen: Settings = TWO) -> None:
-        self.net = TreeNet()
+        self.net = World()
         self.host = HostNode(self.net.node("h"), chosen).lease()
         self.delegation = Delegation(self.host.port, self.host.hosting.copies)
         self.host.port.add(self.delegation)
@@ -106,17 +112,18 @@ def test_events_of_one_visit_travel_together_through_a_delegate() -> None:
 
 def test_a_host_that_is_interested_itself_needs_no_message_for_it() -> None:
     rig = Rig(4)
-    own = Interested(rig.host.port)
+    receiver = Receiver(rig.host.port, TWO, History(10))
+    rig.host.port.add(receiver)
     install(rig.host, registration("me/0", "x", "x > 0", peer("h")))
     rig.publish(event(1, x=5))
     rig.net.flush()
-    assert own.events == [1]
+    assert seen(receiver) == [1]
     assert rig.reached() == [[1]] * 4
     assert sum(rig.copies()) == 4
 
 
 def test_the_trees_of_one_host_share_one_fan_out() -> None:
-    node = HostNode(TreePort("h"), TWO).lease()
+    node = HostNode(one_node("h"), TWO).lease()
     for attribute in ("x", "y"):
         assign(node, EVERYTHING, attribute=attribute)
         for number in range(2):
@@ -221,7 +228,7 @@ def test_a_node_that_is_not_heard_of_any_more_is_given_up() -> None:
     for again in range(3):
         rig.net.cut("h", "s0")
         assert port.counts["deliveries_sent_again"] == again + 1
-        port.now += relays.RETRY_FOR / 3
+        port.world.jump(relays.RETRY_FOR / 3)
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert port.counts["deliveries_lost"] == 1
@@ -234,14 +241,14 @@ def test_a_link_that_came_up_meanwhile_is_tried_as_long_again() -> None:
     rig.publish(event(1, x=5))
     rig.net.cut("h", "s0")
     port.hear(LinkUp(peer("s0"), True))
-    port.now += relays.RETRY_FOR
+    port.world.jump(relays.RETRY_FOR)
     rig.net.cut("h", "s0")
     rig.net.flush()
     assert rig.reached() == [[1], [1]]
 
 
 def test_a_delegate_passes_on_what_it_has_seen_before() -> None:
-    node = Interested(TreePort("me"))
+    node = Interested(one_node("me"))
     node.port.hear(Deliver("x", EVERYTHING, 2, (event(1, x=5),)), peer("h"))
     onward = ((DelegateShare("x", EVERYTHING, (peer("s"),)),),)
     node.port.hear(Deliver("x", EVERYTHING, 2, (event(1, x=5),), (), onward), peer("h"))
@@ -250,14 +257,14 @@ def test_a_delegate_passes_on_what_it_has_seen_before() -> None:
 
 
 def test_shares_that_do_not_fit_the_events_are_refused() -> None:
-    node = Interested(TreePort("me"))
+    node = Interested(one_node("me"))
     with pytest.raises(ProtocolError, match="recipients"):
         node.port.hear(Deliver("x", EVERYTHING, 2, (event(1, x=5),), (), ((), ())), peer("h"))
 
 
 def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaving, "SHARE_MOST", 3)
-    port = TreePort("h")
+    port = one_node("h")
     deliveries = Deliveries(port, CopyBudget(1), 1)
     deliveries.spread(event(1), (Recipient(peer(f"s{n}"), "x", EVERYTHING) for n in range(9)))
     deliveries.send()
@@ -268,7 +275,7 @@ def test_a_share_too_large_for_one_message_goes_in_several(monkeypatch: pytest.M
 
 
 def test_the_largest_message_fits_into_a_frame() -> None:
-    port = TreePort("h")
+    port = one_node("h")
     deliveries = Deliveries(port, CopyBudget(1), 1)
     everybody = [Recipient(Peer(f"{n:016x}", "h" * 40), "a" * 40, EVERYTHING) for n in range(9_000)]
     for number in range(40):

@@ -17,7 +17,8 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.tree_net import TreePort, event, peer
+from tests.support.trees import event
+from tests.support.world import WorldNode, one_node, peer
 
 TREES = "xyz"
 
@@ -31,7 +32,7 @@ def ways(message: Deliver) -> dict[int, str]:
 
 def send(found: list[list[str]], copies: CopyBudget) -> list[tuple[str, Deliver]]:
     """A host sends events to the nodes n0, n1, … in whose lists they are found in some tree."""
-    port = TreePort("h")
+    port = one_node("h")
     batch = []
     for number, trees in enumerate(found):
         places = [place for place, tree in enumerate(trees) if tree]
@@ -75,7 +76,7 @@ def test_parts_have_all_events_once() -> None:
     assert [(part.attribute, part.apart) for part in split(all_apart)] == [("y", ())]
 
 
-def receiver(port: TreePort) -> Receiver:
+def receiver(port: WorldNode) -> Receiver:
     made = Receiver(port, Settings(), History(100))
     port.add(made)
     made.add("s", compile_selector("v > 0"), {"s/0": 1}, ("x",))
@@ -83,7 +84,7 @@ def receiver(port: TreePort) -> Receiver:
 
 
 def test_the_receiver_says_how_each_event_came() -> None:
-    port = TreePort("n")
+    port = one_node("n")
     receiver(port)
     events = (event(1, v=1), event(2, v=1), event(3, v=1))
     port.hear(Deliver("x", EVERYTHING, 2, events, apart=(("y", (1,)),)), peer("h"))
@@ -96,7 +97,7 @@ def test_the_receiver_says_how_each_event_came() -> None:
 
 @pytest.mark.parametrize("place", [3, -1])
 def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
-    port = TreePort("n")
+    port = one_node("n")
     receiver(port)
     events = (event(1, v=1), event(2, v=1), event(3, v=1))
     with pytest.raises(ProtocolError):
@@ -105,7 +106,7 @@ def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
 
 def lose(lost: Deliver, others: tuple[Peer, ...]) -> list[tuple[str, Deliver]]:
     """What a host sends whose link to n0 is lost with this on it."""
-    port = TreePort("h")
+    port = one_node("h")
     port.add(Delegation(port, CopyBudget(16), lambda: others))
     port.hear(LinkDown(peer("n0"), "silent", False, (lost,), SessionEnd.UNREACHABLE))
     return port.sent_to(Deliver)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from overlay.client import Event
 from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
-from tests.support.tree_net import event
+from tests.support.trees import event
 
 EVENTS = [
     event(number, publisher, incarnation)

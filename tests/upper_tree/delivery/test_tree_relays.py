@@ -7,7 +7,8 @@ from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, Session
 from overlay.upper_tree.delivery import relays
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 from tests.support.overlays import settings
-from tests.support.tree_net import event, peer
+from tests.support.trees import event
+from tests.support.world import peer
 from tests.upper_tree.delivery.test_tree_delegation import Rig
 
 
@@ -163,7 +164,7 @@ def test_what_nobody_can_bring_goes_round_for_a_while_only() -> None:
             break
         for link in [link for link in rig.net.busy() if link[1] != "s0"]:
             rig.net.deliver(link)
-        rig.net.advance(1.0)
+        rig.net.run(1.0)
     else:
         raise AssertionError("it goes round for ever")
     assert rig.host.port.now - began > relays.RETRY_FOR / 2, "it was tried for some time"
@@ -181,7 +182,7 @@ def test_while_one_relay_reaches_a_node_it_is_not_given_up() -> None:
                     rig.net.cut(name, "s0")
             if rig.net.busy():
                 rig.net.deliver(rig.net.busy()[0])
-        rig.net.advance(5.0)
+        rig.net.run(5.0)
         rig.host.lease()
     assert sorted(rig.nodes[0].events) == list(range(1, 41))
     assert "deliveries_lost" not in rig.host.port.counts

@@ -10,7 +10,8 @@ from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host.visiting import AnnouncedLocations
 from overlay.upper_tree.messages import Accepted, Visit
-from tests.support.tree_net import HostNode, event, peer
+from tests.support.trees import HostNode, event
+from tests.support.world import peer
 from tests.upper_tree.host.test_tree_visiting import HIGH, LOW, MIDDLE, assign, host
 
 WHOLE = Interval(BOTTOM, TOP)
@@ -42,7 +43,7 @@ def test_it_is_told_again_when_the_map_changes_and_after_a_while() -> None:
     assign(node, "x", LOW, version=2)
     assert told(node, "p", x=1) == [("x", LOW)]
     assert told(node, "p", x=1) == []
-    node.port.now += ANNOUNCE_AGAIN + 0.1
+    node.port.world.jump(ANNOUNCE_AGAIN + 0.1)
     assert told(node, "p", x=1) == [("x", LOW)]
 
 

@@ -37,15 +37,8 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.partition import PartitionMap
 from tests.support.overlays import settings
-from tests.support.tree_net import (
-    HostNode,
-    TreeNet,
-    TreePort,
-    cluster_of,
-    event,
-    peer,
-    registration,
-)
+from tests.support.trees import HostNode, cluster_of, event, registration
+from tests.support.world import World, one_node, peer
 
 OWNER, PUB, S, T = peer("owner"), peer("pub"), peer("s"), peer("t")
 LOW, HIGH = Interval(BOTTOM, place(10)), Interval(place(10), TOP)
@@ -53,7 +46,7 @@ COUNTING = settings(tree={"routing": "counting"})
 
 
 def host(chosen: Settings | None = None, name: str = "h") -> HostNode:
-    return HostNode(TreePort(name), chosen or Settings()).lease()
+    return HostNode(one_node(name), chosen or Settings()).lease()
 
 
 def assign(
@@ -334,7 +327,7 @@ def test_from_any_host_an_event_reaches_the_matching_virtual_node_in_the_trees_h
     cuts: list[int], count: int, values: list[int], data: st.DataObject
 ) -> None:
     """C7, with real hosts that know only their slices."""
-    net = TreeNet()
+    net = World()
     hosts = [HostNode(net.node(f"h{n}"), Settings()).lease() for n in range(count)]
     bounds = [BOTTOM, *(place(cut) for cut in sorted(cuts)), TOP]
     owners = [data.draw(st.integers(0, count - 1)) for _ in bounds[1:]]

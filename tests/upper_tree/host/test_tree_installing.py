@@ -13,8 +13,8 @@ from overlay.upper_tree.host.installer import InstallDue, Installer
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import Assign, Entry, Install, ServingBeat, ServingReply, Uninstall
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.fake_port import FakePort
-from tests.support.tree_net import HostNode, TreePort, peer, registration
+from tests.support.trees import HostNode, registration
+from tests.support.world import one_node, peer
 
 OWNER, OTHER, S = peer("o"), peer("p"), peer("s")
 
@@ -23,7 +23,7 @@ class Host:
     """Notes what is done, and how many registrations in which turn."""
 
     def __init__(self) -> None:
-        self.port = FakePort("h")
+        self.port = one_node("h")
         self.done: list[tuple[str, str, int]] = []
         kinds: tuple[type[Message], ...] = (Install, Uninstall, Assign)
         self.machine = Installer(self.port, dict.fromkeys(kinds, self.do))
@@ -38,9 +38,7 @@ class Host:
     def turn(self) -> int:
         """The timer's turn, if it is set; how many registrations were installed."""
         before = self.installed()
-        if InstallDue() in self.port.timers:
-            del self.port.timers[InstallDue()]
-            self.port.hear(InstallDue())
+        self.port.fire(InstallDue())
         return self.installed() - before
 
     def installed(self) -> int:
@@ -109,7 +107,7 @@ def test_what_a_lost_ring_said_is_forgotten() -> None:
 
 
 def test_a_host_serves_by_no_lease_before_it_has_done_what_was_said_before() -> None:
-    node = HostNode(TreePort("h"), Settings()).lease()
+    node = HostNode(one_node("h"), Settings()).lease()
     entry = Entry(EVERYTHING, (node.port.me,))
     served = Assign("x", (1, 1), (EVERYTHING,), 1, PartitionMap((1, 1), (entry,)).slice_for("h"))
     node.port.hear(served, OWNER)

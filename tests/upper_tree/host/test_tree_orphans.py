@@ -6,15 +6,15 @@ from matching import EVERYTHING
 from overlay.upper_tree.host.constants import ORPHAN_PERIOD
 from overlay.upper_tree.messages import Assign, StillHosting, TreesHosted
 from tests.support.overlays import settings
-from tests.support.tree_net import FakeRing, HostNode, TreePort, cluster_of, peer
-from tests.support.tree_rig import Rig
+from tests.support.trees import FakeRing, HostNode, Rig, cluster_of
+from tests.support.world import WorldNode, one_node, peer
 
 OWNER = cluster_of("p")
 
 
-def host() -> tuple[TreePort, HostNode, FakeRing]:
+def host() -> tuple[WorldNode, HostNode, FakeRing]:
     """It has a tree, and no lease."""
-    port = TreePort("h")
+    port = one_node("h")
     node = HostNode(port, settings())
     node.hosting.start()
     port.hear(Assign("x", (1, 1), (EVERYTHING,), 1, ()), peer("q"))

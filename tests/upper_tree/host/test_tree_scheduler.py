@@ -16,7 +16,8 @@ from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host_load import PERIOD, LoadMeter
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
 from tests.support.overlays import settings
-from tests.support.tree_net import HostNode, TreePort, event, peer
+from tests.support.trees import HostNode, event
+from tests.support.world import one_node, peer
 
 OWNER, PUB, S = peer("owner"), peer("pub"), peer("s")
 FIFO = settings(tree={"priority": False})
@@ -24,7 +25,7 @@ FIFO = settings(tree={"priority": False})
 
 def host(chosen: Settings | None = None) -> HostNode:
     """A host of the whole tree `type`, with a subscriber of `hot` (level 1) and `cold` (5)."""
-    node = HostNode(TreePort("h"), chosen or Settings()).lease()
+    node = HostNode(one_node("h"), chosen or Settings()).lease()
     wishes = [("hot", 1), ("cold", 5), ("none", 0)]
     made = tuple(
         Registration(f"s/{n}", "type", S, f"type = '{name}'", EVERYTHING, level)
@@ -48,15 +49,14 @@ def served(node: HostNode) -> list[int]:
 def busy(node: HostNode) -> None:
     """A first event, whose matching has taken a millisecond when the next come."""
     visit(node, 0, "cold")
-    node.port.now += 0.001
+    node.port.world.jump(0.001)
     assert served(node) == [0]
 
 
 def tick(node: HostNode) -> None:
     """The alarm that is due."""
     assert node.port.timers[MatchDue()] <= node.port.now
-    del node.port.timers[MatchDue()]
-    node.port.hear(MatchDue())
+    node.port.fire(MatchDue())
 
 
 def test_a_host_that_keeps_up_matches_at_once() -> None:
@@ -65,7 +65,7 @@ def test_a_host_that_keeps_up_matches_at_once() -> None:
         visit(node, number, "cold")
         assert served(node) == [number]
         tick(node)
-        node.port.now += 0.01
+        node.port.world.jump(0.01)
     assert MatchDue() not in node.port.timers
     assert node.port.counts["visits_queued"] == 0
 
@@ -116,7 +116,7 @@ def test_what_waits_ages() -> None:
     node = host(settings(tree={"ageing": 0.1}))
     busy(node)
     visit(node, 1, "cold")
-    node.port.now += 0.5  # four levels and more
+    node.port.world.jump(0.5)  # four levels and more
     visit(node, 2, "hot")
     while len(node.hosting.scheduler.queue):
         tick(node)
@@ -139,7 +139,7 @@ def test_where_nobody_names_a_level_all_that_waits_is_served_in_one_turn() -> No
     node.hosting.trees["type"].uninstall("s/0")
     node.hosting.trees["type"].uninstall("s/1")
     visit(node, 0, "none")
-    node.port.now += 0.001
+    node.port.world.jump(0.001)
     visit(node, 1, *["none"] * 100)
     tick(node)
     assert served(node) == list(range(101))
@@ -168,7 +168,7 @@ def test_a_full_queue_serves_its_most_urgent_and_loses_nothing() -> None:
     assert node.hosting.scheduler.queue.events <= EVENTS_MOST
     while len(node.hosting.scheduler.queue):
         tick(node)
-        node.port.now += 0.01
+        node.port.world.jump(0.01)
         got += served(node)
     assert sorted(got) == [*range(1, 256 * count + 1), 100_000]
 
@@ -258,7 +258,7 @@ def test_publishers_are_told_while_something_waits_behind_what_they_hear_of() ->
     busy(node)
     assert [m.pace for m in node.port.take(Accepted)] == [None]
     visit(node, 1, *["cold"] * 12)
-    node.port.now += 0.1
+    node.port.world.jump(0.1)
     tick(node)
     (told,) = [m.pace for m in node.port.take(Accepted)]
     assert told is not None

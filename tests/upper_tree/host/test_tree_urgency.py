@@ -12,7 +12,8 @@ from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
 from overlay.upper_tree.host.visit_queue import VisitQueue
 from overlay.upper_tree.messages import Visit
-from tests.support.tree_net import event, peer
+from tests.support.trees import event
+from tests.support.world import peer
 
 PUB = peer("pub")
 

@@ -14,7 +14,8 @@ from overlay.upper_tree.local_visit import Visited
 from overlay.upper_tree.messages import Assign, Deliver, Entry, Install, Visit
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.tree_net import HostNode, TreePort, event, peer, registration
+from tests.support.trees import HostNode, event, registration
+from tests.support.world import one_node, peer
 
 OWNER, PUB, S, T = peer("owner"), peer("pub"), peer("s"), peer("t")
 LOW, MIDDLE, HIGH = (
@@ -25,7 +26,7 @@ LOW, MIDDLE, HIGH = (
 
 
 def host() -> HostNode:
-    return HostNode(TreePort("h"), Settings()).lease()
+    return HostNode(one_node("h"), Settings()).lease()
 
 
 def assign(node: HostNode, attribute: str, *mine: Interval, version: int = 1) -> None:

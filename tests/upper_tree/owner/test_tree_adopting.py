@@ -37,8 +37,8 @@ from overlay.upper_tree.owner.tree_log import (
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
-from tests.support.tree_net import cluster_of, peer, registration
-from tests.support.tree_rig import Rig
+from tests.support.trees import Rig, cluster_of, registration
+from tests.support.world import peer
 
 S, T, PUBLISHER = peer("s"), peer("t"), peer("pub")
 LOST = replace(cluster_of("dead"), key="7" * 40, start="7" * 40)
@@ -179,7 +179,7 @@ def test_what_was_adopted_is_acknowledged_when_the_log_has_it() -> None:
     found = rig()
     lose(found)
     for _ in range(60):  # 12 s: nobody believes any more what the lost cluster told
-        found.net.advance(0.2)
+        found.net.run(0.2)
         found.net.flush()
     found.owner.port.hear(Register(1, (made(2),)), S)
     found.net.flush()
@@ -209,7 +209,7 @@ def test_hosts_get_everything_in_few_messages(count: int) -> None:
          *[RegistrationAdded("x", made(n), 1) for n in range(count)])  # fmt: skip
     lose(found)
     installs = [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
-    found.net.advance(0.1)
+    found.net.run(0.1)
     installs += [m for to, m in found.owner.port.sent_to(Install) if to == "h1"]
     assert len(installs) <= 2
     found.settle(1)

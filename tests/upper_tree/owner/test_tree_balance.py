@@ -12,12 +12,7 @@ from overlay.upper_tree.messages import Register, Unregister
 from overlay.upper_tree.owner import rebalance as balance
 from overlay.upper_tree.owner.tree_log import TreeRemoved, decode
 from tests.support.overlays import settings
-from tests.support.tree_net import (
-    cluster_of,
-    event,
-    registration,
-)
-from tests.support.tree_rig import Rig, S, served
+from tests.support.trees import Rig, S, cluster_of, event, registration, served
 
 
 def ranges(count: int) -> list[str]:

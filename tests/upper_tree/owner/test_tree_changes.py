@@ -21,15 +21,8 @@ from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
 from tests.support.overlays import settings as numbers
-from tests.support.tree_net import (
-    HostNode,
-    OwnerNode,
-    TreeNet,
-    cluster_of,
-    event,
-    peer,
-    registration,
-)
+from tests.support.trees import HostNode, OwnerNode, cluster_of, event, registration
+from tests.support.world import World, peer
 
 BROKERS = ("h0", "h1", "h2")
 VALUES = range(-1, 12)
@@ -42,7 +35,7 @@ class Model:
     """The network, and what a subscriber may rely on."""
 
     def __init__(self, chosen: Settings) -> None:
-        self.net = TreeNet()
+        self.net = World()
         self.chosen = chosen
         self.net.node("s")
         self.hosts = {name: HostNode(self.net.node(name), chosen) for name in BROKERS}
@@ -84,7 +77,7 @@ class Model:
         self.owner.clusters.commit()
 
     def time(self, number: int) -> None:
-        self.net.advance((0.2, 1.0)[number % 2])
+        self.net.run((0.2, 1.0)[number % 2])
 
     def lose(self, name: str) -> None:
         self.net.cut("p", name)
@@ -167,7 +160,7 @@ class Model:
         for _ in range(100):  # longer than any lease
             self.net.flush()
             self.owner.clusters.commit()
-            self.net.advance(0.25)
+            self.net.run(0.25)
             self.step("commit", 0)
             self.check_promises()
         self.net.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.upper_tree.owner.constants import SCAN_PERIOD, SCAN_SHARE
 from overlay.upper_tree.owner.owned_tree import ScanThrottle
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.tree_net import peer
+from tests.support.world import peer
 
 
 def test_a_look_is_due_where_something_changed_and_not_for_every_little_thing() -> None:

@@ -14,8 +14,8 @@ from overlay.upper_tree.owner.placement import PlacedNode, Placement, make_plan
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of
 from tests.support.overlays import settings
-from tests.support.tree_net import peer, registration
-from tests.support.tree_rig import Rig, S
+from tests.support.trees import Rig, S, registration
+from tests.support.world import peer
 
 HOSTS = [peer(name) for name in "abc"]
 

@@ -32,14 +32,15 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
 from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
-from tests.support.tree_net import OwnerNode, TreePort, cluster_of, one_replica, peer, registration
+from tests.support.trees import OwnerNode, cluster_of, one_replica, registration
+from tests.support.world import one_node, peer
 
 S, P, H = peer("s"), peer("pub"), peer("h")
 
 
 def owner(chosen: Settings | None = None) -> OwnerNode:
     """A primary whose trees are hosted by the match broker h."""
-    return OwnerNode(TreePort("p"), one_replica(chosen or Settings()), cluster_of("p", "h"))
+    return OwnerNode(one_node("p"), one_replica(chosen or Settings()), cluster_of("p", "h"))
 
 
 def ask_for(node: OwnerNode, *ids: str, attribute: str = "x") -> tuple[Registration, ...]:

@@ -30,16 +30,8 @@ from overlay.upper_tree.events import OwnerRefused, SubscriptionReady
 from overlay.upper_tree.messages import NotOwner
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.overlays import settings
-from tests.support.tree_net import (
-    KEY,
-    FakeRing,
-    HostNode,
-    OwnerNode,
-    TreeNet,
-    cluster_of,
-    event,
-    peer,
-)
+from tests.support.trees import KEY, FakeRing, HostNode, OwnerNode, cluster_of, event
+from tests.support.world import World, peer
 
 HOSTS = ("h0", "h1", "h2")
 VALUES = range(-1, 14)
@@ -54,7 +46,7 @@ class Registrations(RuleBasedStateMachine):
         self.settings = settings(
             tree={"split_at": split_at, "replicas": replicas, "lease": LEASE, "retry": 1.0}
         )
-        self.net = TreeNet()
+        self.net = World()
         self.hosts = {name: HostNode(self.net.node(name), self.settings) for name in HOSTS}
         self.epoch = 1
         self.reachable = dict.fromkeys(HOSTS)
@@ -125,7 +117,7 @@ class Registrations(RuleBasedStateMachine):
         """Leases are renewed, maps change, and what is under way arrives meanwhile."""
         steps = round(seconds / 0.1)
         for _ in range(steps):
-            self.net.advance(0.1)
+            self.net.run(0.1)
             self.net.flush()
         self.owner.clusters.commit()
 
@@ -174,7 +166,6 @@ class Registrations(RuleBasedStateMachine):
         del self.net.nodes[name]
         self.epoch += 1
         self.owner = self.make_owner()
-        self.owner.port.now = former.port.now
         for index, entry in enumerate(kept):
             self.owner.port.hear(EntryReceived(KEY, index, entry))
         self.owner.clusters.log = list(kept)

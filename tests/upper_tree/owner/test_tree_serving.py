@@ -22,8 +22,8 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.constants import BEATS
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
-from tests.support.tree_net import HostNode, TreePort, event, peer, registration
-from tests.support.tree_rig import Rig, S
+from tests.support.trees import HostNode, Rig, S, event, registration
+from tests.support.world import one_node, peer
 from tests.upper_tree.host.test_tree_hosting import assign, install
 
 KEY = "8" * 40
@@ -38,8 +38,7 @@ class Pair:
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.time = 0.0
-        self.port = TreePort("owner")
-        self.port.now = 0.0
+        self.port = one_node("owner")
         self.owner = LeaseGrants(self.port, TERM, MOST)
         self.owner.attend([peer("h")])
         self.host = ServingLeases()
@@ -48,7 +47,7 @@ class Pair:
 
     def advance(self, seconds: float) -> None:
         self.time += seconds
-        self.port.now = self.time
+        self.port.world.jump(seconds)
 
     def beat(self) -> None:
         for node in self.owner.due():
@@ -164,7 +163,7 @@ def test_a_lease_is_of_its_arc_and_epoch() -> None:
 
 
 def test_a_host_without_a_lease_gives_events_back() -> None:
-    node = HostNode(TreePort("h"), Settings())
+    node = HostNode(one_node("h"), Settings())
     assign(node, EVERYTHING)
     install(node, registration("s/0", "x", "x > 0", S))
     visit = Visit(PUB, 1, ("x",), (event(1, x=1),))
@@ -231,7 +230,7 @@ def test_a_host_gets_no_lease_before_it_has_forgotten_what_it_may_have_missed() 
         rig.owner.port.turn()
         rig.net.flush()
         assert not host.hosting.has_lease(host.hosting.trees["x"]), "it lacks the second"
-        rig.net.advance(0.05)
+        rig.net.run(0.05)
     rig.settle(3.0)
     assert sorted(host.hosting.trees["x"].registrations) == ["s/0", "s/1"]
     assert host.hosting.has_lease(host.hosting.trees["x"])

@@ -33,7 +33,8 @@ from overlay.upper_tree.owner.tree_log import (
     decode,
     encode,
 )
-from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, registration
+from tests.support.trees import KEY, OwnerNode, cluster_of, registration
+from tests.support.world import one_node, peer
 
 ATTRIBUTES = ["x", "y", "z"]
 ENTRIES = (
@@ -129,7 +130,7 @@ def test_what_is_no_operation_is_refused() -> None:
 
 def primary(*attributes: str) -> OwnerNode:
     """A primary that hosts its own trees, with one registration in each."""
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("p"))
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("p"))
     for attribute in attributes:
         made = registration(f"s/{attribute}", attribute, f"{attribute} > 1", peer("s"))
         node.port.hear(Register(1, (made,)), peer("s"))
@@ -139,7 +140,7 @@ def primary(*attributes: str) -> OwnerNode:
 
 def standby(entries: list[bytes], cluster: Cluster | None = None) -> OwnerNode:
     """A node that is no primary yet and hears copies."""
-    node = OwnerNode(TreePort("q"), Settings(), cluster or cluster_of("p"), primary=False)
+    node = OwnerNode(one_node("q"), Settings(), cluster or cluster_of("p"), primary=False)
     node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
     for index, entry in enumerate(entries):
         node.port.hear(EntryReceived(KEY, index, entry))
@@ -203,7 +204,7 @@ def test_an_arc_takes_its_trees_along_and_no_others() -> None:
 
 
 def test_an_arc_waits_for_what_is_under_way_in_it() -> None:
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
     made = registration("s/0", "x", "x > 1", peer("s"))
     node.port.hear(Register(1, (made,)), peer("s"))
     node.port.hear(ArcLeaving(arc_of("x")))
@@ -214,7 +215,7 @@ def test_an_arc_waits_for_what_is_under_way_in_it() -> None:
 
 
 def test_an_arc_does_not_wait_for_other_trees() -> None:
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
     node.port.hear(Register(1, (registration("s/0", "y", "y > 1", peer("s")),)), peer("s"))
     node.port.hear(ArcLeaving(arc_of("x")))
     assert [decode(entry) for entry in node.clusters.transferred or ()] == [
@@ -223,7 +224,7 @@ def test_an_arc_does_not_wait_for_other_trees() -> None:
 
 
 def test_an_arc_that_stays_is_not_transferred_later() -> None:
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
     node.port.hear(Register(1, (registration("s/0", "x", "x > 1", peer("s")),)), peer("s"))
     node.port.hear(ArcLeaving(arc_of("x")))
     node.port.hear(ArcKept(arc_of("x")))

@@ -21,15 +21,8 @@ from overlay.upper_tree.messages import (
     Unregister,
 )
 from overlay.upper_tree.owner.tree_log import MapChanged, decode
-from tests.support.tree_net import (
-    KEY,
-    HostNode,
-    cluster_of,
-    event,
-    peer,
-    registration,
-)
-from tests.support.tree_rig import Rig, S, served
+from tests.support.trees import KEY, HostNode, Rig, S, cluster_of, event, registration, served
+from tests.support.world import peer
 
 
 def moving(*to: str) -> Rig:
@@ -82,7 +75,7 @@ def test_one_change_at_a_time() -> None:
     rig = moving("h2", "h3")
     rig.members("h3")
     before = len(rig.owner.clusters.log)
-    rig.net.advance(5)  # the host h2 is slow
+    rig.net.run(5)  # the host h2 is slow
     assert len(rig.owner.clusters.log) == before
     rig.settle()
     assert rig.spread == ["h3"]
@@ -334,7 +327,7 @@ def test_a_leaving_member_is_released_when_it_hosts_nothing(who: str) -> None:
     rig = Rig("h1", "h2")
     rig.register("x > 1")
     rig.owner.port.hear(MemberLeaving(peer(who)))
-    rig.net.advance(1.0)  # looked at, but no host has answered yet
+    rig.net.run(1.0)  # looked at, but no host has answered yet
     assert rig.owner.clusters.released == ([] if who == "h1" else ["idle"])
     rig.settle()
     assert rig.owner.clusters.released == [who]

@@ -19,8 +19,8 @@ from overlay.upper_tree.messages import (
     Unregister,
 )
 from overlay.upper_tree.owner.registry_merge import RegistryMerge
-from tests.support.tree_net import OwnerNode, cluster_of, peer, registration
-from tests.support.tree_rig import Rig, S
+from tests.support.trees import OwnerNode, Rig, S, cluster_of, registration
+from tests.support.world import peer
 
 INTO = msgspec.structs.replace(cluster_of("w"), ring="a better one")
 
@@ -124,12 +124,12 @@ def test_what_is_not_answered_is_said_again() -> None:
 
 def test_a_ring_has_stopped_when_its_hosts_have_said_so() -> None:
     rig, stages = losing("x > 1")
-    rig.net.advance(2.0)
+    rig.net.run(2.0)
     rig.net.flush()
     begin(rig, 1)
     adopt_all(rig)
     rig.owner.port.hear(MergePhaseWanted(INTO, 2))
-    rig.net.advance(0.2)  # the host is told, and its answer is on its way
+    rig.net.run(0.2)  # the host is told, and its answer is on its way
     assert stages.reached == [1]
     rig.settle(0.4)
     assert stages.reached == [1, 2]
@@ -139,7 +139,7 @@ def test_a_ring_has_stopped_when_its_hosts_have_said_so() -> None:
 
 def test_a_silent_host_is_waited_for_as_long_as_its_lease_lasts() -> None:
     rig, stages = losing("x > 1")
-    rig.net.advance(2.0)
+    rig.net.run(2.0)
     rig.net.flush()
     begin(rig, 1)
     adopt_all(rig)
@@ -188,9 +188,7 @@ def test_what_is_adopted_is_acknowledged_to_who_gave_it_not_to_its_subscriber() 
     for _ in range(2):  # who asks again gets the answer again
         node.port.hear(Adopt((given,), (3,)), sponsor)
         node.clusters.commit()
-        net = node.port.net
-        assert net is not None
-        net.flush()
+        node.port.world.flush()
     assert node.owner.trees["x"].tree.registrations == {"s/0": given}
     assert node.owner.trees["x"].tree.incarnations == {"s/0": 3}
     told = [(to, m.ids) for to, m in node.port.sent_to(Adopted)]

@@ -6,7 +6,7 @@ from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.publisher.coalescer import HoldOver
 from overlay.upper_tree.publisher.constants import HOLD_MOST, IN_FLIGHT_LEAST
-from tests.support.tree_net import event
+from tests.support.trees import event
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 

@@ -30,7 +30,8 @@ from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.summary import summarise
 from tests.support.overlays import settings
-from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
+from tests.support.trees import FakeRing, cluster_of
+from tests.support.world import one_node, peer
 
 OWNER = peer("o")
 
@@ -49,7 +50,7 @@ class Seeker:
     """A finder with what it needs."""
 
     def __init__(self, chosen: Settings | None = None) -> None:
-        self.port = TreePort("pub")
+        self.port = one_node("pub")
         self.settings = chosen or settings(walk={"always": True})
         self.walker, self.ring = FakeWalker(), FakeRing(self.port)
         self.locations = LocationCache(100, ReplicaSelector("me", 3.0))

@@ -18,7 +18,7 @@ from overlay.upper_tree.publisher.load_prediction import (
 )
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.replica_order import ranked
-from tests.support.tree_net import peer
+from tests.support.world import peer
 
 A, B, C = HOSTS = (peer("a"), peer("b"), peer("c"))
 RATES = st.floats(0, 1e9)

@@ -11,7 +11,7 @@ from overlay.chord.messages import Cluster
 from overlay.upper_tree.messages import Location
 from overlay.upper_tree.publisher.location_cache import ENTRY_POINTS, FENCES_MOST, LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from tests.support.tree_net import peer
+from tests.support.world import peer
 
 
 def located(host: str, low: int, high: int, version: int = 1, attribute: str = "x") -> Location:

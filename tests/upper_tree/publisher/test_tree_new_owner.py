@@ -14,7 +14,8 @@ from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.summary import summarise
-from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
+from tests.support.trees import FakeRing, cluster_of
+from tests.support.world import one_node, peer
 
 NEW = cluster_of("new", version=(2, 0))
 
@@ -23,7 +24,7 @@ class Asked:
     """A publisher's finder that has asked the former owner o for x and its summary."""
 
     def __init__(self) -> None:
-        self.port = TreePort("pub")
+        self.port = one_node("pub")
         self.ring = FakeRing(self.port)
         self.ring.learn(cluster_of("o"))
         self.locations = LocationCache(10_000, ReplicaSelector("me", 3.0))

@@ -12,7 +12,7 @@ from overlay.upper_tree.events import EventsAccepted, RoomAgain
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from tests.support.tree_net import TreePort, peer
+from tests.support.world import one_node, peer
 
 
 def event(sequence: int) -> Event:
@@ -23,7 +23,7 @@ class Rig:
     """A store; `send` adds a batch that leaves for host h (tree x) and host i (tree y)."""
 
     def __init__(self, *sequences: int, capacity: int = 1_000) -> None:
-        self.port = TreePort("pub")
+        self.port = one_node("pub")
         locations = LocationCache(100, ReplicaSelector("pub", 3.0))
         self.store = PendingStore(self.port, capacity, locations, lambda by_names, largest: None)
         if sequences:

@@ -12,7 +12,8 @@ from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.routing_plan import BatchPlan, make_plan
 from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
 from overlay.upper_tree.summary import summarise
-from tests.support.tree_net import event, peer
+from tests.support.trees import event
+from tests.support.world import peer
 
 BOUNDS = [BOTTOM, *(place(n) for n in range(0, 60, 10)), TOP]
 NOW = 100.0

@@ -29,13 +29,14 @@ from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from tests.support.overlays import settings
-from tests.support.tree_net import FakeRing, TreePort, peer
+from tests.support.trees import FakeRing
+from tests.support.world import WorldNode, one_node, peer
 
 
 class FakeFinder(TreeFinder):
     """Notes what is sought; the test answers with `TreeFound` and `TreeAbsent`."""
 
-    def __init__(self, port: TreePort, chosen: Settings, locations: LocationCache) -> None:
+    def __init__(self, port: WorldNode, chosen: Settings, locations: LocationCache) -> None:
         super().__init__(port, chosen, self, FakeRing(port), locations)
         self.sought: list[tuple[tuple[str, ...], bool]] = []
         self.asked: list[str] = []
@@ -59,7 +60,7 @@ class Rig:
 
     def __init__(self, chosen: Settings | None = None, event_tree: bool = False) -> None:
         chosen = chosen or Settings()
-        self.port = TreePort("pub")
+        self.port = one_node("pub")
         self.locations = LocationCache(100, ReplicaSelector("me", 3.0))
         self.access_points = AccessPoints(self.port, chosen.view)
         self.finder = FakeFinder(self.port, chosen, self.locations)

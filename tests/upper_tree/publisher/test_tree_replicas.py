@@ -16,7 +16,7 @@ from overlay.upper_tree.publisher.replicas import (
     ReplicaSelector,
 )
 from overlay.upper_tree.replica_order import ranked
-from tests.support.tree_net import peer
+from tests.support.world import peer
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 
 ABC = tuple(map(peer, "abc"))

@@ -20,7 +20,8 @@ from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.overlays import settings
-from tests.support.tree_net import TreePort, event, peer, registration
+from tests.support.trees import event, registration
+from tests.support.world import one_node, peer
 
 HOST = peer("h")
 
@@ -29,7 +30,7 @@ class Rig:
     """A receiver with subscriptions by name."""
 
     def __init__(self, chosen: Settings | None = None) -> None:
-        self.port = TreePort("s")
+        self.port = one_node("s")
         self.history = History(100)
         self.receiver = Receiver(self.port, chosen or Settings(), self.history)
         self.port.add(self.receiver)

@@ -28,7 +28,8 @@ from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
 from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar
 from tests.support.overlays import settings
-from tests.support.tree_net import FakeRing, TreePort, cluster_of, peer
+from tests.support.trees import FakeRing, cluster_of
+from tests.support.world import one_node, peer
 
 OWNER = peer("o")
 
@@ -37,7 +38,7 @@ class Rig:
     """A registrar; the whole ring is owned by o unless told."""
 
     def __init__(self, chosen: Settings | None = None, known: bool = True) -> None:
-        self.port = TreePort("s")
+        self.port = one_node("s")
         self.ring = FakeRing(self.port)
         self.registrar = Registrar(self.port, chosen or Settings(), 3, self.ring)
         self.port.add(self.registrar)

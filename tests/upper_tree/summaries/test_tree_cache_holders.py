@@ -23,19 +23,20 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, Operation, decode, encode
 from overlay.upper_tree.summaries.cache_holders import HOLDERS_MOST, KEEP_FOR
-from tests.support.tree_net import KEY, OwnerNode, TreePort, cluster_of, peer, registration
+from tests.support.trees import KEY, OwnerNode, cluster_of, registration
+from tests.support.world import one_node, peer
 
 S, P, Q, H = peer("s"), peer("pub"), peer("pub2"), peer("h")
 TERM = Settings().tree.summary_term
 
 
 def owner() -> OwnerNode:
-    return OwnerNode(TreePort("p"), Settings(), cluster_of("p", "h"))
+    return OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
 
 
 def heir(*log: Operation) -> OwnerNode:
     """A voter with this log that was elected under epoch 2; its first entry is committed."""
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
     node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
     for index, operation in enumerate(log):
         node.port.hear(EntryReceived(KEY, index, encode(operation)))
@@ -101,7 +102,7 @@ def test_the_log_names_an_address_that_has_changed() -> None:
 
 
 def test_an_inherited_believer_is_told_when_the_new_primary_has_a_majority() -> None:
-    node = OwnerNode(TreePort("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
+    node = OwnerNode(one_node("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
     node.port.hear(EntryReceived(KEY, 0, encode(CacheHoldersChanged((P,)))))
     cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
     node.port.hear(RoleChanged(cluster, "primary"))

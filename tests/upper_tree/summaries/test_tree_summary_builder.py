@@ -9,7 +9,8 @@ from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST
 from overlay.upper_tree.summaries.summary_builder import AT_ONCE, COMPILED_AT_ONCE, BuildDue
 from overlay.upper_tree.summary import GROUP, Summary, box_of, merging
 from tests.support.overlays import settings
-from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
+from tests.support.trees import OwnerNode, cluster_of, registration
+from tests.support.world import one_node, peer
 
 S, P = peer("s"), peer("pub")
 MANY = AT_ONCE + 44
@@ -20,7 +21,7 @@ class Rig:
 
     def __init__(self) -> None:
         chosen = settings(tree={"summary_boxes": 16})
-        self.node = OwnerNode(TreePort("p"), chosen, cluster_of("p", "h"))
+        self.node = OwnerNode(one_node("p"), chosen, cluster_of("p", "h"))
         self.port = self.node.port
 
     def register(self, tree: str, numbers: range) -> None:
@@ -40,9 +41,7 @@ class Rig:
     def make(self) -> int:
         """All that is wanted; how many turns that takes."""
         turns = 0
-        while BuildDue() in self.port.timers:
-            del self.port.timers[BuildDue()]
-            self.port.hear(BuildDue())
+        while self.port.fire(BuildDue()):
             turns += 1
         return turns
 

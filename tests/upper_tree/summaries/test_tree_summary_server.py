@@ -26,7 +26,8 @@ from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.summaries.summary_server import LOCATIONS_MOST
 from overlay.upper_tree.summary import Summary
 from tests.support.overlays import settings
-from tests.support.tree_net import OwnerNode, TreePort, cluster_of, peer, registration
+from tests.support.trees import OwnerNode, cluster_of, registration
+from tests.support.world import one_node, peer
 
 S, P, H = peer("s"), peer("pub"), peer("h")
 FIVE = {"x": 5}
@@ -36,7 +37,7 @@ class Rig:
     """An owner whose host and log answer at once."""
 
     def __init__(self, chosen: Settings | None = None) -> None:
-        self.node = OwnerNode(TreePort("p"), chosen or Settings(), cluster_of("p", "h"))
+        self.node = OwnerNode(one_node("p"), chosen or Settings(), cluster_of("p", "h"))
         self.port = self.node.port
 
     def register(self, id_: str, selector: str, tree: str = "x") -> bool:

@@ -1,44 +1,39 @@
-"""Machines of the attribute trees without links below them: one node alone, or several joined by
-FIFO links that deliver only when the test says so, in any interleaving."""
+"""Nodes of the attribute trees in a `World`: an owner, hosts, and a `Rig` that joins them. The
+cluster and the ring below them are as the test says."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from matching import compile_selector
+from matching import compile_selector, place
 from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.client import Event, Gathered
-from overlay.links.events import LinkDown, LinkUp
+from overlay.client import Event
 from overlay.lower_random.access_points import AccessPoints
-from overlay.machine import Key, LocalEvent, Message, Peer, Timer
+from overlay.machine import Key, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.messages import Registration, ServingBeat, ServingReply
+from overlay.upper_tree.messages import Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
-from tests.support.fake_port import FakePort
+from tests.support.overlays import settings
+from tests.support.world import World, WorldNode, peer
 
-T = TypeVar("T")
 KEY = "8" * 40
 
 
 def one_replica(chosen: Settings) -> Settings:
     """The same, but each virtual node has one host."""
     return msgspec.structs.replace(chosen, tree=msgspec.structs.replace(chosen.tree, replicas=1))
-
-
-def peer(name: str) -> Peer:
-    return Peer(name, f"{name}:1")
 
 
 def registration(
@@ -58,125 +53,10 @@ def event(sequence: int, publisher: str = "pub", incarnation: int = 1, **attribu
     return Event(publisher, incarnation, sequence, 0.0, attributes)
 
 
-class TreePort(FakePort):
-    """A node: local events and what it sends to itself run in the same turn, as in a Node."""
-
-    def __init__(self, name: str = "me", net: TreeNet | None = None) -> None:
-        super().__init__(name)
-        self.net = net
-        self.replies: list[tuple[int, Any]] = []
-        self.watched: dict[str, tuple[Peer, ...]] = {}
-        self._todo: deque[LocalEvent | Message] = deque()
-
-    def watch(self, group: str, peers: Sequence[Peer]) -> None:
-        self.watched[group] = tuple(peers)
-
-    def reply(self, client: int, reply: Any) -> None:
-        self.replies.append((client, reply))
-
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        for client, where in places.items():
-            self.reply(client, Gathered.of(events, where))
-
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        raise AssertionError("the trees store nothing yet")
-
-    def send(self, peer: Peer, message: Message) -> None:
-        super().send(peer, message)
-        if peer.id == self.me.id:
-            self._todo.append(message)
-        elif self.net is not None:
-            self.net.carry(self.me.id, peer.id, message)
-
-    def emit(self, event: LocalEvent) -> None:
-        super().emit(event)
-        self._todo.append(event)
-
-    def hear(self, what: Message | LocalEvent | Timer, sender: Peer | None = None) -> None:
-        super().hear(what, sender)
-        self.turn()
-
-    def turn(self) -> None:
-        """All that is still to be done in this turn; to be called after a machine's method."""
-        while self._todo:
-            what = self._todo.popleft()
-            super().hear(what, self.me if isinstance(what, Message) else None)
-
-    def sent_to(self, kind: type[T]) -> list[tuple[str, T]]:
-        """(receiver, message) of a type, sent so far; forgets them."""
-        found: list[tuple[str, T]] = [
-            (to.id, message) for to, message in self.sent if isinstance(message, kind)
-        ]
-        self.sent = [each for each in self.sent if not isinstance(each[1], kind)]
-        return found
-
-    def answers(self, kind: type[T]) -> list[T]:
-        """Replies of a type to any client; forgets them."""
-        found = [reply for _, reply in self.replies if isinstance(reply, kind)]
-        self.replies = [each for each in self.replies if not isinstance(each[1], kind)]
-        return found
-
-
-class TreeNet:
-    """Nodes by name and FIFO links between them. Nothing moves by itself."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, TreePort] = {}
-        self.links: dict[tuple[str, str], deque[Message]] = {}
-        self.held: dict[str, None] = {}
-        """Nodes whose links hold everything back: they are paused, or slow to reach."""
-
-    def node(self, name: str) -> TreePort:
-        port = self.nodes[name] = TreePort(name, self)
-        return port
-
-    def carry(self, source: str, target: str, message: Message) -> None:
-        self.links.setdefault((source, target), deque()).append(message)
-
-    def busy(self) -> list[tuple[str, str]]:
-        """Links with something under way."""
-        return [
-            link
-            for link, messages in self.links.items()
-            if messages and not any(name in self.held for name in link)
-        ]
-
-    def deliver(self, link: tuple[str, str]) -> None:
-        """The oldest message of one link."""
-        message = self.links[link].popleft()
-        if link[1] in self.nodes:
-            self.nodes[link[1]].hear(message, peer(link[0]))
-
-    def flush(self, most: int = 10_000) -> None:
-        """Deliver until nothing is under way."""
-        for _ in range(most):
-            links = self.busy()
-            if not links:
-                return
-            self.deliver(links[0])
-        raise AssertionError("the network does not come to rest")
-
-    def cut(self, one: str, two: str, left: bool = False) -> None:
-        """The link is lost (`two` has `left`), with what is under way; both ends hear it."""
-        for source, target in ((one, two), (two, one)):
-            lost = tuple(self.links.pop((source, target), ()))
-            if source in self.nodes:
-                self.nodes[source].hear(LinkDown(peer(target), "cut", left, lost))
-
-    def join(self, one: str, two: str) -> None:
-        """The link is there again, as a new session."""
-        for source, target in ((one, two), (two, one)):
-            self.nodes[source].hear(LinkUp(peer(target), True))
-
-    def advance(self, seconds: float) -> None:
-        for port in self.nodes.values():
-            port.advance(seconds)
-
-
 class FakeClusters:
     """The own cluster as a test describes it; the log commits when the test says so."""
 
-    def __init__(self, port: TreePort, cluster: Cluster | None) -> None:
+    def __init__(self, port: WorldNode, cluster: Cluster | None) -> None:
         self.port = port
         self.cluster = cluster
         self.log: list[bytes] = []
@@ -262,7 +142,7 @@ class FakeClusters:
 class FakeRing:
     """Owners as the test says: `known` at once, others when `answer` is called."""
 
-    def __init__(self, port: TreePort) -> None:
+    def __init__(self, port: WorldNode) -> None:
         self.port = port
         self.clusters: list[Cluster] = []
         self.asked: list[Key] = []
@@ -308,7 +188,7 @@ class OwnerNode:
     """The owner's machines (owner, registry, balance) at the primary, and a host beside them."""
 
     def __init__(
-        self, port: TreePort, settings: Settings, cluster: Cluster, primary: bool = True
+        self, port: WorldNode, settings: Settings, cluster: Cluster, primary: bool = True
     ) -> None:
         self.port = port
         self.clusters = FakeClusters(port, cluster)
@@ -331,7 +211,7 @@ class OwnerNode:
 class HostNode:
     """A host's machine."""
 
-    def __init__(self, port: TreePort, settings: Settings) -> None:
+    def __init__(self, port: WorldNode, settings: Settings) -> None:
         self.port = port
         self.access_points = AccessPoints(port, settings.view)
         self.ring = FakeRing(port)
@@ -345,3 +225,70 @@ class HostNode:
             self.port.hear(ServingBeat(key, key, 1_000_000, number, number - 1, 4.0), owner)
         self.port.take(ServingReply)
         return self
+
+
+S = peer("s")
+SMALL = settings(tree={"split_at": 4})
+
+
+class Rig:
+    """The owner p, match brokers that host, and the subscriber s."""
+
+    def __init__(self, *brokers: str, chosen: Settings = SMALL, replicas: int = 1) -> None:
+        chosen = replace(chosen, tree=replace(chosen.tree, replicas=replicas))
+        self.net = World()
+        self.settings = chosen
+        self.subscriber = self.net.node("s")
+        self.hosts = {name: HostNode(self.net.node(name), chosen) for name in brokers}
+        self.owner = OwnerNode(self.net.node("p"), chosen, cluster_of("p", *brokers))
+
+    def register(self, *selectors: str, first: int = 0) -> None:
+        made = tuple(
+            registration(f"s/{first + n}", "x", text, S) for n, text in enumerate(selectors)
+        )
+        self.owner.port.hear(Register(1, made), S)
+        self.owner.clusters.commit()
+        self.net.flush()
+
+    def settle(self, seconds: float = 5.0) -> None:
+        """Time passes in steps; messages arrive at once."""
+        for _ in range(int(seconds * 5)):
+            self.net.run(0.2)
+            self.owner.clusters.commit()
+            self.net.flush()
+
+    def pause(self, kind: type) -> None:
+        """Time passes until a message of this kind is on its way; it is not delivered."""
+        for _ in range(50):
+            self.net.run(0.2)
+            while self.net.busy():
+                link = self.net.busy()[0]
+                if any(isinstance(message, kind) for message in self.net.links[link]):
+                    return
+                self.net.deliver(link)
+        raise AssertionError(f"no {kind.__name__}")
+
+    @property
+    def spread(self) -> list[str]:
+        """Hosts of the map's virtual nodes, in order."""
+        return [entry.hosts[0].id for entry in self.owner.owner.trees["x"].tree.map.entries]
+
+    def serving(self, value: int, name: str = "") -> list[str]:
+        """Hosts (or only `name`) that match this value now."""
+        return [
+            host
+            for host, node in self.hosts.items()
+            if name in ("", host) and served(node, event(1, x=value)) is not None
+        ]
+
+    def members(self, *brokers: str) -> None:
+        self.owner.clusters.cluster = cluster_of("p", *brokers)
+
+
+def served(node: HostNode, what: Event) -> list[str] | None:
+    """What the host would match, None if it does not serve the value."""
+    tree = node.hosting.trees.get("x")
+    spot = place(what.attributes["x"] or 0)
+    if tree is None or tree.span(spot) is None:
+        return None
+    return tree.match(what)
