@@ -11,10 +11,18 @@ from collections import deque
 from typing import Final
 
 from bench.endurance.load import WANTED, attributes
-from bench.endurance.oracle import Ledger, Session
+from bench.endurance.oracle import Gap, Ledger, Session
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError
-from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
+from overlay.client import (
+    Draft,
+    Dropped,
+    Failed,
+    Publish,
+    Published,
+    Subscribe,
+    Subscribed,
+)
 
 TICK: Final = 0.1
 """Seconds between two batches of a publisher."""
@@ -25,6 +33,9 @@ MOST: Final = 64
 AHEAD: Final = 4
 """Publications without an answer: as many as a node takes from a client."""
 
+FLOOD: Final = bytes(5_000)
+"""Payload of an event of a flood: large enough that bytes are short before events are."""
+
 RECEIPT: Final = 150.0
 """Seconds for a receipt, after which it counts as missing. Longer than all that is done
 to the nodes of one moment."""
@@ -34,6 +45,11 @@ SUBACK: Final = 90.0
 
 AGAIN: Final = 0.2
 """Seconds between two attempts to reach a node that is down."""
+
+
+ROUNDING: Final = 0.5
+"""Seconds between an event's number being drawn here and its time being stamped by its node. The
+stamp is the later one; ample."""
 
 
 class Client(threading.Thread):
@@ -48,11 +64,13 @@ class Client(threading.Thread):
         self.stopping = threading.Event()
         self.errors: deque[str] = deque(maxlen=20)
         self.timeouts = 0
+        self.connected = 0.0
 
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
                 with ControlClient.connect(self.where) as client:
+                    self.connected = time.monotonic()
                     self.work(client)
             except ControlError as error:
                 self.errors.append(str(error))
@@ -76,19 +94,26 @@ class Source(Client):
         super().__init__(node, where, ledger)
         self.rate = rate
         self.total = total
+        self.flood_until = 0.0
+
+    def flood(self, seconds: float) -> None:
+        """Publish as fast as the node takes it, with a payload of `FLOOD`, for so long."""
+        self.flood_until = time.monotonic() + seconds
 
     def work(self, client: ControlClient) -> None:
         """Publish at the given rate until `stop`, and note each receipt."""
         asked: deque[tuple[int, range]] = deque()
         began, count = time.monotonic(), 0
-        while not self.stopping.wait(TICK) and len(self.ledger.asked) < self.total:
-            due = int((time.monotonic() - began) * self.rate) - count
-            if due <= 0:
+        while not self.stopping.is_set() and len(self.ledger.asked) < self.total:
+            is_flood = time.monotonic() < self.flood_until
+            due = MOST if is_flood else int((time.monotonic() - began) * self.rate) - count
+            if due <= 0 or (not is_flood and self.stopping.wait(TICK)):
                 continue
             due = min(due, MOST)
             count += due
             numbers = self.ledger.ask(due, time.monotonic())
-            drafts = tuple(Draft(attributes(number)) for number in numbers)
+            payload = FLOOD if is_flood else b""
+            drafts = tuple(Draft(attributes(number), payload) for number in numbers)
             asked.append((client.begin(Publish(0, drafts, receipt=True), RECEIPT), numbers))
             while len(asked) >= AHEAD:
                 self._finish(client, *asked.popleft())
@@ -156,5 +181,13 @@ class Sink(Client):
         while client.notices:
             notice = client.notices.popleft()
             self.errors.append(notice.reason)
+            gap = self._gap(notice, now)
             for session in sessions.values():
-                session.told += 1
+                session.gaps.append(gap)
+
+    def _gap(self, notice: Failed, now: float) -> Gap:
+        """In times of this process' monotonic clock; nodes stamp events with the wall clock."""
+        if not isinstance(notice, Dropped) or not notice.since:
+            return Gap(self.connected, now)
+        offset = now - time.time()
+        return Gap(notice.since + offset - ROUNDING, notice.until + offset, notice.count)

@@ -1,10 +1,9 @@
-"""What befalls an overlay of real processes in a run of endurance, drawn by a seed (endurance.py).
+"""Injects faults into an overlay of real processes, as a seed draws them (endurance.py).
 
 Faults overlap: the next begins while the last may still hold. Two rules keep them survivable, so
 that what is lost is the overlay's doing: no more than `TOGETHER` nodes are down, standing still or
-cut off at once, unless a whole cluster is killed, which happens when nobody else is; and a node
-that was silent rests for `REST` before it is made silent again, since for one that is silent for
-long nothing is kept.
+cut off at once, unless a whole cluster is killed or the overlay is cut in two, which happens when
+no other node is; and a node that was silent rests for `REST` before it is made silent again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Final
 
@@ -29,14 +30,52 @@ one cluster, which loses its majority."""
 REST: Final = 12.0
 """Seconds: twice what silence takes to count as death (`links.dead_after`)."""
 
-KINDS: Final = (
-    *(("kill", 5), ("wipe", 3), ("primary", 3), ("cluster", 1)),
-    *(("pause", 5), ("isolate", 2), ("cut", 4), ("one-way", 4)),
-    *(("clog", 2), ("reset", 2), ("slow", 3), ("damage", 2)),
-)
-"""Kinds of fault with how often each is drawn."""
 
-SILENCING: Final = ("kill", "wipe", "primary", "pause", "isolate")
+@dataclass(frozen=True)
+class Profile:
+    """Which faults are drawn, how often, and for how long they hold (seconds, from and to)."""
+
+    kinds: tuple[tuple[str, int], ...]
+    pause: tuple[float, float] = (1.0, 20.0)
+    isolate: tuple[float, float] = (0.5, 15.0)
+    halves: tuple[float, float] = (5.0, 90.0)
+
+
+USUAL: Final = Profile(
+    (
+        *(("kill", 5), ("wipe", 3), ("primary", 3), ("cluster", 1)),
+        *(("pause", 5), ("isolate", 2), ("cut", 4), ("one-way", 4)),
+        *(("clog", 2), ("reset", 2), ("slow", 3), ("damage", 2)),
+    )
+)
+"""Faults after which nothing is lost but what a killed node had in flight."""
+
+HOSTILE: Final = Profile(
+    (
+        *(("kill", 3), ("wipe", 2), ("primary", 2), ("cluster", 1), ("leave", 4)),
+        *(("pause", 5), ("isolate", 3), ("halves", 2), ("cut", 2), ("one-way", 2)),
+        *(("clog", 1), ("reset", 1), ("slow", 2), ("damage", 1)),
+        *(("flood", 3), ("throng", 3), ("long-selector", 2)),
+    ),
+    pause=(1.0, 70.0),
+    isolate=(0.5, 40.0),
+)
+"""Also faults that may cost deliveries, which must then be reported to the subscribing program:
+nodes that stand still for longer than anything is kept, an overlay in two halves, events faster
+than they can be carried, programs with thousands of subscriptions, and nodes that leave in order.
+"""
+
+SILENCING: Final = ("kill", "wipe", "primary", "pause", "isolate", "leave")
+
+PRESSURE: Final = ("flood", "throng", "long-selector")
+"""Made by programs (pressure.py), not by faults of nodes or links."""
+
+LEAVING: Final = 30.0
+"""Seconds until a node that was asked to leave is started again: more than its bound for leaving
+(`stop.bound`, ten seconds), and time for others to notice. Guess."""
+
+HALVES: Final = "halves"
+"""What stands for both halves among the silent nodes."""
 
 Undo = Callable[[], None]
 
@@ -45,14 +84,24 @@ class Injector(threading.Thread):
     """Carries out `count` faults, one every `every` seconds or so."""
 
     def __init__(
-        self, nodes: SpoiltNodes, ledger: Ledger, seed: int, count: int, every: float
+        self,
+        nodes: SpoiltNodes,
+        ledger: Ledger,
+        seed: int,
+        count: int,
+        every: float,
+        profile: Profile = USUAL,
+        press: Callable[[str, Random], str] | None = None,
     ) -> None:
+        """`press`: carries out a kind of `PRESSURE` and returns what it did, for the story."""
         super().__init__(daemon=True)
         self.nodes = nodes
         self.ledger = ledger
         self.rng = Random(seed)
         self.count = count
         self.every = every
+        self.profile = profile
+        self.press = press
         self.done = 0
         self.kinds: Counter[str] = Counter()
         self.story: list[tuple[float, str]] = []
@@ -61,7 +110,7 @@ class Injector(threading.Thread):
         self._ends: list[tuple[float, int, str, Undo]] = []  # a heap: what ends when
         self._silent: dict[str, float] = {}  # node -> when it may be made silent again
         self._down: dict[str, float] = {}  # … since when
-        self._is_cluster_due = False
+        self._due = ""  # a kind that waits until no node is silent
 
     def run(self) -> None:
         try:
@@ -79,15 +128,20 @@ class Injector(threading.Thread):
 
     def inject(self) -> None:
         """One more fault; none, if what is drawn would be too much just now."""
-        kind = self.rng.choices([k for k, _ in KINDS], [share for _, share in KINDS])[0]
+        kinds, shares = zip(*self.profile.kinds, strict=True)
+        kind = self.rng.choices(kinds, shares)[0]
         now = time.monotonic()
         free = [name for name in self.nodes.nodes if self._silent.get(name, 0.0) <= now]
-        self._is_cluster_due |= kind == "cluster"
-        if kind in SILENCING and self._is_cluster_due:
-            kind = "cluster"  # nobody is made silent until it can be done
-        if kind == "cluster":
-            found = self._cluster(free)
-            self._is_cluster_due = not found
+        if kind in ("cluster", HALVES):
+            self._due = self._due or kind
+        if self._due and kind in (*SILENCING, "cluster", HALVES):
+            kind = self._due  # no node is made silent until it can be done
+            found = self._cluster(free) if kind == "cluster" else self._halves(free)
+            self._due = "" if found else kind
+        elif kind in PRESSURE:
+            assert self.press is not None
+            self._tell(self.press(kind, self.rng))
+            found = True
         elif kind in SILENCING:
             found = len(self._down) < TOGETHER and bool(free) and self._silence(kind, free)
         else:
@@ -112,6 +166,30 @@ class Injector(threading.Thread):
             self._kill(name, wiped, self.rng.uniform(0.5, 8.0))
         return True
 
+    def _halves(self, free: list[str]) -> bool:
+        """The overlay is cut in two: nothing passes between the halves."""
+        names = list(self.nodes.nodes)
+        if self._down or len(free) < len(names):
+            return False
+        one = set(self.rng.sample(names, len(names) // 2))
+        seconds = self.rng.uniform(*self.profile.halves)
+        self._tell(f"halves {' '.join(sorted(one))} and the others for {seconds:.1f}")
+        now = time.monotonic()
+        for name in names:
+            self._down[name], self._silent[name] = now, inf
+        ways = [(a, b) for a in names for b in names if (a in one) != (b in one)]
+
+        def join() -> None:
+            for way in ways:
+                self.nodes.proxy.spoil(*way, SOUND)
+            for name in names:
+                self._rest(name)
+
+        for way in ways:
+            self.nodes.proxy.spoil(*way, Faults(hold=True))
+        self._after(seconds, "join the halves", join)
+        return True
+
     def _silence(self, kind: str, free: list[str]) -> bool:
         name = self.rng.choice(free)
         if kind == "primary":
@@ -123,16 +201,21 @@ class Injector(threading.Thread):
                 return False
             name = self.rng.choice(fit)
         if kind == "pause":
-            seconds = self.rng.uniform(1.0, 20.0)
+            seconds = self.rng.uniform(*self.profile.pause)
             self._begin(f"pause {name} for {seconds:.1f}", name)
             self.nodes.pause(name)
             self._after(seconds, f"resume {name}", lambda: self._wake(name))
         elif kind == "isolate":
-            seconds = self.rng.uniform(0.5, 15.0)
+            seconds = self.rng.uniform(*self.profile.isolate)
             self._begin(f"isolate {name} for {seconds:.1f}", name)
             ways = [way for other in self.nodes.nodes if other != name
                     for way in ((name, other), (other, name))]  # fmt: skip
             self._hold(ways, seconds, Faults(hold=True), name)
+        elif kind == "leave":
+            self._begin(f"leave {name}", name)
+            self.ledger.leave(name, time.monotonic())
+            self.nodes.leave(name)
+            self._after(LEAVING, f"restart {name}", lambda: self._restart(name, False))
         else:
             self._kill(name, kind == "wipe", self.rng.uniform(0.3, 10.0))
         return True
@@ -197,7 +280,7 @@ class Injector(threading.Thread):
     def _begin(self, text: str, name: str) -> None:
         self._tell(text)
         self._down[name] = time.monotonic()
-        self._silent[name] = float("inf")
+        self._silent[name] = inf
 
     def _rest(self, name: str) -> None:
         self.ledger.silences.append((name, self._down.pop(name), time.monotonic()))

@@ -7,9 +7,13 @@ its publisher knows that.) What is owed and missing is told apart by whether a n
 the event's way:
 
 * `lost`: none was, from its publication to `HELD` after its receipt, or after the end of what
-  silenced the session's node meanwhile;
+  silenced the session's node meanwhile, and the session's program learnt of no gap there;
+* `lost_reported`: none was, but the program learnt of a gap in which the event was published;
 * `lost_in_flight`: one was. The receipt says that the virtual nodes accepted it, so its publisher
   does not learn of this loss.
+
+`reported` is what the gaps count, where they do; it is at least `lost_reported` when counts are
+exact, since each gap names what was dropped.
 
 Times are seconds of this process' monotonic clock. Memory: 17 bytes per event and one per event and
 session.
@@ -21,6 +25,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, nan
 from typing import Any, Final
 
@@ -37,6 +42,15 @@ SHOWN: Final = 40
 """Lost events that are named in the report."""
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Events may be missing that were published from `since` to `until`; `count` if it is known."""
+
+    since: float
+    until: float
+    count: int = 0
+
+
 class Session:
     """One subscription: its selector, when it was acknowledged and ended, and what it was shown."""
 
@@ -48,7 +62,7 @@ class Session:
         self.came = bytearray()
         self.duplicates = 0
         self.spurious = 0
-        self.told = 0  # bad news from the node: a gap, or overflow
+        self.gaps: list[Gap] = []
         self.delays: list[float] = []  # of one delivery in `EVERY`
 
     def take(self, number: int, delay: float) -> None:
@@ -62,6 +76,10 @@ class Session:
         self.came[number] = 1
         if number % EVERY == 0:
             self.delays.append(delay)
+
+    def reports(self, asked: float) -> bool:
+        """Whether a gap covers what was published then."""
+        return any(gap.since <= asked <= gap.until for gap in self.gaps)
 
     def has(self, number: int) -> bool:
         """Whether it was delivered."""
@@ -109,6 +127,11 @@ class Ledger:
         """A node was killed; the sessions of its clients end with it."""
         with self._lock:
             self.kills.append((now, name))
+        self.leave(name, now)
+
+    def leave(self, name: str, now: float) -> None:
+        """A node was asked to leave; the sessions of its clients end with it. What it accepted
+        before is owed all the same."""
         for session in self.sessions:
             if session.node == name and session.until == inf:
                 session.until = now
@@ -154,11 +177,12 @@ class Ledger:
         """All of it; times from `began`."""
         owed, missing = self.missing()
         self.kills.sort()
-        lost = [
+        survived = [
             (number, session)
             for number, session in missing
             if not self.killed_meanwhile(self.asked[number], self.held_until(number, session))
         ]
+        lost = [one for one in survived if not one[1].reports(self.asked[one[0]])]
         receipts = self.receipts()
         delays = sorted(delay for session in self.sessions for delay in session.delays)
         return {
@@ -168,10 +192,12 @@ class Ledger:
             "refused": self.refused,
             "owed": owed,
             "lost": len(lost),
-            "lost_in_flight": len(missing) - len(lost),
+            "lost_reported": len(survived) - len(lost),
+            "lost_in_flight": len(missing) - len(survived),
             "duplicates": sum(session.duplicates for session in self.sessions),
             "spurious": sum(session.spurious for session in self.sessions),
-            "told": sum(session.told for session in self.sessions),
+            "gaps": sum(len(session.gaps) for session in self.sessions),
+            "reported": sum(gap.count for session in self.sessions for gap in session.gaps),
             "sessions": len(self.sessions),
             "delay_s": {name: share(delays, at) for name, at in QUANTILES},
             "missing": [self._named(*one, began) for one in (lost or missing)[:SHOWN]],

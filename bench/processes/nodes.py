@@ -58,6 +58,7 @@ class SpoiltNode:
         self.ended = 0  # by itself
         self.is_paused = False
         self.is_meant_to_run = False
+        self.is_leaving = False  # was asked to, and has not been started again
 
     @property
     def is_up(self) -> bool:
@@ -161,9 +162,25 @@ class SpoiltNodes:
         node.is_paused = False
         self.proxy.leave(name)
 
-    def restart(self, name: str, wiped: bool) -> None:
-        """Start it again; `wiped`: its disk is empty, so it is another node at the same address."""
+    def leave(self, name: str) -> None:
+        """Ask it to leave in order (SIGTERM); it ends by itself."""
         node = self.nodes[name]
+        node.look()
+        node.is_meant_to_run = False
+        node.is_leaving = True
+        node.signal(signal.SIGTERM)
+
+    def restart(self, name: str, wiped: bool) -> None:
+        """Start it again; `wiped`: its disk is empty, so it is another node at the same address.
+
+        Raises TimeoutError if it was asked to leave and has not ended.
+        """
+        node = self.nodes[name]
+        if node.is_up:
+            raise TimeoutError(f"node {name} was asked to leave and still runs")
+        if node.is_leaving:
+            node.is_leaving = False
+            self.proxy.leave(name)
         if wiped:
             shutil.rmtree(node.data, ignore_errors=True)
         self.proxy.enter(name, node.port, node.entrance)

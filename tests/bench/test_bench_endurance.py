@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from math import inf
+from random import Random
 from typing import Any
 
 import pytest
 
 from bench.endurance import faults as endurance_faults
-from bench.endurance.faults import REST, SILENCING, TOGETHER, Injector
+from bench.endurance.faults import (
+    HOSTILE,
+    PRESSURE,
+    REST,
+    SILENCING,
+    TOGETHER,
+    USUAL,
+    Injector,
+    Profile,
+)
 from bench.endurance.load import WANTED, attributes
-from bench.endurance.oracle import HELD, Ledger
+from bench.endurance.oracle import HELD, Gap, Ledger
 from bench.processes.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.info import ClusterInfo
@@ -61,6 +71,31 @@ def test_the_oracle_tells_lost_twice_spurious_and_excused_apart() -> None:
     assert (found["duplicates"], found["spurious"]) == (1, 1)
     assert [each["event"] for each in found["missing"]] == [lost]
     assert found["without_receipt"] == found["published"] - 5
+
+
+def test_what_a_gap_covers_is_reported_and_not_lost() -> None:
+    ledger = Ledger()
+    session = ledger.begin(LEVEL, "a", since=10.0)
+    (before,) = wanted_numbers(ledger, 1, 20.0)
+    (inside,) = wanted_numbers(ledger, 1, 21.0)
+    for number in (before, inside):
+        ledger.answer(range(number, number + 1), 22.0)
+    session.gaps.append(Gap(20.5, 21.5, 1))
+    found = ledger.verdict(0.0)
+    assert (found["lost"], found["lost_reported"], found["lost_in_flight"]) == (1, 1, 0)
+    assert [each["event"] for each in found["missing"]] == [before]
+    assert (found["gaps"], found["reported"]) == (1, 1)
+
+
+def test_what_a_node_accepted_before_it_left_is_owed() -> None:
+    ledger = Ledger()
+    ledger.begin(LEVEL, "b", since=0.0)
+    (accepted,) = wanted_numbers(ledger, 1, 10.0)
+    ledger.answer(range(accepted, accepted + 1), 10.1)
+    ledger.leave("a", 10.2)
+    assert ledger.verdict(0.0)["lost"] == 1
+    ledger.kill("a", 10.2)
+    assert ledger.verdict(0.0)["lost_in_flight"] == 1
 
 
 def test_a_session_is_owed_nothing_that_was_under_way_at_its_end() -> None:
@@ -118,6 +153,9 @@ class Overlay:
     def kill(self, name: str) -> None:
         self.begin(name, "killed")
 
+    def leave(self, name: str) -> None:
+        self.begin(name, "left")
+
     def restart(self, name: str, wiped: bool) -> None:
         self.end(name)
 
@@ -148,19 +186,27 @@ class Overlay:
         )
 
 
+@pytest.mark.parametrize("profile", [USUAL, HOSTILE], ids=["usual", "hostile"])
 @pytest.mark.parametrize("seed", range(5))
 def test_faults_of_all_kinds_are_survivable_and_end(
-    monkeypatch: pytest.MonkeyPatch, seed: int
+    monkeypatch: pytest.MonkeyPatch, seed: int, profile: Profile
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(endurance_faults, "time", clock)
     overlay, ledger = Overlay(clock), Ledger()
-    injector = Injector(overlay, ledger, seed, 200, 5.0)  # type: ignore[arg-type]
+    pressed: list[str] = []
+
+    def press(kind: str, _: Random) -> str:
+        pressed.append(kind)
+        return kind
+
+    injector = Injector(overlay, ledger, seed, 200, 5.0, profile, press)  # type: ignore[arg-type]
     injector.run()
     assert injector.done == sum(injector.kinds.values()) == 200
-    assert sorted(injector.kinds) == sorted(kind for kind, _ in endurance_faults.KINDS)
+    assert sorted(injector.kinds) == sorted(kind for kind, _ in profile.kinds)
+    assert len(pressed) == sum(injector.kinds[kind] for kind in PRESSURE)
     assert not overlay.silent
     assert all(faults == SOUND for faults in overlay.ways.values())
     assert overlay.most == TOGETHER
-    assert sum(injector.kinds[kind] for kind in SILENCING) > 50
-    assert len(ledger.kills) > 30
+    assert sum(injector.kinds[kind] for kind in SILENCING) > 30
+    assert len(ledger.kills) > 20
