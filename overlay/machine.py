@@ -14,7 +14,7 @@ builds the whole node's dispatch from these and refuses two owners of one messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from random import Random
 from typing import Any, Protocol, TypeVar, get_args, get_type_hints
@@ -39,6 +39,13 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
     id: NodeId
     address: str
+
+
+def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
+    """These peers by id, without the node `besides`; of one that is named twice the latter."""
+    found = {peer.id: peer for peer in peers}
+    found.pop(besides, None)
+    return found
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -133,7 +133,7 @@ def restarted_primary_leads_on() -> None:
     """A primary leads on after a restart without being elected again."""
 
     def resume(self: ClusterRole, cluster: Cluster) -> None:
-        self._must_be_elected = False
+        self.must_be_elected = False
         self._describe(cluster)
         self._ring.serve_as_member(cluster)
         self._changed("started again")

@@ -47,7 +47,6 @@ from overlay.chord.membership.recruiting import (
     ReservationOver,
 )
 from overlay.chord.membership.taking_over import AskArcDue, TakingOver
-from overlay.chord.membership.taking_over import Parts as HandOverParts
 from overlay.chord.merging.merging import MergeRound, Merging
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
@@ -69,10 +68,9 @@ from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery, RecoveryAnswersDue, RecoveryRound
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.chord.role_changes import Parts as RoleParts
-from overlay.chord.role_changes import RoleChanges
+from overlay.chord.role_changes import LeadershipParts, RoleChanges
 from overlay.links.events import LinkDown, LinkUp, LocalStall
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port
+from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id
 from overlay.settings import ClusterSettings, ElectionSettings
 
 
@@ -103,9 +101,8 @@ class Clusters(Machine):
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
         self.election = Election(chosen, role, log, heartbeat, self.role_changes)
         departures = Departures()
-        self.leader_log = LeaderLog(
-            role, log, departures, heartbeat, self.role_changes, settings.size
-        )
+        configured = self.role_changes.configuration_committed
+        self.leader_log = LeaderLog(role, log, departures, heartbeat, configured, settings.size)
         # membership
         founder = founder and journal.cluster is None and not self.companions()
         self.founding = Founding(role, state, view, founder, ring.settings.found_after)
@@ -113,7 +110,7 @@ class Clusters(Machine):
             role, state, log, self.leader_log, heartbeat, self.election, departures
         )
         self.recruiting = Recruiting(settings, role, state, view, journal, self.membership)
-        parts = HandOverParts(
+        parts = (
             role,
             ring,
             log,
@@ -125,7 +122,7 @@ class Clusters(Machine):
             self.recruiting,
             journal,
         )
-        self.handovers, self.taking_over = HandOvers(parts), TakingOver(parts)
+        self.handovers, self.taking_over = HandOvers(*parts), TakingOver(*parts)
         # recovery and merging
         self.observers = Observers(role, state, view, self.leader_log)
         self.observed_logs = ObservedLogs(role, state)
@@ -134,7 +131,7 @@ class Clusters(Machine):
         )
         self.merging = Merging(role, ring, view, heartbeat, self.membership, self.handovers)
         self.role_changes.connect(
-            RoleParts(
+            LeadershipParts(
                 log,
                 self.leader_log,
                 heartbeat,
@@ -235,17 +232,17 @@ class Clusters(Machine):
 
     def members(self) -> tuple[Peer, ...]:
         """All members of the own cluster, this node included, the primary first."""
-        return () if self.cluster_role.cluster is None else self.cluster_role.cluster.members()
+        return () if self.cluster is None else self.cluster.members()
 
     @property
     def is_followed(self) -> bool:
         """Whether this node is the primary of its cluster and a majority of the voters follows."""
-        return self.cluster_role.is_primary and self.heartbeat.has_lease()
+        return self.is_primary and self.heartbeat.has_lease()
 
     @property
     def lease_left(self) -> float:
         """Seconds for which this node alone decides, whatever happens; 0.0 or less: none."""
-        return self.heartbeat.lease_left() if self.cluster_role.is_primary else 0.0
+        return self.heartbeat.lease_left() if self.is_primary else 0.0
 
     @property
     def led_for(self) -> float:
@@ -255,7 +252,7 @@ class Clusters(Machine):
     def is_silent(self, node: NodeId) -> bool:
         """Whether this node leads and does not hear this member: a voter did not answer the last
         heartbeats, or the link is down."""
-        if not self.cluster_role.is_primary or node == self.port.me.id:
+        if not self.is_primary or node == self.port.me.id:
             return False
         return self.membership.is_unreachable(node) or (
             self.log.is_voter(node) and not self.heartbeat.is_following(node)
@@ -264,10 +261,9 @@ class Clusters(Machine):
     def owns(self, key: Key) -> bool:
         """Whether this node alone decides about `key` now, as the primary of the arc; False while
         that part of the arc is being given away."""
-        cluster = self.cluster_role.cluster
+        cluster = self.cluster_role.led
         return (
             cluster is not None
-            and self.cluster_role.is_primary
             and cluster.owns(key)
             and not self.handovers.is_leaving(key)
             and not self.log.is_split_off(key)
@@ -278,16 +274,15 @@ class Clusters(Machine):
         """The nodes with which this one served or voted before it was started."""
         last, cluster = self.log.votes.last, self.journal.cluster
         found = () if cluster is None else cluster.members()
-        known = {peer.id: peer for peer in (*found, *(() if last is None else last.others))}
-        known.pop(self.port.me.id, None)
-        return tuple(known.values())
+        voters = () if last is None else last.others
+        return tuple(by_id((*found, *voters), besides=self.port.me.id).values())
 
     # -- what the registry does at the primary ---------------------------------------------------
 
     def append(self, entry: bytes) -> int:
         """Write `entry` to the cluster's log. Returns its index; Committed(next > index) follows
         when a majority of the voters has it."""
-        assert self.cluster_role.is_primary, "only the primary writes"
+        assert self.is_primary, "only the primary writes"
         handover = self.handovers.current
         assert handover is None or handover.kind == "split" or not handover.asked, (
             "the log has been handed over"
@@ -364,7 +359,7 @@ class Clusters(Machine):
         self.cluster_role.start_leaving()
         if self.cluster_role.left:
             return
-        if self.cluster_role.is_primary:
+        if self.is_primary:
             self.membership.bound_leaving()
             self.handovers.leave()
         else:
@@ -385,7 +380,7 @@ class Clusters(Machine):
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Leave, whoever may still wait for something."""
-        if self.cluster_role.is_primary and self.cluster_role.leaving:
+        if self.is_primary and self.cluster_role.leaving:
             self.handovers.leave_now()
         else:
             self.membership.on_leave_anyway(timer)
@@ -424,7 +419,7 @@ class Clusters(Machine):
         self.cluster_role.resume(cluster)
         self.heartbeat.resume(self.journal.election_timeout)
         if self.cluster_role.must_be_elected:
-            self.election.raise_epoch(cluster.version[0])  # its voters wait for no other primary
+            self.election.raise_epoch(cluster.epoch)  # its voters wait for no other primary
 
     def _found(self, cluster: Cluster | None) -> None:
         if cluster is not None:

@@ -6,7 +6,10 @@ hand-over (P1).
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from overlay.chord.keys import in_arc
 from overlay.machine import Key, Message, NodeId, Peer, Version
@@ -28,14 +31,61 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
     standby: Peer | None = None
     brokers: tuple[Peer, ...] = ()
 
+    @property
+    def epoch(self) -> int:
+        """The epoch under which its primary leads."""
+        return self.version[0]
+
     def owns(self, key: Key) -> bool:
         """Whether `key` lies in this cluster's arc."""
         return in_arc(key, self.start, self.key)
 
     def members(self) -> tuple[Peer, ...]:
         """All nodes that serve in it, primary first, then standby, then match brokers."""
-        standby = () if self.standby is None else (self.standby,)
-        return (self.primary, *standby, *self.brokers)
+        return (self.primary, *self.others())
+
+    def others(self) -> tuple[Peer, ...]:
+        """All members but the primary."""
+        return self.brokers if self.standby is None else (self.standby, *self.brokers)
+
+    def has_member(self, node: NodeId) -> bool:
+        """Whether `node` serves in it."""
+        return any(member.id == node for member in self.members())
+
+    def changed(self, **fields: Any) -> Cluster:
+        """The description one version later, in which these fields are different."""
+        return replace(self, version=(self.epoch, self.version[1] + 1), **fields)
+
+    def under(self, epoch: int, **fields: Any) -> Cluster:
+        """The first description under `epoch`, in which these fields are different."""
+        return replace(self, version=(epoch, 0), **fields)
+
+    def served_by(self, primary: Peer, *others: Peer) -> Cluster:
+        """This description with these members; the first of `others` is the standby."""
+        standby = others[0] if others else None
+        return replace(self, primary=primary, standby=standby, brokers=others[1:])
+
+    def with_member(self, peer: Peer) -> Cluster:
+        """The next description, with `peer` as the standby if there is none, else as a match
+        broker."""
+        if self.standby is None:
+            return self.changed(standby=peer)
+        return self.changed(brokers=(*self.brokers, peer))
+
+    def without(self, *nodes: NodeId) -> Cluster:
+        """The next description, without these members; the primary is none of them."""
+        standby = self.standby
+        return self.changed(
+            standby=None if standby is not None and standby.id in nodes else standby,
+            brokers=tuple(peer for peer in self.brokers if peer.id not in nodes),
+        )
+
+    def with_standby(self, peer: Peer) -> Cluster:
+        """The next description, with the broker `peer` as the standby and the former one as a
+        broker."""
+        former = () if self.standby is None else (self.standby,)
+        rest = (broker for broker in self.brokers if broker.id != peer.id)
+        return self.changed(standby=peer, brokers=(*former, *rest))
 
 
 class Find(Message, frozen=True):

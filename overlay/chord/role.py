@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
 from overlay.chord.events import Role, RoleChanged
 from overlay.chord.messages import Cluster, Membership
 from overlay.lower_random.messages import RingHint
@@ -74,33 +72,38 @@ class ClusterRole:
         self._store = store
         # The newest description; None where this node serves nowhere. Written here only.
         self.cluster: Cluster | None = None
-        self._must_be_elected = False
-        self._leaving = False
-        self._left = False
+        # This node was the primary when its former process ended: it leads no more until the voters
+        # have elected it again.
+        self.must_be_elected = False
+        self.leaving = False  # it drains: it goes on serving until others have taken over …
+        self.left = False  # … and may stop then
         self._reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
+
+    @property
+    def own(self) -> Cluster:
+        """The own cluster. AssertionError where this node serves nowhere."""
+        assert self.cluster is not None, "this node serves nowhere"
+        return self.cluster
+
+    @property
+    def led(self) -> Cluster | None:
+        """The own cluster if this node leads it, else None."""
+        return None if self.must_be_elected or not self._is_named_primary else self.cluster
+
+    def leads(self, key: Key, epoch: int) -> bool:
+        """Whether this node leads the cluster `key` under `epoch`."""
+        own = self.led
+        return own is not None and (key, epoch) == (own.key, own.epoch)
 
     @property
     def kind(self) -> Role:
         """This node's role by the newest description."""
-        if self.cluster is None:
+        cluster, me = self.cluster, self.port.me.id
+        if cluster is None or not cluster.has_member(me):
             return "none"
-        return "broker" if self._must_be_elected else role_of(self.port.me.id, self.cluster)
-
-    @property
-    def must_be_elected(self) -> bool:
-        """Whether this node was the primary when its former process ended: it leads no more until
-        the voters have elected it again."""
-        return self._must_be_elected
-
-    @property
-    def leaving(self) -> bool:
-        """Whether this node drains: it goes on serving until others have taken over."""
-        return self._leaving
-
-    @property
-    def left(self) -> bool:
-        """Whether this node has drained and may stop."""
-        return self._left
+        if self._is_named_primary:
+            return "broker" if self.must_be_elected else "primary"
+        return "standby" if cluster.standby is not None and cluster.standby.id == me else "broker"
 
     @property
     def is_reserved(self) -> bool:
@@ -110,7 +113,7 @@ class ClusterRole:
     @property
     def is_primary(self) -> bool:
         """Whether this node leads its cluster."""
-        return not self._must_be_elected and self._is_named_primary
+        return self.led is not None
 
     @property
     def _is_named_primary(self) -> bool:
@@ -118,9 +121,9 @@ class ClusterRole:
 
     def resume(self, cluster: Cluster) -> None:
         """This node served in `cluster` when its former process ended, and does until it hears
-        otherwise. If it led, it has to be elected again: it does not know any more what it told
-        others that is in no log."""
-        self._must_be_elected = cluster.primary.id == self.port.me.id
+        otherwise. If it led, it has to be elected again: it does not know any more what it sent
+        to others that is in no log."""
+        self.must_be_elected = cluster.primary.id == self.port.me.id
         self._describe(cluster)
         self._ring.serve_as_member(cluster)
         self._changed("started again")
@@ -134,7 +137,7 @@ class ClusterRole:
     ) -> None:
         """The own cluster is described by `cluster` from now on. The ring neighbours matter only to
         a node that becomes a primary."""
-        self._must_be_elected = False
+        self.must_be_elected = False
         self._describe(cluster)
         self._reserved = None
         if self.is_primary:
@@ -158,7 +161,7 @@ class ClusterRole:
         if self.cluster is None:
             return
         self.cluster = None
-        self._must_be_elected = False
+        self.must_be_elected = False
         if not stored:
             self._store.store_cluster(None)
         self._view.advertise_ring(None)
@@ -170,7 +173,7 @@ class ClusterRole:
 
     def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        self._view.set_idle(self.cluster is None and not self._leaving and self._reserved is None)
+        self._view.set_idle(self.cluster is None and not self.leaving and self._reserved is None)
 
     def reserve_for(self, cluster: Key, primary: NodeId) -> None:
         """This node has accepted to serve in `cluster`: until its `primary` sends the description
@@ -190,20 +193,25 @@ class ClusterRole:
     def start_leaving(self) -> None:
         """This node drains from now on and is recruited no more. One that serves nowhere has
         left at once."""
-        self._leaving = True
+        self.leaving = True
         self.advertise_idle()
         if self.cluster is None:
-            self._left = True
+            self.left = True
 
     def finish_leaving(self) -> None:
         """This node has drained: it may stop."""
-        self._left = True
+        self.left = True
 
     def announce(self) -> None:
         """At the primary: send the description to all other members."""
         if self.cluster is not None:
-            for member in self.cluster.members()[1:]:
+            for member in self.cluster.others():
                 self.port.send(member, Membership(self.cluster))
+
+    def trace(self, reason: str) -> None:
+        """Write a trace record of what happened to the own cluster."""
+        epoch, name = (0, "") if self.cluster is None else (self.cluster.epoch, self.cluster.key)
+        self.port.trace("cluster", epoch=epoch, name=name, reason=reason)
 
     def _changed(self, reason: str) -> None:
         self.advertise_idle()
@@ -212,55 +220,5 @@ class ClusterRole:
         # A primary misses any member's silence; the others only the primary's.
         watched = members[1:] if self._is_named_primary else members[:1]
         self.port.watch("cluster", watched)
-        epoch = 0 if cluster is None else cluster.version[0]
-        name = "" if cluster is None else cluster.key
-        self.port.trace("cluster", epoch=epoch, name=name, reason=f"{self.kind}: {reason}")
+        self.trace(f"{self.kind}: {reason}")
         self.port.emit(RoleChanged(cluster, self.kind))
-
-
-def role_of(node: NodeId, cluster: Cluster) -> Role:
-    """What `node` is in `cluster`."""
-    if cluster.primary.id == node:
-        return "primary"
-    if cluster.standby is not None and cluster.standby.id == node:
-        return "standby"
-    return "broker" if has_member(cluster, node) else "none"
-
-
-def has_member(cluster: Cluster, node: NodeId) -> bool:
-    """Whether `node` serves in `cluster`."""
-    return any(member.id == node for member in cluster.members())
-
-
-def with_member(cluster: Cluster, peer: Peer) -> Cluster:
-    """The description one version later, with `peer` as the standby if there is none, else as a
-    match broker."""
-    epoch, number = cluster.version
-    if cluster.standby is None:
-        return msgspec.structs.replace(cluster, version=(epoch, number + 1), standby=peer)
-    return msgspec.structs.replace(
-        cluster, version=(epoch, number + 1), brokers=(*cluster.brokers, peer)
-    )
-
-
-def without_member(cluster: Cluster, node: NodeId) -> Cluster:
-    """The description one version later, without `node`, which is not the primary."""
-    epoch, number = cluster.version
-    standby = cluster.standby
-    return msgspec.structs.replace(
-        cluster,
-        version=(epoch, number + 1),
-        standby=None if standby is not None and standby.id == node else standby,
-        brokers=tuple(peer for peer in cluster.brokers if peer.id != node),
-    )
-
-
-def with_standby(cluster: Cluster, peer: Peer) -> Cluster:
-    """The description one version later, with the broker `peer` as the standby and the former one
-    as a broker."""
-    epoch, number = cluster.version
-    former = () if cluster.standby is None else (cluster.standby,)
-    brokers = (*former, *(broker for broker in cluster.brokers if broker.id != peer.id))
-    return msgspec.structs.replace(
-        cluster, version=(epoch, number + 1), standby=peer, brokers=brokers
-    )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from overlay.chord.consensus.election import Campaign, Election
 from overlay.chord.consensus.follower_log import FollowerLog
@@ -34,11 +34,11 @@ from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
-from overlay.chord.role import ClusterRole, RecruitingView, has_member
+from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import Peer
 
 
-class Parts(NamedTuple):
+class LeadershipParts(NamedTuple):
     """What changes with the role."""
 
     log: FollowerLog
@@ -55,9 +55,9 @@ class Parts(NamedTuple):
 class RoleChanges:
     """Begins and ends this node's leading.
 
-    The parts report to it (it is the `ElectionOutcome`, `RecoveryOutcome` and
-    `ConfigurationListener` that they are constructed with), and it acts on them; therefore it is
-    built first and gets them by `connect`.
+    The parts report to it (it is the `ElectionOutcome` and `RecoveryOutcome` that they are
+    constructed with), and it acts on them; therefore it is built first and gets them by
+    `connect`.
     """
 
     def __init__(self, role: ClusterRole, ring: Ring, view: RecruitingView) -> None:
@@ -65,9 +65,9 @@ class RoleChanges:
         self.ring = ring
         self.view = view
         self.port = role.port
-        self._led_since = 0.0  # since when somebody leads here, as far as this node knows
+        self._led_since = 0.0  # since when this cluster is led, as far as this node knows
 
-    def connect(self, parts: Parts) -> None:
+    def connect(self, parts: LeadershipParts) -> None:
         """Take the parts. Called once, when all of them are built."""
         self.log = parts.log
         self.leader_log = parts.leader_log
@@ -97,12 +97,8 @@ class RoleChanges:
 
     def check_lease(self) -> None:
         """A primary that no majority follows may have lost its voters for good: look for help."""
-        if (
-            self.role.cluster is not None
-            and self.role.is_primary
-            and not self.heartbeat.has_lease()
-        ):
-            self.recovery.suspect(self.role.cluster)
+        if self.role.led is not None and not self.heartbeat.has_lease():
+            self.recovery.suspect(self.role.led)
 
     def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> None:
         """A voter follows; or it has voted for a higher epoch than the one under which this node
@@ -110,11 +106,10 @@ class RoleChanges:
         voted_epoch = self.heartbeat.on_heartbeat_reply(sender, message)
         if voted_epoch is None:
             return
-        own = self.role.cluster
-        assert own is not None
-        if fork_id(voted_epoch) == fork_id(own.version[0]):
+        own = self.role.own
+        if fork_id(voted_epoch) == fork_id(own.epoch):
             self.election.raise_epoch(voted_epoch)
-        elif fork_count(voted_epoch) > fork_count(own.version[0]) and self._was_always_led():
+        elif fork_count(voted_epoch) > fork_count(own.epoch) and self._was_always_led():
             self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
 
     def transfer_failed(self) -> None:
@@ -149,22 +144,19 @@ class RoleChanges:
     def take_over_arc(self, lost: Cluster, epoch: int) -> None:
         """The cluster before this one is lost: have the voters grant its arc, but for what is ours
         already (an older description of it may reach back over our own key)."""
-        own = self.role.cluster
-        assert own is not None
+        own = self.role.own
         self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
     def lead_own_log(self, epoch: int) -> None:
         """No other member can lead: this node does, with its log."""
         self.election.lead_without_majority(epoch)
-        self._led_since = (
-            self.port.now
-        )  # whoever has a majority meanwhile was never without a leader
+        # A node that has a majority meanwhile was never without a leader.
+        self._led_since = self.port.now
         self.handovers.abort()
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
         """A majority has granted this node the epoch of `cluster`: lead."""
-        before, was_primary = self.role.cluster, self.role.is_primary
-        assert before is not None
+        before, was_primary = self.role.own, self.role.is_primary
         if campaign.transfer:
             self.taking_over.taken(cluster)
         if not was_primary:
@@ -173,12 +165,11 @@ class RoleChanges:
         self.role.announce()
         self.leader_log.lead(campaign.start)
         self.heartbeat.lead(campaign.granted, campaign.since)
-        forked = fork_id(cluster.version[0]) != fork_id(before.version[0])
+        forked = fork_id(cluster.epoch) != fork_id(before.epoch)
         if was_primary:
             if campaign.start is not None:  # where the arc began, that of the lost cluster ends
-                lost = msgspec.structs.replace(cluster, key=before.start)
-                self._replanted(cluster, lost)
-            elif forked:  # whose primary has told hosts and publishers otherwise
+                self._replanted(cluster, replace(cluster, key=before.start))
+            elif forked:  # whose primary has sent hosts and publishers something else
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
         self._led_since = self.heartbeat.led_continuously_since()
@@ -187,12 +178,12 @@ class RoleChanges:
         if not campaign.transfer:
             self.port.emit(Elected(cluster, before.primary, forked))
 
-    # -- somebody else does ----------------------------------------------------------------------
+    # -- another node leads ----------------------------------------------------------------------
 
     def fence(self, other: Cluster) -> None:
         """Our keys are served under a higher epoch: stop, follow, or override the fork."""
         own, handover = self.role.cluster, self.handovers.current
-        if own is None or other.version[0] <= own.version[0]:
+        if own is None or other.epoch <= own.epoch:
             return  # older than the own epoch
         if not self.role.is_primary:
             if self.heartbeat.is_primary_silent():
@@ -201,9 +192,9 @@ class RoleChanges:
                 self.port.send(own.primary, Moved(other))  # it knows whether it is lost
             return
         if handover is not None and handover.arc.key == other.key:
-            if handover.decided_at >= 0 or has_member(handover.arc, other.primary.id):
+            if handover.decided_at >= 0 or handover.arc.has_member(other.primary.id):
                 return  # we gave it away ourselves; its own word is on the way
-            self.handovers.abort()  # somebody else has it
+            self.handovers.abort()  # another has it
         if self._overrides(own, other):
             self._override_fork(own, other)
             return
@@ -213,14 +204,14 @@ class RoleChanges:
             self.members.disband("fenced")
             return
         self.handovers.forget()
-        if not has_member(own, other.primary.id):
+        if not own.has_member(other.primary.id):
             self.members.disband("fenced by a fork")
             self.ring.learn(other)
-        elif has_member(other, self.port.me.id):
+        elif other.has_member(self.port.me.id):
             self.members.follow_new_primary(other)  # its copy stays, and follows
         else:
             self.port.emit(ArcGone(own))
-            self.members.step_down(other)
+            self.members.leave_cluster("fenced", other)
 
     def _override_fork(self, own: Cluster, other: Cluster) -> None:
         """This cluster was never lost: give back what it took in the place of another that was not
@@ -228,19 +219,18 @@ class RoleChanges:
         place."""
         self.port.count("forks_overridden")
         if other.key != own.key and own.owns(other.key):
-            arc = msgspec.structs.replace(own, key=other.key)
             self.leader_log.configure(Configuration(self.log.voters, other.key))
             self.members.shrink(other.key)
-            self.port.emit(ArcGone(arc))
+            self.port.emit(ArcGone(replace(own, key=other.key)))
         if other.owns(own.key):
-            self.election.raise_epoch(above_fork(other.version[0], self.port.rng))
+            self.election.raise_epoch(above_fork(other.epoch, self.port.rng))
 
     def _overrides(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` has taken the place of this cluster, or claims what this one took in its
         place, and this one was never without a leader. (Of two with the same key the one that was
         there before the fork goes on in the fork's own branch, which ends the matter.)"""
-        before = fork_count(own.version[0]) if own.key == other.key else 0
-        forked = fork_count(other.version[0]) > before
+        before = fork_count(own.epoch) if own.key == other.key else 0
+        forked = fork_count(other.epoch) > before
         return forked and self._was_always_led()
 
     def _was_always_led(self) -> bool:

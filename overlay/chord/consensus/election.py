@@ -6,7 +6,7 @@ little later) a voter becomes a candidate. What makes it the primary is a majori
 for a new epoch, in two rounds:
 
 1. *Pre-vote*: would you vote for me? A voter that still hears the primary, or whose log is further,
-   would not. Nothing changes by this, so a node behind a broken link disturbs nobody (Raft
+   would not. Nothing changes by this, so a node behind a broken link does no harm (Raft
    dissertation, section 9.6).
 2. *Vote*: a voter stores its vote, then answers. It votes for one candidate per epoch.
 
@@ -24,9 +24,8 @@ epoch: at voters, hosts, ring neighbours, and by its own lease (`heartbeat`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
-
-import msgspec
 
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
@@ -35,7 +34,7 @@ from overlay.chord.constants import STALLED_FOR
 from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected
 from overlay.chord.messages import Cluster, Moved
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.role import ClusterRole
 from overlay.links.events import LocalStall
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
@@ -76,31 +75,24 @@ class ElectionOutcome(Protocol):
         """Too few voters let this node lead in the place of a primary that leaves."""
 
 
+@dataclass(eq=False)
 class Election:
     """Both sides of an election: candidate and voter."""
 
-    def __init__(
-        self,
-        settings: ElectionSettings,
-        role: ClusterRole,
-        log: FollowerLog,
-        heartbeat: Heartbeat,
-        outcome: ElectionOutcome,
-    ) -> None:
-        self.settings = settings
-        self.role = role
-        self.log = log
-        self.heartbeat = heartbeat
-        self.port = role.port
+    settings: ElectionSettings
+    role: ClusterRole
+    log: FollowerLog
+    heartbeat: Heartbeat
+    outcome: ElectionOutcome
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
         self.campaign: Campaign | None = None
         self.arc: Cluster | None = None  # the cluster as a leaving primary wants it to be
-        self.outcome = outcome
         self._highest_epoch = 0  # epoch that was heard of
         self._stalled_until = float("-inf")
-        self._pre_voted: tuple[NodeId, float] = (
-            "",
-            0.0,
-        )  # a candidate, and until when no other one
+        # A candidate, and until when no other one gets the pre-vote.
+        self._pre_voted: tuple[NodeId, float] = ("", 0.0)
 
     @property
     def is_asking(self) -> bool:
@@ -115,9 +107,7 @@ class Election:
         cluster = self.role.cluster
         if cluster is None or self.is_asking or not self._may_campaign():
             return
-        self.port.trace(
-            "cluster", epoch=cluster.version[0], name=cluster.key, reason="primary silent"
-        )
+        self.role.trace("primary silent")
         self.port.emit(PrimarySuspected(cluster))
         rank = max(0, [p.id for p in cluster.members()].index(self.port.me.id) - 1)
         pause = self._rank_wait()
@@ -139,7 +129,7 @@ class Election:
         """The leaving primary wants this node to lead the cluster as `arc` describes it: ask the
         voters (leadership transfer)."""
         self.arc = arc
-        self._highest_epoch = max(self._highest_epoch, arc.version[0] - 1)
+        self._highest_epoch = max(self._highest_epoch, arc.epoch - 1)
         self._request_votes(pre_vote=False, transfer=True)
 
     def take_over_arc(self, start: Key, above: int) -> None:
@@ -151,14 +141,10 @@ class Election:
 
     def lead_without_majority(self, epoch: int) -> None:
         """Lead under the fork `epoch` at once: the other voters are lost (`recovery`)."""
-        cluster = self.role.cluster
-        assert cluster is not None
         self.log.vote_alone()
         campaign = Campaign(epoch, pre_vote=False, transfer=False, now=self.port.now)
         campaign.granted[self.port.me.id] = 0.0
-        won = self._description(cluster, campaign)
-        self.cancel()
-        self.outcome.election_won(won, campaign)
+        self._win(campaign)
 
     def raise_epoch(self, above: int) -> None:
         """At a primary, or one that led before it was started again: have the voters grant an epoch
@@ -178,18 +164,13 @@ class Election:
         self.port.cancel_timer(CampaignDue())
 
     def _request_votes(self, pre_vote: bool, transfer: bool, start: Key | None = None) -> None:
-        cluster = self.role.cluster
-        assert cluster is not None
-        voted_epoch = self.log.votes.epoch(cluster.key)
+        cluster = self.role.own
+        highest = max(self.log.votes.epoch(cluster.key), cluster.epoch, self._highest_epoch)
         leaving = self.log.config.leaving
-        is_split_off = (
-            0 if leaving is None else leaving.version[0]
-        )  # perhaps served under this epoch
-        highest = max(voted_epoch, cluster.version[0], self._highest_epoch, is_split_off)
-        if fork_id(highest) != fork_id(cluster.version[0]):
-            highest = above_fork(
-                highest, self.port.rng
-            )  # that one is of others: not in their lineage
+        if leaving is not None:  # perhaps it is served under its epoch already
+            highest = max(highest, leaving.epoch)
+        if fork_id(highest) != fork_id(cluster.epoch):  # of others: not in their lineage
+            highest = above_fork(highest, self.port.rng)
         epoch = highest + 1
         self.campaign = Campaign(epoch, pre_vote, transfer, self.port.now, start)
         self.port.set_timer(self._timeout(), CampaignTimeout())
@@ -223,9 +204,8 @@ class Election:
                 self._campaign_failed()
 
     def _count_vote(self, node: NodeId, timeout: float = 0.0) -> None:
-        campaign, cluster = self.campaign, self.role.cluster
+        campaign = self.campaign
         assert campaign is not None
-        assert cluster is not None
         if self.log.is_voter(node):
             campaign.granted[node] = timeout
         if len(campaign.granted) < self.log.majority():
@@ -235,33 +215,25 @@ class Election:
         if campaign.pre_vote:
             self._request_votes(pre_vote=False, transfer=campaign.transfer, start=campaign.start)
             return
-        won = self._description(cluster, campaign)
-        self.cancel()
         self.port.count("elections_won")
+        self._win(campaign)
+
+    def _win(self, campaign: Campaign) -> None:
+        won = self._description(campaign)
+        self.cancel()
         self.outcome.election_won(won, campaign)
 
-    def _description(self, cluster: Cluster, campaign: Campaign) -> Cluster:
+    def _description(self, campaign: Campaign) -> Cluster:
         """The cluster's description with this node as its primary."""
-        me, epoch = self.port.me, campaign.epoch
-        config = self.log.config
+        cluster, me, config = self.role.own, self.port.me, self.log.config
         start = config.start if config.leaving is None else config.leaving.start
-        start = campaign.start or start
-        if self.arc is not None:
-            return msgspec.structs.replace(self.arc, start=start, version=(epoch, 0))
-        if cluster.primary.id == me.id:
-            return msgspec.structs.replace(cluster, start=start, version=(epoch, 0))
+        wanted = (self.arc or cluster).under(campaign.epoch, start=campaign.start or start)
+        if self.arc is not None or cluster.primary.id == me.id:
+            return wanted
         # The silent primary stays a member, last in rank, until its link is lost as well: if it was
         # only slow or cut off it keeps its log, and its vote.
-        rest = [p for p in (*cluster.members()[1:], cluster.primary) if p.id != me.id]
-        return Cluster(
-            cluster.ring,
-            cluster.key,
-            start,
-            (epoch, 0),
-            me,
-            rest[0] if rest else None,
-            tuple(rest[1:]),
-        )
+        rest = [p for p in (*cluster.others(), cluster.primary) if p.id != me.id]
+        return wanted.served_by(me, *rest)
 
     def _campaign_failed(self) -> None:
         self.port.cancel_timer(CampaignTimeout())
@@ -290,19 +262,16 @@ class Election:
             cluster is not None
             and self.log.voter_log is not None
             and not self.role.leaving
-            and self._is_voter()
+            and self.log.is_voter(self.port.me.id)
             and _has_fork_of(self.log.position, cluster)
         )
-
-    def _is_voter(self) -> bool:
-        return self.log.is_voter(self.port.me.id)
 
     def _leaderless(self) -> bool:
         """Whether the cluster needs another primary or epoch, as far as this node knows."""
         if self.role.cluster is None:
             return False
         if self.role.is_primary:
-            return self.log.fenced or self._highest_epoch > self.role.cluster.version[0]
+            return self.log.fenced or self._highest_epoch > self.role.cluster.epoch
         return self.heartbeat.is_primary_silent()
 
     # -- voter -----------------------------------------------------------------------------------
@@ -313,10 +282,10 @@ class Election:
         and no answer."""
         cluster, key = self.role.cluster, message.key
         if cluster is None or cluster.key != key or self.log.voter_log is None:
-            return  # without a log there is nothing to judge a candidate by
+            return
         votes = self.log.votes
         granted = (
-            message.epoch > cluster.version[0]
+            message.epoch > cluster.epoch
             and votes.may_vote(key, message.epoch, sender.id)
             and message.position >= self.log.position
             and _has_fork_of(message.position, cluster)
@@ -327,12 +296,12 @@ class Election:
         elif granted:
             votes.record(key, message.epoch, sender.id, self.log.voters)
             self.heartbeat.voted()
-            self.cancel()  # one cannot want it oneself
-        voted_epoch = max(votes.epoch(key), cluster.version[0])
+            self.cancel()  # it wants the epoch for itself no more
+        voted_epoch = max(votes.epoch(key), cluster.epoch)
         timeout = self.heartbeat.timeout_left() if granted else 0.0
         answer = VoteReply(key, message.epoch, message.pre_vote, granted, voted_epoch, timeout)
         self.port.send(sender, answer)
-        if message.epoch <= cluster.version[0] or not has_member(cluster, sender.id):
+        if message.epoch <= cluster.epoch or not cluster.has_member(sender.id):
             self.port.send(sender, Moved(cluster))
 
     def _grants_pre_vote(self, candidate: NodeId) -> bool:
@@ -347,11 +316,10 @@ class Election:
     def _may_replace_primary(self, candidate: Peer, transfer: bool) -> bool:
         """Whether the present primary may be replaced by `candidate`: it wants that itself
         (`transfer`), asks for another epoch itself, or is silent."""
-        cluster = self.role.cluster
-        assert cluster is not None
+        cluster = self.role.own
         if self.role.is_primary:
             return not self.heartbeat.has_lease()
-        unvoted = self.log.votes.epoch(cluster.key) <= cluster.version[0]
+        unvoted = self.log.votes.epoch(cluster.key) <= cluster.epoch
         renewal = candidate.id == cluster.primary.id and unvoted
         return transfer or renewal or self.heartbeat.is_primary_silent()
 
@@ -359,4 +327,4 @@ class Election:
 def _has_fork_of(position: Version, cluster: Cluster) -> bool:
     """Whether a log that ends at `position` was written under the fork that leads `cluster`, or a
     later one."""
-    return fork_id(position[0]) >= fork_id(cluster.version[0])
+    return fork_id(position[0]) >= fork_id(cluster.epoch)

@@ -46,13 +46,9 @@ class StagedSnapshot:
         self.entries: list[bytes] = []
         self.complete = False
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> StagedSnapshot:
-        """A complete one from the disk."""
-        found = cls(snapshot.key, snapshot.position[0], snapshot.position, snapshot.config)
-        found.entries += snapshot.entries
-        found.complete = True
-        return found
+    def snapshot(self) -> Snapshot:
+        """What has arrived."""
+        return Snapshot(self.key, self.position, self.config, tuple(self.entries))
 
 
 class FollowerLog:
@@ -79,6 +75,10 @@ class FollowerLog:
         """(epoch of the last entry, number of entries); `EMPTY` without a log."""
         return EMPTY if self.voter_log is None else self.voter_log.position
 
+    def position_in(self, key: Key) -> Version:
+        """The position of this node's log of the cluster `key`; `EMPTY` if it has none."""
+        return EMPTY if self.voter_log is None or self.voter_log.key != key else self.position
+
     @property
     def voters(self) -> tuple[Peer, ...]:
         """The voters by the newest configuration in this node's log."""
@@ -97,7 +97,7 @@ class FollowerLog:
         """Whether this primary has voted for a higher epoch than its own, and so may commit nothing
         more in its own."""
         cluster = self.role.cluster
-        return cluster is not None and self.votes.epoch(cluster.key) > cluster.version[0]
+        return cluster is not None and self.votes.epoch(cluster.key) > cluster.epoch
 
     def is_split_off(self, key: Key) -> bool:
         """Whether `key` lies in a part of the arc that may be served by its new cluster already."""
@@ -113,19 +113,15 @@ class FollowerLog:
 
     # -- a whole state that was received ---------------------------------------------------------
 
-    def stage(self, snapshot: Snapshot) -> None:
-        """The state of an arc that this node stored when it was offered is to be adopted."""
-        self.staged = StagedSnapshot.of(snapshot)
-
     def drop_staged(self) -> None:
         """What was received of a whole state is of no use."""
         self.staged = None
 
-    def adopt_staged(self, cluster: Cluster) -> None:
-        """The log of a split-off arc becomes the own one, before this node becomes its primary:
-        whoever hears of the role finds the arc's state and nothing of the former cluster's."""
-        assert self.staged is not None
-        self._install(self.staged).override(Configuration((self.port.me,), cluster.start))
+    def adopt(self, snapshot: Snapshot, start: Key) -> None:
+        """The log of a split-off arc, which begins at `start`, becomes the own one, before this
+        node becomes its primary: whoever hears of the role finds the arc's state and nothing of the
+        former cluster's."""
+        self._install(snapshot).override(Configuration((self.port.me,), start))
 
     # -- when this node leads --------------------------------------------------------------------
 
@@ -152,7 +148,7 @@ class FollowerLog:
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """HELLO: the primary asks how far this copy is. `Members` has taken the description
         before."""
-        if self._listens(sender, message.cluster.key, message.cluster.version[0]):
+        if self._listens(sender, message.cluster.key, message.cluster.epoch):
             self._say_position(sender)
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
@@ -197,12 +193,12 @@ class FollowerLog:
         staged.entries += message.entries
         staged.complete = message.last
         if staged.complete and mine:
-            self._install(staged)
+            self._install(staged.snapshot())
             self._acknowledge(sender, message.epoch)
 
     def forget_log(self) -> None:
-        """Drop this node's copy of the log, in memory and on disk. Without it the node votes for
-        nobody."""
+        """Drop this node's copy of the log, in memory and on disk. Without it the node grants no
+        vote."""
         if self.voter_log is not None:
             self.port.emit(LogReset(self.voter_log.key))
         self.voter_log = None
@@ -216,10 +212,9 @@ class FollowerLog:
             self.journal.end()
             return
         snapshot, items = found
-        self.voter_log = VoterLog(snapshot.key, snapshot.position, snapshot.config)
-        self._tell(self.voter_log, snapshot.entries)
+        voter_log = self._load(snapshot)
         for item in items:
-            self._apply(self.voter_log, item)
+            self._apply(voter_log, item)
 
     def _listens(self, sender: Peer, key: Key, epoch: int) -> bool:
         """Whether `sender` is the own primary and speaks in its epoch, which is not fenced."""
@@ -227,40 +222,37 @@ class FollowerLog:
         return (
             cluster is not None
             and not self.role.is_primary
-            and sender.id == cluster.primary.id
-            and (key, epoch) == (cluster.key, cluster.version[0])
+            and (sender.id, key, epoch) == (cluster.primary.id, cluster.key, cluster.epoch)
             and epoch >= self.votes.epoch(key)
         )
 
     def _say_position(self, primary: Peer) -> None:
-        cluster = self._cluster()
-        voter_log = self.voter_log
-        position = (
-            voter_log.position if voter_log is not None and voter_log.key == cluster.key else EMPTY
-        )
-        self.port.send(primary, ClusterHelloReply(cluster.key, cluster.version[0], position))
+        cluster = self.role.own
+        position = self.position_in(cluster.key)
+        self.port.send(primary, ClusterHelloReply(cluster.key, cluster.epoch, position))
 
     def _acknowledge(self, primary: Peer, epoch: int) -> None:
         assert self.voter_log is not None
         self.votes.record(self.voter_log.key, epoch, primary.id, self.voters)
         self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
 
-    def _install(self, staged: StagedSnapshot) -> VoterLog:
-        voter_log = self.voter_log = VoterLog(staged.key, staged.position, staged.config)
+    def _install(self, snapshot: Snapshot) -> VoterLog:
+        """`snapshot` takes the place of this node's log, in memory and on disk."""
+        voter_log = self._load(snapshot)
         self.staged = None
-        self.journal.begin(voter_log, staged.entries)
-        self._tell(voter_log, staged.entries)
+        self.journal.begin(voter_log, snapshot.entries)
         return voter_log
 
-    def _tell(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        self.port.emit(LogReset(voter_log.key))
-        for index, entry in enumerate(entries):
-            self.port.emit(EntryReceived(voter_log.key, index, entry))
+    def _load(self, snapshot: Snapshot) -> VoterLog:
+        voter_log = VoterLog(snapshot.key, snapshot.position, snapshot.config)
+        self.voter_log = voter_log
+        self.port.emit(LogReset(snapshot.key))
+        for index, entry in enumerate(snapshot.entries):
+            self.port.emit(EntryReceived(snapshot.key, index, entry))
         # A primary has what it gave away until that is decided; no later entry would take it away.
-        if voter_log.config.start != voter_log.key:
-            self.port.emit(
-                ArcGone(Cluster("", voter_log.config.start, voter_log.key, (0, 0), self.port.me))
-            )
+        if snapshot.config.start != snapshot.key:
+            self._emit_gone(snapshot.config.start, snapshot.key)
+        return voter_log
 
     def _apply(self, voter_log: VoterLog, item: LogEntry) -> None:
         was = voter_log.config
@@ -270,9 +262,7 @@ class FollowerLog:
             return
         start = item.config.start
         if start not in (was.start, voter_log.key) and in_arc(start, was.start, voter_log.key):
-            self.port.emit(ArcGone(Cluster("", start, was.start, (0, 0), self.port.me)))
+            self._emit_gone(start, was.start)
 
-    def _cluster(self) -> Cluster:
-        cluster = self.role.cluster
-        assert cluster is not None, "only a member has a log"
-        return cluster
+    def _emit_gone(self, key: Key, start: Key) -> None:
+        self.port.emit(ArcGone(Cluster("", key, start, (0, 0), self.port.me)))

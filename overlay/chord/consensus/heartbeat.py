@@ -10,13 +10,14 @@ from the same messages:
   probes, with every voter as a helper.
 * A primary decides only under a *leader lease*: a majority answered heartbeats whose timeout is not
   over, less a margin. No voter grants another candidate an epoch before its timeout is over, so by
-  the time somebody else leads, a primary that was paused or cut off has stopped. The lease assumes
+  the time another node leads, a primary that was paused or cut off has stopped. The lease assumes
   clocks whose rates differ by less than a fifth; the safety of the log does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election_timeout import ElectionTimeout
@@ -31,9 +32,9 @@ from overlay.chord.constants import (
     TIMEOUT_MOST,
     TIMEOUT_SHARE,
 )
-from overlay.chord.messages import Cluster, Moved
-from overlay.chord.role import ClusterRole, has_member
-from overlay.machine import NodeId, Peer, ProtocolError, Timer
+from overlay.chord.messages import Moved
+from overlay.chord.role import ClusterRole
+from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings
 
 
@@ -56,27 +57,26 @@ class SentHeartbeat:
         self.answered = 1  # voters that have it, this node included
 
 
+@dataclass(eq=False)
 class Heartbeat:
     """Both sides of the heartbeat: the primary's lease and the voters' election timeout."""
 
-    def __init__(
-        self, settings: ElectionSettings, role: ClusterRole, log: FollowerLog, journal: Journal
-    ) -> None:
-        self.settings = settings
-        self.role = role
-        self.log = log
-        self.port = role.port
-        self.journal = journal
+    settings: ElectionSettings
+    role: ClusterRole
+    log: FollowerLog
+    journal: Journal
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
         self.led_since = 0.0
         self._number = 0
         self.election_timeout = ElectionTimeout(
-            settings.suspect_after, settings.suspect_most, settings.heartbeat
+            self.settings.suspect_after, self.settings.suspect_most, self.settings.heartbeat
         )
         self._sent = BoundedDict[int, SentHeartbeat](HEARTBEATS_KEPT)
-        self._leased = BoundedDict[NodeId, float](
-            LEASES_KEPT
-        )  # until when each voter's answers let us decide
-        self._asked_timeout = settings.suspect_after  # what the last heartbeat asked for
+        # Until when each voter's answers let us decide.
+        self._leased = BoundedDict[NodeId, float](LEASES_KEPT)
+        self._asked_timeout = self.settings.suspect_after  # what the last heartbeat asked for
         self._timeout_at = 0.0
         self._due = 0.0  # when PrimarySilent should ring
         self.heard_at = float("-inf")  # when the last heartbeat came …
@@ -86,7 +86,7 @@ class Heartbeat:
 
     def lead(self, supporters: Mapping[NodeId, float], since: float) -> None:
         """This node leads from now on. `supporters` voted for it, each with the seconds, from
-        `since` on, for which it votes for nobody else: they are the first lease."""
+        `since` on, for which it votes for no other: they are the first lease."""
         self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
@@ -107,14 +107,10 @@ class Heartbeat:
         negative: they do not now. A primary that votes alone has as long as other voters would, who
         can join at once."""
         now = self.port.now
-        mine = now + LEASE_SHARE * self.settings.suspect_after
-        until = sorted(
-            (
-                mine if peer.id == self.port.me.id else self._leased.get(peer.id, -1e9)
-                for peer in self.log.voters
-            ),
-            reverse=True,
-        )
+        until = [self._leased.get(p.id, -1e9) for p in self.log.voters if p.id != self.port.me.id]
+        if self.log.is_voter(self.port.me.id):
+            until.append(now + LEASE_SHARE * self.settings.suspect_after)
+        until.sort(reverse=True)
         return until[self.log.majority() - 1] - now if until else -1e9
 
     def is_following(self, node: NodeId) -> bool:
@@ -127,31 +123,25 @@ class Heartbeat:
             self._send_heartbeats()
 
     def _send_heartbeats(self) -> None:
-        cluster = self.role.cluster
-        assert cluster is not None
+        cluster = self.role.own
         self._number += 1
         timeout = self.election_timeout.seconds(self.port.now)
         self._sent[self._number] = SentHeartbeat(self.port.now, timeout)
-        heartbeat = ClusterHeartbeat(cluster.key, cluster.version[0], self._number, timeout)
-        hearers = {p.id: p for p in (*cluster.members()[1:], *self.log.voters)}
-        hearers.pop(self.port.me.id, None)
-        for peer in hearers.values():
+        heartbeat = ClusterHeartbeat(cluster.key, cluster.epoch, self._number, timeout)
+        hearers = (*cluster.others(), *self.log.voters)
+        for peer in by_id(hearers, besides=self.port.me.id).values():
             self.port.send(peer, heartbeat)
         self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
     def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:
         """A voter follows, which extends the lease. Returns the epoch for which it has voted if
         that is above the own one: then it follows no more."""
-        cluster = self.role.cluster
-        if (
-            cluster is None
-            or not self.role.is_primary
-            or (message.key, message.epoch) != (cluster.key, cluster.version[0])
-        ):
+        if not self.role.leads(message.key, message.epoch):
             return None
         if message.voted_epoch > message.epoch:
             return message.voted_epoch
-        if (sent := self._sent.get(message.number)) is not None and self._counts(sender, cluster):
+        counts = self.role.own.has_member(sender.id) or self.log.is_voter(sender.id)
+        if (sent := self._sent.get(message.number)) is not None and counts:
             if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
                 # Who votes alone measures by any member: how long messages take it has to know.
@@ -161,9 +151,6 @@ class Heartbeat:
             until = sent.at + LEASE_SHARE * sent.timeout
             self._leased.renew(sender.id, max(until, self._leased.get(sender.id, until)))
         return None
-
-    def _counts(self, sender: Peer, cluster: Cluster) -> bool:
-        return has_member(cluster, sender.id) or self.log.is_voter(sender.id)
 
     # -- at the other voters ---------------------------------------------------------------------
 
@@ -213,14 +200,15 @@ class Heartbeat:
         )
 
     def on_heartbeat(self, sender: Peer, message: ClusterHeartbeat) -> None:
-        """The primary lives: wait for it anew, and answer. A primary of an older epoch is told
-        which epoch this node has voted for. Raises ProtocolError if the timeout makes no sense."""
+        """The primary lives: wait for it anew, and answer. The reply says to a primary of an older
+        epoch which one this node has voted for. Raises ProtocolError if the timeout makes no
+        sense."""
         if not 0.0 <= message.timeout <= TIMEOUT_MOST:
             raise ProtocolError(f"a heartbeat asks for a timeout of {message.timeout} s")
         cluster = self.role.cluster
         if cluster is None or cluster.key != message.key:
             return
-        voted_epoch = max(self.log.votes.epoch(message.key), cluster.version[0])
+        voted_epoch = max(self.log.votes.epoch(message.key), cluster.epoch)
         heard = sender.id == cluster.primary.id and voted_epoch == message.epoch
         if heard:
             self._led_from = self.led_continuously_since()
@@ -232,7 +220,7 @@ class Heartbeat:
         if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
             reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)
             self.port.send(sender, reply)
-        if cluster.version[0] > message.epoch:
+        if cluster.epoch > message.epoch:
             self.port.send(sender, Moved(cluster))
 
     def suspects_primary(self) -> bool:

@@ -16,12 +16,14 @@ odd number of the members; the others follow as learners, so that they can vote 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
+from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.messages import (
     ClusterHello,
     ClusterHelloReply,
@@ -31,7 +33,6 @@ from overlay.chord.consensus.messages import (
     LogEntry,
     LogSnapshot,
 )
-from overlay.chord.consensus.voter_log import VoterLog
 from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import (
     Committed,
@@ -41,20 +42,36 @@ from overlay.chord.events import (
 )
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
-from overlay.machine import Key, NodeId, Peer, Version
+from overlay.machine import Key, NodeId, Peer, Version, by_id
 
 
-def in_frames(entries: Sequence[bytes]) -> Iterator[tuple[bytes, ...]]:
-    """Cut into runs of at most FRAME bytes (or one entry); one empty run if there is nothing."""
-    run: list[bytes] = []
+def snapshot_pieces(entries: Sequence[bytes]) -> list[tuple[tuple[bytes, ...], bool, bool]]:
+    """Cut into runs of at most `SNAPSHOT_PIECE` bytes (or one entry); one empty run if there is
+    nothing. With each: whether it is the first, and the last."""
+    runs: list[list[bytes]] = [[]]
     size = 0
     for entry in entries:
-        if run and size + len(entry) > SNAPSHOT_PIECE:
-            yield tuple(run)
-            run, size = [], 0
-        run.append(entry)
+        if runs[-1] and size + len(entry) > SNAPSHOT_PIECE:
+            runs.append([])
+            size = 0
+        runs[-1].append(entry)
         size += len(entry)
-    yield tuple(run)
+    last = len(runs) - 1
+    return [(tuple(run), number == 0, number == last) for number, run in enumerate(runs)]
+
+
+def log_pieces(
+    position: Version, entries: Sequence[LogEntry]
+) -> Iterator[tuple[Version, tuple[LogEntry, ...]]]:
+    """The entries that follow on `position`, cut in the same way; with each run the position that
+    it follows on."""
+    at = 0
+    for run, _, _ in snapshot_pieces([entry.body for entry in entries]):
+        piece = tuple(entries[at : at + len(run)])
+        yield position, piece
+        at += len(piece)
+        if piece:
+            position = (piece[-1].epoch, position[1] + len(piece))
 
 
 class FollowerProgress:
@@ -74,42 +91,22 @@ class VoterCandidates(Protocol):
         """The members of `cluster` that are not about to go, the primary first."""
 
 
-class VoterLiveness(Protocol):
-    """Which voters answer (`consensus.heartbeat.Heartbeat`)."""
-
-    def is_following(self, node: NodeId) -> bool:
-        """Whether this voter answered a heartbeat a short time ago."""
-
-
-class ConfigurationListener(Protocol):
-    """Who waits for changes of the voters (`role_changes.RoleChanges`)."""
-
-    def configuration_committed(self) -> None:
-        """The newest configuration of the log is committed."""
-
-
+@dataclass(eq=False)
 class LeaderLog:
     """What the primary does with the log: append, replicate, commit, change the voters.
 
     The entries themselves are in this node's own copy (`FollowerLog`), as at any other voter.
     """
 
-    def __init__(
-        self,
-        role: ClusterRole,
-        local: FollowerLog,
-        candidates: VoterCandidates,
-        liveness: VoterLiveness,
-        listener: ConfigurationListener,
-        most_voters: int,
-    ) -> None:
-        self.role = role
-        self.port = role.port
-        self.local = local
-        self.candidates = candidates
-        self.liveness = liveness
-        self.listener = listener
-        self.most_voters = most_voters
+    role: ClusterRole
+    local: FollowerLog
+    candidates: VoterCandidates
+    heartbeat: Heartbeat
+    configuration_committed: Callable[[], None]
+    most_voters: int
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
         self.committed = 0  # how many entries are committed
         self.followers: dict[NodeId, FollowerProgress] = {}
         self.first_of_epoch = 0  # number of the first entry of the own epoch
@@ -127,9 +124,8 @@ class LeaderLog:
         config = self.local.config
         if start is not None:
             config = Configuration(config.voters, start)
-        if (
-            config.leaving is not None
-        ):  # no node can know whether it went: it stays, and is fenced if it did
+        if config.leaving is not None:
+            # No node can know whether that part went: it stays, and is fenced if it did.
             config = Configuration(config.voters, config.leaving.start)
         self.followers.clear()
         self.local.drop_staged()
@@ -139,7 +135,8 @@ class LeaderLog:
         self.reconfigure()
 
     def forget(self) -> None:
-        """This node serves in the cluster no more: its copy of the log ends, nobody follows it."""
+        """This node serves in the cluster no more: its copy of the log ends, and has no
+        followers."""
         self.local.forget_log()
         self.followers.clear()
 
@@ -147,18 +144,18 @@ class LeaderLog:
 
     def append(self, entry: bytes) -> int:
         """Append one entry of the registry. Returns its number; Committed follows."""
-        return self._add((LogEntry(self._epoch(), entry),))
+        return self.append_all((entry,))
 
     def append_all(self, entries: Sequence[bytes]) -> int:
         """Append several entries in one step. Returns the number of the last."""
-        epoch = self._epoch()
+        epoch = self.role.own.epoch
         return self._add([LogEntry(epoch, entry) for entry in entries])
 
     def configure(self, config: Configuration) -> int:
         """Append an entry that changes the configuration. Returns its number."""
-        cluster = self._cluster()
-        self.local.votes.record(cluster.key, cluster.version[0], self.port.me.id, config.voters)
-        return self._add((LogEntry(self._epoch(), config=config),))
+        own = self.role.own
+        self.local.votes.record(own.key, own.epoch, self.port.me.id, config.voters)
+        return self._add((LogEntry(own.epoch, config=config),))
 
     def growth_handled(self) -> None:
         """Those who listen to LogGrown have seen all entries so far."""
@@ -191,15 +188,15 @@ class LeaderLog:
     def reconfigure(self) -> None:
         """The members have changed, or a follower has more of the log: greet new followers, forget
         former ones, and take one step towards the voters that there should be."""
-        if self.local.voter_log is None or not self.role.is_primary:
+        own = self.role.led
+        if own is None or self.local.voter_log is None:
             return
-        copies = {p.id: p for p in (*self._cluster().members(), *self.local.voters)}
-        copies.pop(self.port.me.id, None)
+        copies = by_id((*own.members(), *self.local.voters), besides=self.port.me.id)
         self.followers = {n: f for n, f in self.followers.items() if n in copies}
         for peer in copies.values():
             if peer.id not in self.followers:
                 self.followers[peer.id] = FollowerProgress(peer)
-                self.port.send(peer, ClusterHello(self._cluster()))
+                self.port.send(peer, ClusterHello(own))
         if not self.config_pending:
             self._change_voters()
 
@@ -210,7 +207,7 @@ class LeaderLog:
 
     @property
     def is_configured(self) -> bool:
-        """Whether all vote who should, and nobody else."""
+        """Whether all vote who should, and no others."""
         wanted = self._wanted_voters()
         return not self.config_pending and {p.id for p in self.local.voters} == set(wanted)
 
@@ -218,13 +215,13 @@ class LeaderLog:
         """Whether a majority of the other voters answers now: otherwise a change that votes `node`
         out might never be committed."""
         rest = [p.id for p in self.local.voters if p.id != node]
-        heard = sum(n == self.port.me.id or self.liveness.is_following(n) for n in rest)
+        heard = sum(n == self.port.me.id or self.heartbeat.is_following(n) for n in rest)
         return heard > len(rest) // 2
 
     def _wanted_voters(self) -> dict[NodeId, Peer]:
         """Who should vote: an odd number, since four voters tolerate no more losses than three and
         two none. A primary that leaves counts the others only."""
-        wanted = [p for p in self._staying() if p.id != self.port.me.id]
+        wanted = [p for p in self.candidates.staying(self.role.own) if p.id != self.port.me.id]
         wanted[1:] = sorted(wanted[1:], key=lambda p: not self.local.is_voter(p.id))
         if self.role.leaving:
             most = min(self.most_voters, len(wanted))
@@ -235,7 +232,7 @@ class LeaderLog:
 
     def _change_voters(self) -> None:
         """Vote one in or out (Raft dissertation, section 4), if one should be and can be."""
-        config, staying = self.local.config, self._staying()
+        config, staying = self.local.config, self.candidates.staying(self.role.own)
         voters = list(config.voters)
         wanted = self._wanted_voters()
         coming = [p for p in wanted.values() if not self.local.is_voter(p.id)]
@@ -243,7 +240,7 @@ class LeaderLog:
         out = [p for p in voters if p.id not in wanted]
         out.sort(key=lambda p: p in staying)  # the lost ones first
         if len(voters) == 1 and coming:
-            # Alone it committed all there is, so that whoever has the entry that names the other
+            # Alone it committed all there is, so that each node with the entry that names the other
             # voters has everything before it: they need not come one by one.
             if len(ready) < min(2, len(coming)):
                 return
@@ -257,9 +254,6 @@ class LeaderLog:
         self.port.count("voters_changed")
         self.configure(msgspec.structs.replace(config, voters=tuple(voters)))
 
-    def _staying(self) -> tuple[Peer, ...]:
-        return self.candidates.staying(self._cluster())
-
     def _is_near(self, node: NodeId) -> bool:
         follower = self.followers.get(node)
         return follower is not None and follower.live and follower.acknowledged >= self.committed
@@ -268,7 +262,8 @@ class LeaderLog:
 
     def on_hello_reply(self, sender: Peer, message: ClusterHelloReply) -> None:
         """A follower says how far it is: send what it lacks, or ask the registry for a snapshot."""
-        follower, voter_log = self._follower(sender, message.key, message.epoch), self._log()
+        follower = self._follower(sender, message.key, message.epoch)
+        voter_log = self.local.voter_log
         if follower is None or voter_log is None:
             return
         if self.first_of_epoch and not follower.acknowledged and not follower.live:
@@ -295,35 +290,40 @@ class LeaderLog:
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """The answer to FollowerSnapshotWanted: send the whole state to all who need it."""
-        voter_log = self._log()
+        voter_log = self.local.voter_log
         waiting = [f for f in self.followers.values() if f.needs_snapshot]
         if voter_log is None or not waiting or not self.role.is_primary:
             return
-        pieces = _pieces(
-            voter_log.key, self._epoch(), voter_log.position, voter_log.config, entries
-        )
-        for piece in pieces:
-            for follower in waiting:
-                self.port.send(follower.peer, piece)
+        peers = [follower.peer for follower in waiting]
+        position, config = voter_log.position, voter_log.config
+        self._send_snapshot(peers, voter_log.key, self.role.own.epoch, position, config, entries)
         for follower in waiting:
             follower.needs_snapshot, follower.live = False, True
 
     def transfer(self, arc: Cluster, entries: Sequence[bytes]) -> int:
         """Send the state of `arc` to its coming primary. Returns the number of entries."""
-        epoch, config = arc.version[0], Configuration((arc.primary,), arc.start)
-        for piece in _pieces(arc.key, epoch, (epoch, len(entries)), config, entries):
-            self.port.send(arc.primary, piece)
+        position, config = (arc.epoch, len(entries)), Configuration((arc.primary,), arc.start)
+        self._send_snapshot([arc.primary], arc.key, arc.epoch, position, config, entries)
         return len(entries)
 
+    def _send_snapshot(
+        self,
+        peers: Sequence[Peer],
+        key: Key,
+        epoch: int,
+        position: Version,
+        config: Configuration,
+        entries: Sequence[bytes],
+    ) -> None:
+        for run, first, last in snapshot_pieces(entries):
+            piece = LogSnapshot(key, epoch, position, config, run, first, last)
+            for peer in peers:
+                self.port.send(peer, piece)
+
     def _send(self, peer: Peer, position: Version, entries: Sequence[LogEntry]) -> None:
-        key, epoch = self._cluster().key, self._epoch()
-        at = 0
-        for run in in_frames([entry.body for entry in entries]):
-            part = tuple(entries[at : at + len(run)])
-            self.port.send(peer, LogEntries(key, epoch, position, part))
-            at += len(part)
-            if part:
-                position = (part[-1].epoch, position[1] + len(part))
+        own = self.role.own
+        for after, piece in log_pieces(position, entries):
+            self.port.send(peer, LogEntries(own.key, own.epoch, after, piece))
 
     def _commit(self) -> None:
         """Commit what a majority of the voters has, from the first entry of the own epoch on."""
@@ -334,9 +334,9 @@ class LeaderLog:
         if following > self.first_of_epoch and following > self.committed:
             settled = self.committed <= self.config_index < following
             self.committed = following
-            self.port.emit(Committed(self._cluster().key, following))
+            self.port.emit(Committed(self.role.own.key, following))
             if settled:
-                self.listener.configuration_committed()
+                self.configuration_committed()
                 self.reconfigure()
 
     def _reached(self, node: NodeId) -> int:
@@ -347,34 +347,4 @@ class LeaderLog:
         return 0 if follower is None else follower.acknowledged
 
     def _follower(self, sender: Peer, key: Key, epoch: int) -> FollowerProgress | None:
-        cluster = self.role.cluster
-        if (
-            cluster is None
-            or not self.role.is_primary
-            or (key, epoch) != (cluster.key, cluster.version[0])
-        ):
-            return None
-        return self.followers.get(sender.id)
-
-    def _log(self) -> VoterLog | None:
-        return self.local.voter_log
-
-    def _epoch(self) -> int:
-        return self._cluster().version[0]
-
-    def _cluster(self) -> Cluster:
-        cluster = self.role.cluster
-        assert cluster is not None, "only a member has a log"
-        return cluster
-
-
-def _pieces(
-    key: Key, epoch: int, position: Version, config: Configuration, entries: Sequence[bytes]
-) -> list[LogSnapshot]:
-    """The messages that carry a whole state."""
-    runs = list(in_frames(entries))
-    last = len(runs) - 1
-    return [
-        LogSnapshot(key, epoch, position, config, run, number == 0, number == last)
-        for number, run in enumerate(runs)
-    ]
+        return self.followers.get(sender.id) if self.role.leads(key, epoch) else None

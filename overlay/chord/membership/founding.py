@@ -12,6 +12,8 @@ comes before one that took its turn, and that before one that reached nobody (se
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring_state import RingState
@@ -26,23 +28,18 @@ class FoundingDue(Timer, frozen=True):
     """No ring was heard of for `ring.found_after` seconds."""
 
 
+@dataclass(eq=False)
 class Founding:
     """Decides whether this node founds."""
 
-    def __init__(
-        self,
-        role: ClusterRole,
-        ring: RingState,
-        view: RecruitingView,
-        founder: bool,
-        found_after: float,
-    ) -> None:
-        self.role = role
-        self.ring = ring
-        self.view = view
-        self.port = role.port
-        self.founder = founder
-        self.found_after = found_after
+    role: ClusterRole
+    ring: RingState
+    view: RecruitingView
+    founder: bool
+    found_after: float
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
 
     def start(self) -> Cluster | None:
         """The cluster to found at once, if this node is the founder."""

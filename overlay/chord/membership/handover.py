@@ -23,15 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from overlay.chord.consensus.messages import Configuration
 from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
-from overlay.chord.membership.taking_over import Parts
+from overlay.chord.membership.taking_over import HandOverSide
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
-from overlay.chord.role import has_member, with_standby
 from overlay.machine import Key, NodeId, Peer, Timer
 
 
@@ -51,20 +50,11 @@ class HandOver:
         self.decided_at = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
-class HandOvers:
+class HandOvers(HandOverSide):
     """The old primary's side. At most one hand-over is under way."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.role = parts.role
-        self.ring = parts.ring
-        self.log = parts.log
-        self.leader_log = parts.leader_log
-        self.heartbeat = parts.heartbeat
-        self.election = parts.election
-        self.members = parts.members
-        self.departures = parts.departures
-        self.recruiting = parts.recruiting
-        self.port = parts.role.port
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.current: HandOver | None = None
         self._middle: Key | None = None  # where a split is wanted
         self._refused: dict[NodeId, None] = {}  # would not take over from a primary that leaves
@@ -86,10 +76,12 @@ class HandOvers:
         """Start a split that was requested, or the hand-over of a primary that leaves, if there are
         members enough by now."""
         own, middle = self.role.cluster, self._middle
-        if self.role.leaving and self.role.is_primary and self.current is None:
+        if self.current is not None:
+            return
+        if self.role.leaving and self.role.is_primary:
             self.leave()  # the next primary may vote by now
             return
-        if own is None or middle is None or self.current is not None:
+        if own is None or middle is None:
             return
         if not self._may_split(middle):
             self._forget_split()
@@ -110,27 +102,13 @@ class HandOvers:
         if self.leader_log.config_pending or any(self.log.is_voter(member.id) for member in moved):
             self.leader_log.reconfigure()  # first they stop to vote here, one by one
             return
-        arc = Cluster(
-            ring=own.ring,
-            key=middle,
-            start=own.start,
-            version=(own.version[0] + 1, 0),
-            primary=moved[0],
-            standby=moved[1] if len(moved) > 1 else None,
-            brokers=tuple(moved[2:]),
-        )
         self._refused.clear()
+        arc = own.under(own.epoch + 1, key=middle).served_by(*moved)
         self._begin(HandOver("split", arc))
 
     def _may_split(self, middle: Key) -> bool:
-        own = self.role.cluster
-        return (
-            own is not None
-            and self.role.is_primary
-            and not self.role.leaving
-            and own.owns(middle)
-            and middle != own.key
-        )
+        own = self.role.led
+        return own is not None and not self.role.leaving and own.owns(middle) and middle != own.key
 
     def _forget_split(self) -> None:
         self._middle = None
@@ -142,12 +120,11 @@ class HandOvers:
     def leave(self) -> None:
         """Hand the whole cluster to the standby, or to another voter; with no member to hand it to,
         leave without."""
-        own = self.role.cluster
-        assert own is not None
         if self.current is not None:
-            return  # first things first: what is under way ends, and comes back here
+            return  # what is under way ends first, and comes back here
+        own = self.role.own
         self._forget_split()
-        staying = [m for m in own.members()[1:] if self._stays(m)]
+        staying = [m for m in own.others() if self._stays(m)]
         if not staying:
             self.leave_now()
             return
@@ -160,18 +137,15 @@ class HandOvers:
             self.leader_log.reconfigure()
             return  # `consider` comes back here when others can decide
         if own.standby is None or own.standby.id != new_primary.id:
-            self.members.update(with_standby(own, new_primary), "another standby")
+            self.members.update(own.with_standby(new_primary), "another standby")
         self._begin(HandOver("leave", self._without_primary()))
 
     def leave_now(self) -> None:
         """Leave without handing over, after releasing those who wait for it."""
-        own = self.role.cluster
-        if own is not None:
-            for member in own.members()[1:]:
-                if self.departures.is_leaving(member.id):
-                    self.members.release(member)
-        self.current = None
-        self.port.cancel_timer(HandOverTimeout())
+        for member in self.role.own.others():
+            if self.departures.is_leaving(member.id):
+                self.members.release(member)
+        self._end()
         self.role.leave_cluster("left", stored=True)
         self.role.finish_leaving()
 
@@ -180,16 +154,14 @@ class HandOvers:
 
     def _without_primary(self) -> Cluster:
         """The own cluster as its next primary will lead it."""
-        own = self.role.cluster
-        assert own is not None
+        own = self.role.own
         assert own.standby is not None
         standby = next((b for b in own.brokers if self._stays(b)), None)
-        return msgspec.structs.replace(
-            own,
-            version=(own.version[0] + 1, 0),
+        return own.under(
+            own.epoch + 1,
             primary=own.standby,
             standby=standby,
-            brokers=tuple(b for b in own.brokers if standby is None or b.id != standby.id),
+            brokers=tuple(b for b in own.brokers if b != standby),
         )
 
     def abort(self) -> None:
@@ -200,15 +172,15 @@ class HandOvers:
 
     def forget(self) -> None:
         """This node leads no more: there is nothing to hand over."""
-        self.current = self._middle = None
-        self.port.cancel_timer(HandOverTimeout())
+        self._middle = None
+        self._end()
 
     # -- the steps at the old primary ------------------------------------------------------------
 
     def _begin(self, handover: HandOver) -> None:
         self.current = handover
         self.port.set_timer(HAND_OVER_MOST, HandOverTimeout())
-        self._trace(f"{handover.kind} begins")
+        self.role.trace(f"{handover.kind} begins")
         self.port.emit(ArcLeaving(handover.arc))
 
     def transfer(self, entries: Sequence[bytes]) -> None:
@@ -219,55 +191,50 @@ class HandOvers:
             return
         if handover.kind == "split":
             handover.index = self.leader_log.transfer(handover.arc, entries)
-            voters, start = self.log.voters, self._own().start
-            handover.asked = True
-            handover.offered_at = self.leader_log.configure(
-                Configuration(voters, start, handover.arc)
-            )
-            self._ask_when_committed()
-            return
-        for entry in entries:
-            self.leader_log.append(entry)
-        voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
+            config = Configuration(self.log.voters, self.role.own.start, handover.arc)
+        else:
+            for entry in entries:
+                self.leader_log.append(entry)
+            voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
+            config = Configuration(voters, self.role.own.start)
         handover.asked = True
-        handover.offered_at = self.leader_log.configure(Configuration(voters, self._own().start))
-        handover.index = self.log.next
+        handover.offered_at = self.leader_log.configure(config)
+        if handover.kind == "leave":
+            handover.index = self.log.next
         self._ask_when_committed()
 
     def _vote_for_new_primary(self, handover: HandOver) -> None:
         """The others have the whole log, and vote without this node: vote for the new primary's
         epoch, so that this node decides nothing more unless it is elected again."""
         handover.arc = self._without_primary()  # members may have come and gone meanwhile
-        new_primary = handover.arc.primary
-        epoch = max(handover.arc.version[0], self.log.votes.epoch(handover.arc.key) + 1)
-        handover.arc = msgspec.structs.replace(handover.arc, version=(epoch, 0))
-        # From here on this node decides nothing, unless it is elected anew (`_abort`).
-        self.log.votes.record(handover.arc.key, epoch, new_primary.id, self.log.voters)
+        arc = handover.arc
+        epoch = max(arc.epoch, self.log.votes.epoch(arc.key) + 1)
+        handover.arc = arc.under(epoch)
+        self.log.votes.record(arc.key, epoch, arc.primary.id, self.log.voters)
 
     def on_committed(self, event: Committed) -> None:
         """The log says, with a majority, that the arc may leave (then ask its coming primary), or
-        that it has left (then shrink and tell it to serve)."""
+        that it has left (then shrink, and let that primary serve)."""
         self._ask_when_committed()
         handover = self.current
         if handover is not None and 0 <= handover.decided_at < self.leader_log.committed:
-            self.current = None
-            self.port.cancel_timer(HandOverTimeout())
+            self._end()
             self._finish_split(handover.arc)
             if self.role.leaving:
                 self.leave()
 
     def on_ask_arc(self, sender: Peer, message: AskArc) -> None:
         """The coming primary of an arc asks what was decided."""
-        own, voter_log, key = self.role.cluster, self.log.voter_log, message.arc.key
-        if own is None or voter_log is None or not self.role.is_primary:
-            return
+        own, voter_log = self.role.led, self.log.voter_log
         if (
-            self.leader_log.config_pending
+            own is None
+            or voter_log is None
+            or self.leader_log.config_pending
             or voter_log.config.leaving is not None
             or not self.heartbeat.has_lease()
         ):
-            return  # not yet
-        given = not in_arc(key, voter_log.config.start, own.key)
+            return  # it is not for this node to say, or not yet decided
+        given = not in_arc(message.arc.key, voter_log.config.start, own.key)
         self.port.send(sender, ArcGiven(message.arc, given))
 
     def _ask_when_committed(self) -> None:
@@ -281,8 +248,7 @@ class HandOvers:
     def _ask(self) -> None:
         handover = self.current
         assert handover is not None
-        pointers = self.ring.state.pointers
-        successors, predecessor = pointers.successors, pointers.predecessor
+        predecessor, successors = self.ring.neighbours()
         if handover.kind == "split":
             own = self._shrunk(handover.arc)
             successors, predecessor = (own, *successors), predecessor or own
@@ -291,8 +257,7 @@ class HandOvers:
 
     def on_taken_over(self, sender: Peer, message: TakenOver) -> None:
         """The coming primary has stored the state, leads the whole cluster, or refuses."""
-        handover = self.current
-        own = self.role.cluster
+        handover, own = self.current, self.role.cluster
         if own is not None and not message.accepted and message.cluster.key == own.start:
             self._take_arc_back(sender, message.cluster)
         if (
@@ -300,7 +265,7 @@ class HandOvers:
             or not handover.asked
             or sender.id != handover.arc.primary.id
             or message.cluster.key != handover.arc.key
-            or message.cluster.version[0] < handover.arc.version[0]
+            or message.cluster.epoch < handover.arc.epoch
         ):
             return
         if not message.accepted:
@@ -309,23 +274,21 @@ class HandOvers:
         elif handover.kind == "split" and handover.decided_at < 0:
             given = Configuration(self.log.voters, handover.arc.key)
             handover.decided_at = self.leader_log.configure(given)
-            self.on_committed(Committed(self._own().key, self.leader_log.committed))
+            self.on_committed(Committed(self.role.own.key, self.leader_log.committed))
         elif handover.kind == "leave":
-            self.current = None
-            self.port.cancel_timer(HandOverTimeout())
-            self._trace("handed over")
+            self._end()
+            self.role.trace("handed over")
             self.port.emit(ArcGone(handover.arc))
-            self.members.step_down(message.cluster)
-            self.role.finish_leaving()
+            self.members.leave_cluster("fenced", message.cluster)
 
     def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
         """The arc was given, and cannot be served there: take it back like that of a lost cluster,
         without waiting."""
-        newest = self.ring.state.known.get(arc.key)
-        taken = newest is not None and newest.version[0] > arc.version[0]
+        newest = self.ring.newest(arc.key)
+        taken = newest is not None and newest.epoch > arc.epoch
         if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
             self.port.count("arcs_taken_back")
-            self.election.take_over_arc(arc.start, arc.version[0])
+            self.election.take_over_arc(arc.start, arc.epoch)
 
     def peer_lost(self, node: NodeId) -> None:
         """`node` does not answer: keep the arc if it was the coming primary, or split off without
@@ -336,7 +299,8 @@ class HandOvers:
         if handover.arc.primary.id == node:
             self._abort(perhaps_served=handover.asked and handover.kind == "leave")
         elif handover.kind == "split" and not handover.asked:
-            handover.arc = _smaller(handover.arc, node)
+            rest = (member for member in handover.arc.others() if member.id != node)
+            handover.arc = handover.arc.served_by(handover.arc.primary, *rest)
 
     def on_timeout(self, timer: HandOverTimeout) -> None:
         """Keep the arc, unless it is decided that it leaves."""
@@ -345,17 +309,14 @@ class HandOvers:
             self._abort(perhaps_served=handover.asked and handover.kind == "leave")
 
     def _abort(self, perhaps_served: bool = False) -> None:
-        handover, own = self.current, self.role.cluster
+        handover, own = self.current, self.role.own
         assert handover is not None
-        assert own is not None
-        self.current = None
-        self.port.cancel_timer(HandOverTimeout())
+        self._end()
         self._forget_split()
-        self._trace(f"{handover.kind} given up")
+        self.role.trace(f"{handover.kind} given up")
         self.port.count("hand_overs_given_up")
         if self.log.voter_log is not None and self.log.config.leaving is not None:
             self.leader_log.configure(Configuration(self.log.voters, own.start))
-        self.departures.end_moving()
         self.members.ensure_standby()
         self.port.emit(ArcKept(handover.arc))
         if self.role.leaving:
@@ -365,41 +326,23 @@ class HandOvers:
 
     def _shrunk(self, arc: Cluster) -> Cluster:
         """The own cluster without `arc` and its members."""
-        own = self.role.cluster
-        assert own is not None
-        return msgspec.structs.replace(
-            own,
-            start=arc.key,
-            version=(own.version[0], own.version[1] + 1),
-            standby=None if own.standby and has_member(arc, own.standby.id) else own.standby,
-            brokers=tuple(b for b in own.brokers if not has_member(arc, b.id)),
-        )
+        own = self.role.own
+        rest = own.without(*(member.id for member in arc.members()))
+        return replace(rest, start=arc.key)
 
     def _finish_split(self, arc: Cluster) -> None:
         for member in arc.members():
             self.departures.end_leaving(member.id)
-        self.departures.end_moving()
         self._forget_split()
         self.port.send(arc.primary, ArcGiven(arc, True))
         self.members.update(self._shrunk(arc), "split")
-        for member in arc.members()[1:]:
+        for member in arc.others():
             self.port.send(member, Membership(arc))
         self.ring.split_off(arc)
         self.port.count("splits")
         self.port.emit(ArcGone(arc))
 
-    def _own(self) -> Cluster:
-        own = self.role.cluster
-        assert own is not None
-        return own
-
-    def _trace(self, reason: str) -> None:
-        own = self.role.cluster
-        if own is not None:
-            self.port.trace("cluster", epoch=own.version[0], name=own.key, reason=reason)
-
-
-def _smaller(arc: Cluster, node: NodeId) -> Cluster:
-    """A cluster that is not in service yet, without one of its members (not its primary)."""
-    rest = [m for m in arc.members()[1:] if m.id != node]
-    return msgspec.structs.replace(arc, standby=rest[0] if rest else None, brokers=tuple(rest[1:]))
+    def _end(self) -> None:
+        """There is no hand-over under way any more."""
+        self.current = None
+        self.port.cancel_timer(HandOverTimeout())

@@ -15,7 +15,7 @@ whose ClusterHello carries a description of a higher epoch.
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.election import Election
@@ -30,7 +30,7 @@ from overlay.chord.keys import in_arc
 from overlay.chord.membership.departures import Departures
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.role import ClusterRole, has_member, with_member, with_standby, without_member
+from overlay.chord.role import ClusterRole
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
 
@@ -43,27 +43,20 @@ class LeaveAnyway(Timer, frozen=True):
     """This node was not released in time."""
 
 
+@dataclass(eq=False)
 class Members:
     """The membership, at the primary and at the other members."""
 
-    def __init__(
-        self,
-        role: ClusterRole,
-        ring: RingState,
-        log: FollowerLog,
-        leader_log: LeaderLog,
-        heartbeat: Heartbeat,
-        election: Election,
-        departures: Departures,
-    ) -> None:
-        self.role = role
-        self.ring = ring
-        self.log = log
-        self.leader_log = leader_log
-        self.heartbeat = heartbeat
-        self.election = election
-        self.departures = departures
-        self.port = role.port
+    role: ClusterRole
+    ring: RingState
+    log: FollowerLog
+    leader_log: LeaderLog
+    heartbeat: Heartbeat
+    election: Election
+    departures: Departures
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
         # At the primary:
         self._removed = BoundedDict[NodeId, Peer](REMOVED_MOST)  # lost, and no members any more
         self._unreachable: dict[NodeId, Peer] = {}  # lost, but not voted out yet
@@ -81,9 +74,10 @@ class Members:
 
     def disband(self, reason: str) -> None:
         """This node may lead no more, and no other node takes over: release all members."""
-        for member in self._cluster().members()[1:]:
-            self.port.send(member, Released(self._cluster().key))
-        self._leave_cluster(reason)
+        own = self._led()
+        for member in own.others():
+            self.port.send(member, Released(own.key))
+        self.leave_cluster(reason)
 
     def bound_leaving(self) -> None:
         """Leave after `LEAVE_WITHIN` whatever happens."""
@@ -91,32 +85,31 @@ class Members:
 
     def admit(self, peer: Peer) -> None:
         """`peer` serves from now on, as the standby if there is none, else as a match broker."""
-        cluster = self._cluster()
         self._removed.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
-        self.update(with_member(cluster, peer), "member joined")
+        self.update(self._led().with_member(peer), "member joined")
         self.port.emit(MemberJoined(peer))
 
     def release(self, peer: Peer) -> None:
         """`peer` hosts nothing any more and may go; it has to wait while it votes, while the voters
         change, or while it moves to a new cluster."""
-        cluster = self.role.cluster
-        if cluster is None or not self.role.is_primary:
+        cluster = self.role.led
+        if cluster is None:
             return
         bound = (
             self.log.is_voter(peer.id)
             or self.leader_log.config_pending
             or self.departures.is_moving(peer.id)
         )
-        if has_member(cluster, peer.id) and bound:
+        if cluster.has_member(peer.id) and bound:
             # A majority must not depend on who has gone, and an arc needs who is to serve it.
             self._awaiting_release[peer.id] = peer
             self.leader_log.reconfigure()
             return
         self._awaiting_release.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
-        if has_member(cluster, peer.id) and peer.id != self.port.me.id:
-            self.update(without_member(cluster, peer.id), "member left")
+        if cluster.has_member(peer.id) and peer.id != self.port.me.id:
+            self.update(cluster.without(peer.id), "member left")
         self.port.send(peer, Released(cluster.key))
 
     def release_waiting(self) -> None:
@@ -135,38 +128,33 @@ class Members:
         self._unreachable.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
         if not left:
-            self.remember_removed(peer)
-        self.update(without_member(self._cluster(), peer.id), "member lost")
+            self._removed.renew(peer.id, peer)
+        self.update(self._led().without(peer.id), "member lost")
 
     def is_unreachable(self, node: NodeId) -> bool:
         """At the primary: whether this member is lost, and a member only until it is voted out."""
         return node in self._unreachable
 
-    def remember_removed(self, peer: Peer) -> None:
-        """When `peer` returns, it is to hear that it serves no more."""
-        self._removed.renew(peer.id, peer)
-
     def update(self, cluster: Cluster, reason: str) -> None:
         """Adopt `cluster` as the new description, with a standby if one can be chosen, and announce
         it."""
-        new_primary = self._next_standby(cluster)
-        if new_primary is not None:
-            cluster = with_standby(cluster, new_primary)
+        standby = self._next_standby(cluster)
+        if standby is not None:
+            cluster = cluster.with_standby(standby)
         self.role.adopt(cluster, reason)
         self.role.announce()
         self.leader_log.reconfigure()
 
     def ensure_standby(self) -> None:
         """Choose a standby if there is none, or only one that leaves."""
-        cluster = self._cluster()
-        if self._next_standby(cluster) is not None:
-            self.update(cluster, "another standby")
+        if self._next_standby(self._led()) is not None:
+            self.update(self._led(), "another standby")
 
     def on_leaving(self, sender: Peer, message: Leaving) -> None:
         """A member wants to be released, or a node refuses to be one."""
-        cluster = self.role.cluster
-        if cluster is not None and self.role.is_primary and message.key == cluster.key:
-            if not has_member(cluster, sender.id):
+        cluster = self.role.led
+        if cluster is not None and message.key == cluster.key:
+            if not cluster.has_member(sender.id):
                 self.port.send(sender, Released(message.key))
             elif not self.departures.is_leaving(sender.id):
                 self.departures.start_leaving(sender)
@@ -183,10 +171,8 @@ class Members:
 
     def leave(self) -> None:
         """A member wants to go. It goes when it is released, or after `LEAVE_WITHIN`."""
-        cluster = self.role.cluster
-        assert cluster is not None
         self.bound_leaving()
-        self.port.send(cluster.primary, Leaving(cluster.key))
+        self.port.send(self.role.own.primary, Leaving(self.role.own.key))
 
     def on_membership(self, sender: Peer, message: Membership) -> None:
         """A newer description of the own cluster, or of one that this node is to serve in."""
@@ -213,23 +199,23 @@ class Members:
             return
         if not self._is_authorised(sender, cluster):
             self.port.count("memberships_refused")
-            if sender.id == cluster.primary.id and has_member(cluster, self.port.me.id):
+            if sender.id == cluster.primary.id and cluster.has_member(self.port.me.id):
                 self.port.send(sender, Leaving(cluster.key))
             return
         if self.role.is_primary:
-            self.port.emit(Fenced(cluster))  # see `follow_new_primary`, `step_down`
+            self.port.emit(Fenced(cluster))  # see `role_changes.fence`
             return
         if own is not None and self._is_led(own, cluster):
             self.port.send(own.primary, Moved(cluster))  # it knows whether it is lost
             return
-        if not has_member(cluster, self.port.me.id):
-            self._leave_cluster("no member any more", cluster)
+        if not cluster.has_member(self.port.me.id):
+            self.leave_cluster("no member any more")
             return
         new_primary = own is None or own.primary.id != cluster.primary.id
         if own is not None and own.key != cluster.key:
             self.leader_log.forget()  # of the cluster that this one was split off from
         self.role.adopt(cluster, "described by the primary")
-        if new_primary or (own is not None and own.version[0] != cluster.version[0]):
+        if new_primary or (own is not None and own.epoch != cluster.epoch):
             self._follow()
         self.port.cancel_timer(AskPrimary())
         if self.role.leaving and new_primary:
@@ -242,7 +228,7 @@ class Members:
             if self.role.is_reserved_for(message.key, sender.id):
                 self.role.release_reservation()
         elif own.key == message.key and sender.id == own.primary.id:
-            self._leave_cluster("released")
+            self.leave_cluster("released")
 
     def on_ask_primary(self, timer: AskPrimary) -> None:
         """Try again to reach the primary."""
@@ -261,8 +247,7 @@ class Members:
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
         """Leave without having been released."""
         if self.role.leaving and not self.role.is_primary:
-            self._leave_cluster("not released in time")
-            self.role.finish_leaving()
+            self.leave_cluster("not released in time")
 
     # -- links -----------------------------------------------------------------------------------
 
@@ -291,7 +276,7 @@ class Members:
         """At the primary: a member is lost. It is removed at once, or, if it votes, when it has
         been voted out. At a member: the primary is lost, and is to be reached again."""
         own = self.role.cluster
-        if own is None or not has_member(own, event.peer.id):
+        if own is None or not own.has_member(event.peer.id):
             return
         if self.role.is_primary:
             if self.log.is_voter(event.peer.id) or self.leader_log.config_pending:
@@ -303,9 +288,7 @@ class Members:
                 self._drop(event.peer, event.left)
             self.port.emit(MemberLost(event.peer))
         elif event.peer.id == own.primary.id:
-            self.port.trace(
-                "cluster", epoch=own.version[0], name=own.key, reason="primary unreachable"
-            )
+            self.role.trace("primary unreachable")
             # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
             self.port.set_timer(CONTACT_AGAIN, AskPrimary())
 
@@ -320,24 +303,24 @@ class Members:
             return sender.id == cluster.primary.id and not self.role.leaving
         if own.key == cluster.key:
             return sender.id in (own.primary.id, cluster.primary.id) or (
-                cluster.version[0] > own.version[0] and has_member(own, sender.id)
+                cluster.epoch > own.epoch and own.has_member(sender.id)
             )  # any member may tell of a higher epoch
         if self.role.is_primary:
             return False
         # A part of our arc becomes a cluster of its own: the old primary says so, or the new one,
         # which was a member beside us; whichever is heard first.
-        return cluster.version[0] > own.version[0] and (
+        return cluster.epoch > own.epoch and (
             sender.id == own.primary.id
             or (
                 sender.id == cluster.primary.id
-                and has_member(own, sender.id)
+                and own.has_member(sender.id)
                 and in_arc(cluster.key, own.start, own.key)
             )
         )
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` is a fork of the own cluster, which still has its primary."""
-        forked = fork_count(other.version[0]) > fork_count(own.version[0])
+        forked = fork_count(other.epoch) > fork_count(own.epoch)
         return (
             forked
             and own.primary.id not in (other.primary.id, self.port.me.id)
@@ -347,13 +330,7 @@ class Members:
     def shrink(self, start: Key) -> None:
         """The own arc begins at `start` from now on: what lies before belongs to another
         cluster."""
-        own = self._cluster()
-        version = (own.version[0], own.version[1] + 1)
-        self.update(msgspec.structs.replace(own, start=start, version=version), "gave an arc back")
-
-    def leave_cluster(self, reason: str) -> None:
-        """This node's cluster has ended, or another serves its arc."""
-        self._leave_cluster(reason)
+        self.update(self._led().changed(start=start), "gave an arc back")
 
     def _next_standby(self, cluster: Cluster) -> Peer | None:
         """The broker to become the standby, where that is missing or wants to leave; else None."""
@@ -361,13 +338,14 @@ class Members:
             return None
         return next((b for b in cluster.brokers if self.departures.stays(b.id)), None)
 
-    def _leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
-        was_primary = self.role.is_primary
+    def leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
+        """This node serves in its cluster no more: it was released, the cluster has ended, or
+        another serves its arc. `successor`: of a primary, the description without it."""
         self.leader_log.forget()
         self.heartbeat.end()
         self.port.cancel_timer(AskPrimary())
         self.port.cancel_timer(LeaveAnyway())
-        self.role.leave_cluster(reason, successor if was_primary else None)
+        self.role.leave_cluster(reason, successor)
         if self.role.leaving:
             self.role.finish_leaving()
 
@@ -380,17 +358,11 @@ class Members:
         if self.role.leaving:
             self.leave()
 
-    def step_down(self, cluster: Cluster) -> None:
-        """Another node leads `cluster` by now, and this one is no member of it."""
-        self._leave_cluster("fenced", cluster)
-
     def _follow(self) -> None:
         """There is a primary: no election, and its heartbeats count."""
         self.election.cancel()
         self.heartbeat.start_following()
 
-    def _cluster(self) -> Cluster:
-        cluster = self.role.cluster
-        assert cluster is not None
-        assert self.role.is_primary, "only the primary changes members"
-        return cluster
+    def _led(self) -> Cluster:
+        assert self.role.led is not None, "only the primary changes members"
+        return self.role.led

@@ -9,13 +9,14 @@ cannot accept twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.constants import MEMBERS_MOST, RECRUIT_AGAIN, RECRUITS_ASKED, RECRUITS_PREFERRED
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Recruit, RecruitReply, Released
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.role import ClusterRole, RecruitingView, has_member
+from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import NodeId, Peer, Timer
 from overlay.settings import ClusterSettings
 
@@ -34,26 +35,20 @@ class ReservationOver(Timer, frozen=True):
     """The cluster that this node was reserved for did not take it."""
 
 
+@dataclass(eq=False)
 class Recruiting:
     """Both sides: a primary that looks for members, and an idle node that is asked."""
 
-    def __init__(
-        self,
-        settings: ClusterSettings,
-        role: ClusterRole,
-        ring: RingState,
-        view: RecruitingView,
-        journal: Journal,
-        members: Members,
-    ) -> None:
-        self.settings = settings
-        self.role = role
-        self.ring = ring
-        self.view = view
-        self.journal = journal
-        self.members = members
-        self.port = role.port
-        self.size = settings.size  # members that the cluster should have …
+    settings: ClusterSettings
+    role: ClusterRole
+    ring: RingState
+    view: RecruitingView
+    journal: Journal
+    members: Members
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
+        self.size = self.settings.size  # members that the cluster should have …
         self._load_size = 0  # … and that its load needs (at most MEMBERS_MOST)
         self._exhausted_since: float | None = None  # no candidate is left to ask
         self._preferred: tuple[Peer, ...] = ()
@@ -131,7 +126,7 @@ class Recruiting:
             self.port.count("recruits")
             self._exhausted_since = None
             self.members.admit(sender)
-        elif cluster is None or not has_member(cluster, sender.id):
+        elif cluster is None or not cluster.has_member(sender.id):
             self.port.send(sender, Released(message.key))
         if self.role.is_primary:
             self._ask_more()

@@ -6,22 +6,20 @@ leadership transfer, dissertation section 3.10).
 
 A part that is split off is a new cluster, for which no voters can vouch. Its coming primary stores
 what it is given (`OfferedArc`), confirms that, and waits: it serves when the log of the old cluster
-says so with a majority, and not before. It is told, or asks whoever leads the old cluster by then,
-also after restarts. Meanwhile it serves in no other cluster; if it leaves, it takes the arc and
-hands it on like any leaving primary. If the arc cannot be served here after all, the old cluster is
-told so and takes it back.
+says so with a majority, and not before. The old primary sends it the decision, or it asks the one
+that leads the old cluster by then, also after restarts. Meanwhile it serves in no other cluster; if
+it leaves, it takes the arc and hands it on like any leaving primary. If the arc cannot be served
+here after all, it lets the old cluster know, which takes it back.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import msgspec
+from dataclasses import dataclass
 
 from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.follower_log import FollowerLog
 from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.journal import Journal, OfferedArc, Snapshot
+from overlay.chord.consensus.journal import Journal, OfferedArc
 from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.constants import ASK_ARC_EVERY
 from overlay.chord.membership.departures import Departures
@@ -30,14 +28,15 @@ from overlay.chord.membership.recruiting import Recruiting
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole
-from overlay.machine import Peer, Timer
+from overlay.machine import Peer, Timer, by_id
 
 
 class AskArcDue(Timer, frozen=True):
     """Time to ask again whether the arc is decided."""
 
 
-class Parts(NamedTuple):
+@dataclass(eq=False)
+class HandOverSide:
     """What both sides of a hand-over work on."""
 
     role: ClusterRole
@@ -51,21 +50,15 @@ class Parts(NamedTuple):
     recruiting: Recruiting
     journal: Journal
 
+    def __post_init__(self) -> None:
+        self.port = self.role.port
 
-class TakingOver:
+
+class TakingOver(HandOverSide):
     """The coming primary of an arc, or of a whole cluster."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.role = parts.role
-        self.ring = parts.ring
-        self.log = parts.log
-        self.leader_log = parts.leader_log
-        self.heartbeat = parts.heartbeat
-        self.election = parts.election
-        self.members = parts.members
-        self.recruiting = parts.recruiting
-        self.journal = parts.journal
-        self.port = parts.role.port
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._from: Peer | None = None  # the primary that wants this node to take over
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
 
@@ -78,12 +71,8 @@ class TakingOver:
     def on_take_over(self, sender: Peer, message: TakeOver) -> None:
         """Lead the cluster if its whole log is here and the voters agree; or, for an arc that
         splits off, store its state, confirm that and wait for the decision."""
-        own, voter_log, arc, staged = (
-            self.role.cluster,
-            self.log.voter_log,
-            message.cluster,
-            self.log.staged,
-        )
+        own, arc = self.role.cluster, message.cluster
+        voter_log, staged = self.log.voter_log, self.log.staged
         willing = (
             own is not None
             and sender.id == own.primary.id
@@ -112,9 +101,7 @@ class TakingOver:
         if staged is None or not accepted:
             self.log.drop_staged()
             return
-        entries = tuple(staged.entries)
-        snapshot = Snapshot(staged.key, staged.position, staged.config, entries)
-        self.journal.store_offer(OfferedArc(arc, own, snapshot))
+        self.journal.store_offer(OfferedArc(arc, own, staged.snapshot()))
         self._around = (message.predecessor, message.successors)
         self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
 
@@ -126,11 +113,10 @@ class TakingOver:
         if offered.arc is None or offered.old is None:
             return
         self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
-        newest = self.ring.state.known.get(offered.old.key)
+        newest = self.ring.newest(offered.old.key)
         known = (*offered.old.members(), *(() if newest is None else newest.members()))
-        for peer in {peer.id: peer for peer in known}.values():
-            if peer.id != self.port.me.id:
-                self.port.send(peer, AskArc(offered.arc))
+        for peer in by_id(known, besides=self.port.me.id).values():
+            self.port.send(peer, AskArc(offered.arc))
 
     def on_arc_given(self, sender: Peer, message: ArcGiven) -> None:
         """The old cluster has decided: serve the arc, or forget it."""
@@ -151,8 +137,7 @@ class TakingOver:
             return
         self.port.count("hand_overs")
         self.members.begin()
-        self.log.stage(snapshot)
-        self.log.adopt_staged(arc)
+        self.log.adopt(snapshot, arc.start)
         self.role.adopt(arc, "took over", *self._around)
         self.role.announce()
         self.leader_log.lead()
@@ -172,11 +157,8 @@ class TakingOver:
         """The voters did not grant what the leaving primary wanted."""
         own = self.role.cluster
         if self._from is not None and own is not None:
-            self.port.send(self._from, TakenOver(self._refusal(own), False))
-
-    def _refusal(self, own: Cluster) -> Cluster:
-        epoch = max(own.version[0] + 1, self.log.votes.epoch(own.key))
-        return msgspec.structs.replace(own, version=(epoch, 0))
+            epoch = max(own.epoch + 1, self.log.votes.epoch(own.key))
+            self.port.send(self._from, TakenOver(own.under(epoch), False))
 
 
 def _same(one: Cluster, other: Cluster) -> bool:

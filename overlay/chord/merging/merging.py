@@ -24,6 +24,7 @@ its ring has no leaders.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.constants import (
@@ -51,27 +52,21 @@ class MergeRound(Timer, frozen=True):
     """Time to see how far the merge is."""
 
 
+@dataclass(eq=False)
 class Merging:
     """Every node's part in it."""
 
-    def __init__(
-        self,
-        role: ClusterRole,
-        ring: Ring,
-        view: RecruitingView,
-        heartbeat: Heartbeat,
-        members: Members,
-        handovers: HandOvers,
-    ) -> None:
-        self.role = role
-        self.ring = ring
-        self.state = ring.state
-        self.view = view
-        self.heartbeat = heartbeat
-        self.members = members
-        self.handovers = handovers
-        self.port = role.port
-        self.into: Cluster | None = None  # of the better ring, as last heard of
+    role: ClusterRole
+    ring: Ring
+    view: RecruitingView
+    heartbeat: Heartbeat
+    members: Members
+    handovers: HandOvers
+
+    def __post_init__(self) -> None:
+        self.state = self.ring.state
+        self.port = self.role.port
+        self.into: Cluster | None = None  # of the better self.ring, as last heard of
         self._met = float("-inf")  # since when this node knows a better ring
         self._led = float("-inf")  # when a primary of the own ring was last heard
         self._informed_at = float(
@@ -201,7 +196,7 @@ class Merging:
         own = self.role.cluster
         if not self._wanted:
             return
-        led = own is not None and self.role.is_primary and own.version[0] == self._epoch
+        led = own is not None and self.role.is_primary and own.epoch == self._epoch
         if not led or self.port.now - self._heard > MERGE_HEARD_WITHIN:
             self._take_no_part()
 
@@ -278,7 +273,7 @@ class Merging:
             self._take_no_part()  # what was united is in a ring that ends itself
         if self.into is None or message.into.ring <= self.into.ring:
             self.into = message.into
-        self._epoch, self._leader, self._heard = own.version[0], sender, self.port.now
+        self._epoch, self._leader, self._heard = own.epoch, sender, self.port.now
         self._wanted = message.phase
         self.port.set_timer(MERGE_ROUND, MergeRound())
         self._go_on()

@@ -29,7 +29,7 @@ from overlay.chord.recovery.observer_messages import (
     ObserverSnapshot,
 )
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.role import ClusterRole, has_member
+from overlay.chord.role import ClusterRole
 from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
 
 
@@ -93,10 +93,10 @@ class ObservedLogs:
         if (
             sender.id != cluster.primary.id
             or self.ring.ring not in ("", cluster.ring)
-            or has_member(cluster, self.port.me.id)
+            or cluster.has_member(self.port.me.id)
             or (own is not None and own.key == cluster.key)
             or (kept is None and len(self.copies) >= OBSERVED_LOGS_MOST)
-            or (kept is not None and kept.cluster.version[0] > cluster.version[0])
+            or (kept is not None and kept.cluster.epoch > cluster.epoch)
         ):
             self.port.count("observing_refused")
             return
@@ -104,7 +104,7 @@ class ObservedLogs:
         if kept is None:
             kept = self.copies[cluster.key] = ObservedLog(cluster)
             self.port.set_timer(OBSERVED_LOG_KEPT, ObservedLogsDue())
-        same = kept.cluster.version[0] == cluster.version[0]
+        same = kept.cluster.epoch == cluster.epoch
         kept.cluster = cluster
         self._watch()
         if not same:
@@ -188,7 +188,7 @@ class ObservedLogs:
         kept = self.copies.get(key)
         if kept is None or (sender.id, epoch) != (
             kept.cluster.primary.id,
-            kept.cluster.version[0],
+            kept.cluster.epoch,
         ):
             self.port.count("observing_refused")
             return None
@@ -204,4 +204,4 @@ class ObservedLogs:
 
     def _answer(self, kept: ObservedLog, position: Version) -> None:
         cluster = kept.cluster
-        self.port.send(cluster.primary, Observed(cluster.key, cluster.version[0], position))
+        self.port.send(cluster.primary, Observed(cluster.key, cluster.epoch, position))

@@ -1,10 +1,10 @@
 """At the primary: who keeps a copy of the log outside of the cluster, and how far each copy is
 (P5).
 
-Where the whole cluster is lost, whoever takes its place begins with such a copy (`recovery`). So it
-is kept by who will: the ring successor's primary and its standby; in a ring of one cluster, some
-idle nodes, the first by *rendezvous hash* (Thaler and Ravishankar, 1998) of those in view, so that
-successive primaries choose alike as far as their views do.
+Where the whole cluster is lost, the node that takes its place begins with such a copy (`recovery`).
+So it is kept by those that will: the ring successor's primary and its standby; in a ring of one
+cluster, some idle nodes, the first by *rendezvous hash* (Thaler and Ravishankar, 1998) of those in
+view, so that successive primaries choose alike as far as their views do.
 
 An observer has no vote: nothing that is committed depends on it. It gets every entry as soon as the
 log has it, before it is committed: an entry that is given up after all is noticed by its epoch when
@@ -20,10 +20,11 @@ acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha1
 
 from overlay.chord.consensus.follower_log import EMPTY
-from overlay.chord.consensus.leader_log import LeaderLog, in_frames
+from overlay.chord.consensus.leader_log import LeaderLog, log_pieces, snapshot_pieces
 from overlay.chord.constants import (
     OBSERVER_AGAIN,
     OBSERVER_AWAITED,
@@ -41,8 +42,8 @@ from overlay.chord.recovery.observer_messages import (
     ObserverSnapshot,
 )
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.role import ClusterRole, RecruitingView, has_member
-from overlay.machine import Handlers, Key, NodeId, Peer, Version
+from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.machine import Handlers, Key, NodeId, Peer, Version, by_id
 
 
 class ObserverProgress:
@@ -67,18 +68,18 @@ class ObserverProgress:
         self.said_at = now
 
 
+@dataclass(eq=False)
 class Observers:
     """The observers of the cluster that this node leads."""
 
-    def __init__(
-        self, role: ClusterRole, ring: RingState, view: RecruitingView, leader_log: LeaderLog
-    ) -> None:
-        self.role = role
-        self.ring = ring
-        self.view = view
-        self.leader_log = leader_log
-        self.log = leader_log.local
-        self.port = role.port
+    role: ClusterRole
+    ring: RingState
+    view: RecruitingView
+    leader_log: LeaderLog
+
+    def __post_init__(self) -> None:
+        self.log = self.leader_log.local
+        self.port = self.role.port
         self.observers: dict[NodeId, ObserverProgress] = {}
         self._epoch = 0  # of the cluster when they were asked …
         self._announced: Cluster | None = None  # … and all that they know of it
@@ -92,14 +93,14 @@ class Observers:
 
     def refresh(self) -> None:
         """Regularly, at the primary: choose the observers, drop those that do not answer, and let
-        each hear that the primary lives."""
-        cluster, now = self.role.cluster, self.port.now
-        if cluster is None or not self.role.is_primary or self.role.leaving:
+        each know that the primary lives."""
+        cluster, now = self.role.led, self.port.now
+        if cluster is None or self.role.leaving:
             self.end()
             return
-        if self._epoch != cluster.version[0]:
+        if self._epoch != cluster.epoch:
             self.observers.clear()
-            self._epoch = cluster.version[0]
+            self._epoch = cluster.epoch
         elif self._announced is not None and self._announced.version != cluster.version:
             for observer in self.observers.values():  # other members, or another arc
                 self.port.send(observer.peer, Observe(cluster))
@@ -110,7 +111,7 @@ class Observers:
         for observer in list(self.observers.values()):
             if observer.waits and now - observer.asked_at > OBSERVER_AWAITED:
                 self.peer_lost(observer.peer.id)
-        wanted = {peer.id: peer for peer in self._wanted()}
+        wanted = by_id(self._wanted())
         for observer in list(self.observers.values()):
             if observer.peer.id not in wanted:
                 del self.observers[observer.peer.id]
@@ -121,31 +122,29 @@ class Observers:
                 self.observers[peer.id] = ObserverProgress(peer, now)
                 self.port.send(peer, Observe(cluster))
         for observer in self.observers.values():
-            if (
-                observer.live and now - observer.said_at >= 0.9 * OBSERVER_HEARD_EVERY
-            ):  # timers: not exact
+            quiet = now - observer.said_at >= 0.9 * OBSERVER_HEARD_EVERY  # timers: not exact
+            if observer.live and quiet:
                 self._send(observer)
         self.port.watch("observers", tuple(wanted.values()))
 
     def _wanted(self) -> list[Peer]:
         """Who should keep a copy: who would lead if this cluster were lost."""
-        cluster, now = self._cluster(), self.port.now
+        cluster, now = self.role.own, self.port.now
         self._refused = {node: until for node, until in self._refused.items() if until > now}
-        state = self.ring
-        successor = next((c for c in state.later_clusters() if c.key != cluster.key), None)
+        successor = next((c for c in self.ring.later_clusters() if c.key != cluster.key), None)
         if successor is not None:
             candidates = successor.members()[:OBSERVERS]
         else:
-            idle = {peer.id: peer for peer in self.view.idle_peers()}
+            idle = by_id(self.view.idle_peers())
             stay = [o.peer for o in self.observers.values() if o.peer.id in idle]
             rest = sorted(idle.values(), key=lambda peer: _rank(cluster.key, peer.id))
-            candidates = tuple({peer.id: peer for peer in (*stay, *rest)}.values())
+            candidates = tuple(by_id((*stay, *rest)).values())
         found = [
             peer
             for peer in candidates
             if peer.id not in self._refused
-            and not has_member(cluster, peer.id)
-            and state.known.reachable(peer, now)
+            and not cluster.has_member(peer.id)
+            and self.ring.is_reachable(peer)
         ]
         return found[:OBSERVERS]
 
@@ -155,7 +154,7 @@ class Observers:
         for observer in self.observers.values():
             observer.live = observer.awaited = observer.copying = False
             observer.needs_snapshot = True
-        self.port.emit(FollowerSnapshotWanted(self._cluster().key))
+        self.port.emit(FollowerSnapshotWanted(self.role.own.key))
         self.port.emit(ObserversProgressed())
 
     def peer_lost(self, node: NodeId) -> None:
@@ -179,14 +178,12 @@ class Observers:
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
         """An observer says how far its copy is."""
-        observer, voter_log, cluster = (
-            self.observers.get(sender.id),
-            self.log.voter_log,
-            self.role.cluster,
-        )
-        if observer is None or voter_log is None or cluster is None or not self.role.is_primary:
-            return
-        if (message.key, message.epoch) != (cluster.key, cluster.version[0]):
+        observer = self.observers.get(sender.id)
+        if (
+            observer is None
+            or self.log.voter_log is None
+            or not self.role.leads(message.key, message.epoch)
+        ):
             return
         observer.waits = False
         if observer.copying and message.position == EMPTY:
@@ -221,28 +218,26 @@ class Observers:
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """The answer to FollowerSnapshotWanted: send the whole state to the observers that need
         it."""
-        voter_log, waiting = (
-            self.log.voter_log,
-            [o for o in self.observers.values() if o.needs_snapshot],
-        )
+        voter_log = self.log.voter_log
+        waiting = [o for o in self.observers.values() if o.needs_snapshot]
         if voter_log is None or not waiting or not self.role.is_primary:
             return
-        runs = list(in_frames(entries))
+        key, position = voter_log.key, voter_log.position
+        pieces = [
+            ObserverSnapshot(key, self._epoch, position, run, first, last)
+            for run, first, last in snapshot_pieces(entries)
+        ]
         for observer in waiting:
-            for number, run in enumerate(runs):
-                first, last = number == 0, number == len(runs) - 1
-                piece = ObserverSnapshot(
-                    voter_log.key, self._epoch, voter_log.position, run, first, last
-                )
+            for piece in pieces:
                 self.port.send(observer.peer, piece)
             observer.needs_snapshot, observer.live, observer.copying = False, True, True
-            observer.sent, observer.acknowledged = voter_log.position, voter_log.next
+            observer.sent, observer.acknowledged = position, voter_log.next
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
         """Send what was appended in this turn."""
         self.leader_log.growth_handled()
-        if not self.role.is_primary or self._cluster().version[0] != self._epoch:
+        if self.role.led is None or self.role.led.epoch != self._epoch:
             return
         for observer in self.observers.values():
             if observer.live:
@@ -256,25 +251,14 @@ class Observers:
         if items is None or voter_log.next - observer.acknowledged > OBSERVER_LAG_MOST:
             self.port.emit(ObserversProgressed())
             observer.live = observer.awaited = False  # its next answer says how far it is
-            self.port.send(observer.peer, Observe(self._cluster()))
+            self.port.send(observer.peer, Observe(self.role.own))
             observer.say(self.port.now)
             return
-        at = 0
-        for run in in_frames([item.body for item in items]):
-            part = items[at : at + len(run)]
-            entries = ObserverEntries(
-                voter_log.key, self._epoch, observer.sent, part, observer.awaited
-            )
+        for after, piece in log_pieces(observer.sent, items):
+            entries = ObserverEntries(voter_log.key, self._epoch, after, piece, observer.awaited)
             self.port.send(observer.peer, entries)
-            at += len(part)
-            if part:
-                observer.sent = (part[-1].epoch, observer.sent[1] + len(part))
+        observer.sent = voter_log.position
         observer.say(self.port.now)
-
-    def _cluster(self) -> Cluster:
-        cluster = self.role.cluster
-        assert cluster is not None
-        return cluster
 
 
 def _rank(key: Key, node: NodeId) -> bytes:

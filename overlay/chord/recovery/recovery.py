@@ -27,6 +27,7 @@ was led all the time and only out of sight overrides the fork (`role_changes`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -56,7 +57,7 @@ from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, Recovery
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.role import ClusterRole, RecruitingView, has_member
+from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 
@@ -82,29 +83,21 @@ class RecoveryOutcome(Protocol):
         """As the ring successor: have the own voters grant `epoch` or more, and add its arc."""
 
 
+@dataclass(eq=False)
 class Recovery:
     """Both sides: a node that would lead a lost cluster, and the nodes that it asks."""
 
-    def __init__(
-        self,
-        settings: ElectionSettings,
-        role: ClusterRole,
-        ring: RingState,
-        view: RecruitingView,
-        log: FollowerLog,
-        heartbeat: Heartbeat,
-        observed_logs: ObservedLogs,
-        outcome: RecoveryOutcome,
-    ) -> None:
-        self.settings = settings
-        self.role = role
-        self.ring = ring
-        self.view = view
-        self.observed_logs = observed_logs
-        self.outcome = outcome
-        self.log = log
-        self.heartbeat = heartbeat
-        self.port = role.port
+    settings: ElectionSettings
+    role: ClusterRole
+    ring: RingState
+    view: RecruitingView
+    log: FollowerLog
+    heartbeat: Heartbeat
+    observed_logs: ObservedLogs
+    outcome: RecoveryOutcome
+
+    def __post_init__(self) -> None:
+        self.port = self.role.port
         self._lost: dict[Key, LostCluster] = {}
         self._asking: RecoveryAttempt | None = None
         self._agreed = BoundedDict[Key, Agreement](LOST_MOST)
@@ -167,7 +160,7 @@ class Recovery:
                 else not self.heartbeat.is_primary_silent()
             )
         newest = self.ring.known.get(cluster.key)
-        return newest is None or newest.version[0] > cluster.version[0]
+        return newest is None or newest.epoch > cluster.epoch
 
     def _probe(self, lost: LostCluster) -> None:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""
@@ -240,11 +233,11 @@ class Recovery:
     def _ask(self, lost: LostCluster) -> None:
         """Ask the members and some neighbours whether this node may lead it."""
         own = self.role.cluster
-        epochs = [lost.cluster.version[0], self.log.votes.epoch(lost.cluster.key)]
-        epochs += [other.cluster.version[0] for other in self._lost.values()]
+        epochs = [lost.cluster.epoch, self.log.votes.epoch(lost.cluster.key)]
+        epochs += [other.cluster.epoch for other in self._lost.values()]
         highest = max(epochs)
-        if own is not None and fork_count(own.version[0]) > fork_count(highest):
-            epoch = own.version[0] + 1  # above all that the lost ones may still grant, as it is
+        if own is not None and fork_count(own.epoch) > fork_count(highest):
+            epoch = own.epoch + 1  # above all that the lost ones may still grant, as it is
         else:
             epoch = new_fork(highest, len(self.view.peers()), self.port.rng)
         self._asking = RecoveryAttempt(lost, epoch, self.port.now)
@@ -264,7 +257,7 @@ class Recovery:
         if self.ring.ring not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now
-        standing = (has_member(message.cluster, sender.id), message.position)
+        standing = (message.cluster.has_member(sender.id), message.position)
         mine = self._standing(message.cluster)
         before = self._agreed.get(key)
         newest = self.ring.known.get(key)
@@ -273,7 +266,7 @@ class Recovery:
             newest = own
         hears = own is not None and own.key == key and sender.id != own.primary.id
         led = (own is not None and hears and self._is_led(own)) or (
-            newest is not None and newest.version[0] > message.cluster.version[0]
+            newest is not None and newest.epoch > message.cluster.epoch
         )
         taken = before is not None and before.until > now and before.is_fitter(sender.id, standing)
         lost = self._lost.get(key)

@@ -92,16 +92,14 @@ class KnownClusters:
     def learn_hint(self, hint: RingHint) -> None:
         """Keep a way into the ring. Where a hint's epoch is newer than a description, the
         description is wrong about the primary and is dropped."""
-        if any(
-            c.key != hint.key and c.version[0] > hint.version[0] and c.owns(hint.key) for c in self
-        ):
+        if any(c.key != hint.key and c.epoch > hint.version[0] and c.owns(hint.key) for c in self):
             return  # a cluster that is no more, see `learn`
         old = self._hints.pop(hint.key, None)
         if old is not None and old.version > hint.version:
             hint = old
         self._hints[hint.key] = hint
         cluster = self._clusters.get(hint.key)
-        if cluster is not None and cluster.version[0] < hint.version[0]:
+        if cluster is not None and cluster.epoch < hint.version[0]:
             self._drop(hint.key)
 
     def hints(self) -> tuple[RingHint, ...]:
@@ -153,7 +151,7 @@ class KnownClusters:
 def replaces(one: Cluster, other: Cluster) -> bool:
     """Whether `one` has taken the place of `other`."""
     return (
-        one.version[0] > other.version[0]
+        one.epoch > other.epoch
         and one.key != other.key
         and one.ring == other.ring
         and one.owns(other.key)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from overlay.bounded import BoundedDict
 from overlay.chord.constants import LOOKUP_TRIES, LOOKUPS_MOST, LOOKUPS_WAITING_MOST, MOST_HOPS
 from overlay.chord.events import OwnerFound, OwnerUnknown
-from overlay.chord.messages import Find, FindReply
+from overlay.chord.messages import Cluster, Find, FindReply
 from overlay.chord.ring.ring_state import RingState
 from overlay.machine import Key, Message, NodeId, Peer, Timer
 
@@ -51,14 +51,14 @@ class Lookups:
         self._by_key: dict[Key, Lookup] = {}
         self._by_number: dict[int, Lookup] = {}
         self._count = 0
-        # by origin and number; dropped beyond MOST_WAITING: their origins try again.
+        # by origin and number; dropped beyond LOOKUPS_WAITING_MOST: their origins try again.
         self._waiting = BoundedDict[tuple[NodeId, int], Find](LOOKUPS_WAITING_MOST, self._drop)
 
     def find(self, key: Key, wanted: bool = True) -> None:
         """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`. Otherwise the answer
         is only learnt."""
-        own = self.state.own
-        if own is not None and self.state.owns(key):
+        own = self.state.led
+        if own is not None and own.owns(key):
             if wanted:
                 self.port.emit(OwnerFound(key, own, 0))
             return
@@ -96,11 +96,10 @@ class Lookups:
 
     def arc_changed(self) -> None:
         """This node became a primary, or its arc changed: it can answer some lookups itself."""
+        own = self.state.led
         for lookup in list(self._by_number.values()):
-            if self.state.owns(lookup.key) and self.state.own is not None:
-                self._finish(lookup)
-                if lookup.wanted:
-                    self.port.emit(OwnerFound(lookup.key, self.state.own, 0))
+            if own is not None and own.owns(lookup.key):
+                self._found(lookup, own, 0)
         self.primary_changed()
 
     def primary_changed(self) -> None:
@@ -119,12 +118,12 @@ class Lookups:
     def on_find(self, sender: Peer, message: Find) -> None:
         """Answer the origin if this node owns the key, keep the lookup while the own cluster has no
         primary (bufferMessageList, P4), else pass it on."""
-        own = self.state.own
-        if own is not None and self.state.owns(message.key):
+        own = self.state.led
+        if own is not None and own.owns(message.key):
             self.port.send(message.origin, FindReply(message.number, own, message.hop))
             return
         if self.state.awaits_primary(message.key):
-            self._keep(message)
+            self._waiting[message.origin.id, message.number] = message
             return
         peer = self.state.route(message.key, avoid=(sender.id, message.origin.id))
         peer = peer or self.state.route(message.key, avoid=(message.origin.id,))
@@ -136,22 +135,14 @@ class Lookups:
     def _drop(self, origin: tuple[NodeId, int], message: Find) -> None:
         self.port.count("lookups_dropped")
 
-    def _keep(self, message: Find) -> None:
-        self._waiting[message.origin.id, message.number] = message
-
     def on_find_reply(self, sender: Peer, message: FindReply) -> None:
         """The owner answers a lookup that began here."""
         self.state.learn(message.cluster)
         lookup = self._by_number.get(message.number)
-        if (
-            lookup is None
-            or message.cluster.ring != self.state.ring
-            or not message.cluster.owns(lookup.key)
-        ):
+        cluster = message.cluster
+        if lookup is None or cluster.ring != self.state.ring or not cluster.owns(lookup.key):
             return  # answered already, or an answer to a former incarnation of ours
-        self._finish(lookup)
-        if lookup.wanted:
-            self.port.emit(OwnerFound(lookup.key, message.cluster, message.hop))
+        self._found(lookup, cluster, message.hop)
 
     def _try(self, lookup: Lookup) -> None:
         if lookup.tries >= LOOKUP_TRIES:
@@ -170,6 +161,11 @@ class Lookups:
         if peer is not None:
             lookup.tried[peer.id] = None
             self.port.send(peer, Find(lookup.key, self.port.me, lookup.number, 1))
+
+    def _found(self, lookup: Lookup, owner: Cluster, hops: int) -> None:
+        self._finish(lookup)
+        if lookup.wanted:
+            self.port.emit(OwnerFound(lookup.key, owner, hops))
 
     def _finish(self, lookup: Lookup) -> None:
         del self._by_key[lookup.key], self._by_number[lookup.number]

@@ -28,7 +28,7 @@ from overlay.chord.ring.ring_walk import RingWalk, RingWalkTimeout
 from overlay.chord.ring.stabilisation import FingerRound, Stabilisation, StabiliseRound
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHintReceived
-from overlay.machine import Handlers, Key, Machine, Peer, Port, Version
+from overlay.machine import Handlers, Key, Machine, Peer, Port, Version, by_id
 from overlay.settings import RingSettings
 
 
@@ -84,13 +84,21 @@ class Ring(Machine):
     def owner(self, key: Key) -> Cluster | None:
         """Who owned `key` when it was last heard of; costs no message and may be out of date. None
         as well while its primary does not answer: to be looked up, there may be another."""
-        own = self.state.own
-        found = own if own is not None and own.owns(key) else self.state.known.owner(key)
-        if found is not None and found.primary.id == self.port.me.id and not self.state.is_primary:
-            return None  # this node led before it was started again
-        if found is not None and not self.state.known.reachable(found.primary, self.port.now):
+        state, own = self.state, self.state.own
+        found = own if own is not None and own.owns(key) else state.known.owner(key)
+        if found is None or not state.is_reachable(found.primary):
             return None
+        if found.primary.id == self.port.me.id and not state.led:
+            return None  # this node led before it was started again
         return found
+
+    def newest(self, key: Key) -> Cluster | None:
+        """The newest description that is known of the cluster `key`."""
+        return self.state.newest(key)
+
+    def neighbours(self) -> tuple[Cluster | None, tuple[Cluster, ...]]:
+        """The predecessor and the successors of the cluster that this node leads."""
+        return self.state.pointers.predecessor, self.state.pointers.successors
 
     def learn(self, cluster: Cluster) -> None:
         """Take a description that came with another message. Older ones change nothing."""
@@ -134,18 +142,17 @@ class Ring(Machine):
     def serve_as_member(self, cluster: Cluster | None) -> None:
         """This node is another member of `cluster`, or of none."""
         state = self.state
-        if state.is_primary:
+        if state.led:
             self.stabilisation.end()
         state.become_member(cluster)
         self.lookups.primary_changed()
 
     def handed_over(self, cluster: Cluster) -> None:
-        """The former primary of `cluster` tells the ring neighbours who serves now."""
-        state = self.state
-        neighbours = (state.pointers.predecessor, *state.pointers.successors)
+        """The former primary of `cluster` lets the ring neighbours know who serves now."""
+        predecessor, successors = self.neighbours()
         self.serve_as_member(None)
-        state.set_former(cluster)
-        for neighbour in neighbours:
+        self.state.set_former(cluster)
+        for neighbour in (predecessor, *successors):
             if neighbour is not None and neighbour.primary.id != self.port.me.id:
                 self.port.send(neighbour.primary, Moved(cluster))
 
@@ -158,13 +165,14 @@ class Ring(Machine):
             known.mark_unreachable(lost.id, self.port.now)
         self.lookups.peer_lost(lost.id)
         near = [*islice(known.before(cluster.key), 2), *islice(known.after(cluster.key), 2)]
-        for peer in {c.primary.id: c.primary for c in near if c.key != cluster.key}.values():
-            if peer.id not in (lost.id, self.port.me.id):
+        primaries = (c.primary for c in near if c.key != cluster.key)
+        for peer in by_id(primaries, besides=self.port.me.id).values():
+            if peer.id != lost.id:
                 self.port.send(peer, Rejoin(cluster))
 
     def on_rejoin(self, sender: Peer, message: Rejoin) -> None:
         """REJOIN: what waited for the lost primary goes to the new one."""
-        before = self.state.known.get(message.cluster.key)
+        before = self.state.newest(message.cluster.key)
         self.state.learn(message.cluster)
         if before is not None and before.primary.id != message.cluster.primary.id:
             self.lookups.peer_lost(before.primary.id)
@@ -186,7 +194,7 @@ class Ring(Machine):
         self.ring_walk.on_moved(sender, message.cluster)
 
     def on_contact(self, sender: Peer, message: Contact) -> None:
-        """Tell the sender a way into the ring. Members that were cut off ask in the same way how
+        """Answer with a way into the ring. Members that were cut off ask in the same way how
         things stand."""
         newest = self.state.any_cluster()
         if newest is not None:

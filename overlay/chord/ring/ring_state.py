@@ -41,8 +41,8 @@ class RingState:
         self.pointers = Pointers(settings.successors)
         self.ring = ""  # id of our ring, "" while none is known
         self.own: Cluster | None = None  # of which this node is a member
-        self.former: Cluster | None = None  # of which it was one
-        self.is_primary = False  # as its primary
+        self.led: Cluster | None = None  # the same if this node is its primary
+        self.former: Cluster | None = None  # of which it was a member
         # Rings that are no more, and a cluster of the next one.
         self.ended = BoundedDict[str, Cluster](RINGS_MOST)
         # whom gossip named, and when it was last asked
@@ -55,22 +55,22 @@ class RingState:
         return bool(self.own is not None or len(self.known) or self.known.hints())
 
     def learn(self, cluster: Cluster) -> bool:
-        """Take a description, whoever sent it. True if it was news. Emits Fenced where it
+        """Take a description from any node. True if it was news. Emits Fenced where it
         contradicts the own cluster under a higher epoch."""
         if not self._same_ring(cluster.ring, cluster.primary, cluster):
             return False
-        if self.is_primary and self.own is not None:
-            if overlaps(cluster, self.own) and cluster.version[0] > self.own.version[0]:
+        if self.led is not None:
+            if overlaps(cluster, self.led) and cluster.epoch > self.led.epoch:
                 self.port.emit(Fenced(cluster))
-            if cluster.key == self.own.key:
+            if cluster.key == self.led.key:
                 return False  # its primary knows this cluster best
         elif self.own is not None and replaces(cluster, self.own):
             self.port.emit(Fenced(cluster))
         before = self.known.get(cluster.key)
         if not self.known.learn(cluster):
             return False
-        epoch = cluster.version[0]
-        if fork_count(epoch) and (before is None or before.version[0] != epoch):
+        epoch = cluster.epoch
+        if fork_count(epoch) and (before is None or before.epoch != epoch):
             self.port.emit(ClusterForked(cluster))
         if self.former is not None and self.former.key == cluster.key:
             self.former = max(self.former, cluster, key=lambda c: c.version)
@@ -81,14 +81,14 @@ class RingState:
         """Take a way into the ring from gossip."""
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):
             return
-        if self.is_primary and self.own is not None:
-            self._check_for_conflict(self.own, hint)
+        if self.led is not None:
+            self._check_for_conflict(self.led, hint)
         before = self.known.get(hint.key)
         self.known.learn_hint(hint)
-        if before is not None and fork_count(hint.version[0]) > fork_count(before.version[0]):
+        if before is not None and fork_count(hint.version[0]) > fork_count(before.epoch):
             self.port.send(hint.primary, Contact(self.port.me.id))  # what has become of its arc?
         own = self.own
-        if own is not None and hint.key == own.key and hint.version[0] > own.version[0]:
+        if own is not None and hint.key == own.key and hint.version[0] > own.epoch:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
 
     def _check_for_conflict(self, own: Cluster, hint: RingHint) -> None:
@@ -102,10 +102,8 @@ class RingState:
             or (first is not None and between(hint.key, own.key, first.key))
         )
         now = self.port.now
-        if (
-            not doubtful
-            or now - self._asked.get(hint.primary.id, float("-inf")) < CONTRADICTION_AGAIN
-        ):
+        asked_at = self._asked.get(hint.primary.id, float("-inf"))
+        if not doubtful or now - asked_at < CONTRADICTION_AGAIN:
             return
         self._asked.renew(hint.primary.id, now)
         self.port.send(hint.primary, Stabilise(own))
@@ -113,17 +111,17 @@ class RingState:
     def become_primary(self, cluster: Cluster) -> bool:
         """This node leads `cluster`, which is new or has changed. True if it did not lead it
         before."""
-        anew = not self.is_primary or self.own is None or self.own.key != cluster.key
-        self.is_primary = False  # so that the cache takes what is said of our own cluster, too
+        anew = self.led is None or self.led.key != cluster.key
+        self.led = None  # so that the cache takes what is said of our own cluster, too
         self.learn(cluster)
-        self.own, self.is_primary = cluster, True
+        self.own = self.led = cluster
         return anew
 
     def become_member(self, cluster: Cluster | None) -> None:
         """This node is another member of `cluster`, or serves nowhere."""
         if self.own is not None:
-            self.former = None if self.is_primary else self.own
-        self.is_primary, self.own = False, cluster
+            self.former = None if self.led else self.own
+        self.led, self.own = None, cluster
         if cluster is not None:
             self.learn(cluster)
 
@@ -135,7 +133,7 @@ class RingState:
 
     def owns(self, key: Key) -> bool:
         """Whether this node is the primary of the key's owner."""
-        return self.is_primary and self.own is not None and self.own.owns(key)
+        return self.led is not None and self.led.owns(key)
 
     def any_cluster(self) -> Cluster | None:
         """A way into the ring for a node that asks: the own cluster, or any."""
@@ -156,7 +154,7 @@ class RingState:
         for peer in self._ways(key, avoid):
             if peer.id == self.port.me.id or peer.id in avoid:
                 continue
-            if self.known.reachable(peer, self.port.now):
+            if self.is_reachable(peer):
                 return peer
             spare = spare or peer
         return spare
@@ -170,28 +168,41 @@ class RingState:
         """Whether the own cluster owns the key and its primary does not answer: another one will be
         elected."""
         own = self.own
-        if own is None or self.is_primary or not own.owns(key):
+        if own is None or self.led or not own.owns(key):
             return False
-        return not self.known.reachable(own.primary, self.port.now)
+        return not self.is_reachable(own.primary)
+
+    def is_reachable(self, peer: Peer) -> bool:
+        """Whether `peer` answered, as far as is known, when it was asked last."""
+        return self.known.reachable(peer, self.port.now)
+
+    def newest(self, key: Key) -> Cluster | None:
+        """The newest description that is known of the cluster `key`."""
+        return self.known.get(key)
+
+    def hints(self) -> tuple[RingHint, ...]:
+        """Ways into the ring from gossip, the longest known first."""
+        return self.known.hints()
 
     def _ways(self, key: Key, avoid: Container[NodeId]) -> Iterator[Peer]:
         """Ways towards `key`, the best first."""
-        if self.own is not None and not self.is_primary:
+        led = self.led is not None
+        if self.own is not None and not led:
             yield self.own.primary
-        predecessor = self.pointers.predecessor if self.is_primary else None
+        predecessor = self.pointers.predecessor if led else None
         if predecessor is not None and predecessor.owns(key):
             yield predecessor.primary
         owner = self.known.owner(key)
         if owner is not None:
             primary = owner.primary
             yield primary
-            if primary.id in avoid or not self.known.reachable(primary, self.port.now):
-                yield from owner.members()[1:]  # who will know the next one, or be it
+            if primary.id in avoid or not self.is_reachable(primary):
+                yield from owner.others()  # who will know the next one, or be it
         for cluster in self.known.before(key):
-            if self.is_primary and not between(cluster.key, self.pointers.own, key):
+            if led and not between(cluster.key, self.pointers.own, key):
                 break  # going backwards around the ring, past ourselves: no progress
             yield cluster.primary
-        if self.is_primary:
+        if led:
             for cluster in self.later_clusters():
                 yield cluster.primary
         for hint in self.known.hints():

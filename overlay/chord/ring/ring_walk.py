@@ -34,9 +34,9 @@ class RingWalk:
         if self._asked is not None:
             return
         self._found, self._following, self._steps = {}, (), 0
-        own = self.state.own
-        if own is not None and self.state.is_primary:
-            self._found[own.key] = own
+        own, led = self.state.own, self.state.led
+        if led is not None:
+            self._found[led.key] = led
             self._following = tuple(self.state.later_clusters())
             self._go_on()
             return
@@ -59,11 +59,9 @@ class RingWalk:
     def on_moved(self, sender: Peer, cluster: Cluster) -> None:
         """The node that was asked is no primary any more, but knows who is."""
         if self._asked is not None and sender.id == self._asked.id:
-            if cluster.primary.id in (sender.id, self.port.me.id):
-                self._go_on()
-            else:
+            if cluster.primary.id not in (sender.id, self.port.me.id):
                 self._following = (cluster, *self._following)
-                self._go_on()
+            self._go_on()
 
     def peer_lost(self, node: NodeId) -> None:
         """The node that was asked is unreachable: go on with the next."""

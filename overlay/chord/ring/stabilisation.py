@@ -1,7 +1,7 @@
 """Keeping the pointers right: stabilise, rectify, fingers (P2; Zave's corrected version).
 
 Every primary regularly asks its successor who is before and who comes after it (*stabilise*). If
-somebody better stands between the two, that one is asked itself, and adopted with its own list
+a cluster stands between the two, that one is asked itself, and adopted with its own list
 when it answers. Then the primary tells its successor that it exists (*rectify*). A predecessor is
 replaced by a worse one only after it was found dead; being asked is how that is found out.
 
@@ -23,7 +23,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.ring.lookups import Lookups
 from overlay.chord.ring.ring_state import RingState
-from overlay.machine import Key, NodeId, Peer, Timer
+from overlay.machine import Key, NodeId, Peer, Timer, by_id
 
 RING_BITS = 160
 """Bits of a key: SHA-1."""
@@ -64,15 +64,15 @@ class Stabilisation:
         self.port.watch("ring", ())
 
     def announce(self) -> None:
-        """Tell the cluster before us that we are its successor, so that it need not find out."""
-        state = self.state
-        predecessor = state.pointers.predecessor
-        if state.own is not None and predecessor is not None:
-            self.port.send(predecessor.primary, self._neighbourhood(state.own))
+        """Let the cluster before us know that we are its successor, so that it need not find
+        out."""
+        own, predecessor = self.state.led, self.state.pointers.predecessor
+        if own is not None and predecessor is not None:
+            self.port.send(predecessor.primary, self._neighbourhood(own))
 
     def peer_lost(self, node: NodeId) -> None:
         """A pointer's primary does not answer: the next one takes its place."""
-        if self.state.pointers.peer_lost(node) and self.state.is_primary:
+        if self.state.pointers.peer_lost(node) and self.state.led:
             self.watch()
             self._stabilise()
 
@@ -81,8 +81,8 @@ class Stabilisation:
         noticed."""
         pointers = self.state.pointers
         before = () if pointers.predecessor is None else (pointers.predecessor,)
-        peers = [cluster.primary for cluster in (*before, *pointers.successors)]
-        self.port.watch("ring", tuple({peer.id: peer for peer in peers}.values()))
+        peers = by_id(cluster.primary for cluster in (*before, *pointers.successors))
+        self.port.watch("ring", tuple(peers.values()))
 
     def on_stabilise_round(self, timer: StabiliseRound) -> None:
         """Ask the successor again."""
@@ -112,9 +112,9 @@ class Stabilisation:
         """A cluster takes itself for our predecessor."""
         state = self.state
         state.learn(message.cluster)
-        if not state.is_primary or state.own is None:
+        if state.led is None:
             self._answer(sender)
-        elif message.cluster.ring != state.own.ring or state.own.owns(message.cluster.key):
+        elif message.cluster.ring != state.led.ring or state.led.owns(message.cluster.key):
             self.port.count("ring_conflicts")  # no other cluster can stand inside our own arc
         elif state.pointers.rectify(message.cluster):
             self.watch()
@@ -128,8 +128,8 @@ class Stabilisation:
         for cluster in (message.cluster, message.predecessor, *message.successors):
             if cluster is not None:
                 state.learn(cluster)
-        own = state.own
-        if not state.is_primary or own is None or message.cluster.ring != own.ring:
+        own = state.led
+        if own is None or message.cluster.ring != own.ring:
             return
         if not state.pointers.adopt(message.cluster, message.successors):
             return
@@ -138,34 +138,34 @@ class Stabilisation:
         if (
             candidate is not None
             and state.pointers.better_successor(candidate)
-            and state.known.reachable(candidate.primary, self.port.now)
+            and state.is_reachable(candidate.primary)
         ):
             self.port.send(candidate.primary, Stabilise(own))
         elif candidate is None or candidate.key != own.key or candidate.version < own.version:
             self.port.send(message.cluster.primary, Rectify(own))
 
     def _stabilise(self) -> None:
-        state = self.state
-        if not state.is_primary or state.own is None:
+        state, own = self.state, self.state.led
+        if own is None:
             return
         self.port.set_timer(self._jitter(state.settings.stabilise), StabiliseRound())
-        if state.pointers.first() is not None:
-            for member in state.own.members()[1:]:  # who takes our place has to know whom to tell
-                self.port.send(member, self._neighbourhood(state.own))
         first = state.pointers.first()
-        if first is None:  # alone, or every successor was lost at once: the cache is what remains
-            first = next((c for c in state.known.after(state.own.key)), None)
+        if first is not None:
+            for member in own.others():  # who takes our place has to know the neighbours
+                self.port.send(member, self._neighbourhood(own))
+        else:  # alone, or every successor was lost at once: the cache is what remains
+            first = next(state.known.after(own.key), None)
         if first is not None and first.primary.id != self.port.me.id:
-            self.port.send(first.primary, Stabilise(state.own))
-        elif first is None:  # gossip may know of somebody, who then introduces itself
-            hints = [h for h in state.known.hints() if h.key != state.own.key]
+            self.port.send(first.primary, Stabilise(own))
+        elif first is None:  # gossip may know of a cluster, which then introduces itself
+            hints = [h for h in state.hints() if h.key != own.key]
             if hints:
                 hint = self.port.rng.choice(hints)
                 self.port.send(hint.primary, Contact(self.port.me.id))
 
     def _answer(self, sender: Peer) -> None:
-        if self.state.is_primary and self.state.own is not None:
-            self.port.send(sender, self._neighbourhood(self.state.own))
+        if self.state.led is not None:
+            self.port.send(sender, self._neighbourhood(self.state.led))
             return
         newest = self.state.any_cluster()
         for cluster in self.state.redirects() or (() if newest is None else (newest,)):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.chord.consensus.leader_log import in_frames
+from overlay.chord.consensus.leader_log import snapshot_pieces
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, LogSnapshot
 from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
@@ -36,7 +36,10 @@ def commits(node: MiniNode) -> list[int]:
 @settings(max_examples=30)
 def test_entries_are_cut_into_frames_and_none_is_lost(sizes: list[int]) -> None:
     entries = [bytes(size) for size in sizes]
-    runs = list(in_frames(entries))
+    pieces = snapshot_pieces(entries)
+    runs = [run for run, _, _ in pieces]
+    assert [at for at, (_, first, _) in enumerate(pieces) if first] == [0]
+    assert [at for at, (_, _, last) in enumerate(pieces) if last] == [len(pieces) - 1]
     assert [entry for run in runs for entry in run] == entries
     assert runs  # an empty state is said, too
     for run in runs:
