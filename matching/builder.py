@@ -6,7 +6,7 @@ express can be built, and nothing else, since predicates are sent as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from matching.predicate import Predicate, built
@@ -24,6 +24,23 @@ def attr(name: str) -> Operand:
     Raises SelectorError for an empty name and for a reserved one, which begins with ``$``.
     """
     return Operand(nodes.attribute(name))
+
+
+def _comparison(op: str) -> Callable[[Operand, _Side], Predicate]:
+    """The method that compares an operand by `op`."""
+    return lambda self, other: built(nodes.Comparison(op, _node(self), _node(other)))
+
+
+_Method: TypeAlias = "Callable[[Operand, _Side], Operand]"
+
+
+def _arithmetic(op: str) -> tuple[_Method, _Method]:
+    """The methods of ``operand op other`` and ``other op operand``."""
+
+    def computed(left: _Side, right: _Side) -> Operand:
+        return Operand(nodes.Arithmetic(op, _node(left), _node(right)))
+
+    return computed, lambda self, other: computed(other, self)
 
 
 class Operand:
@@ -62,17 +79,10 @@ class Operand:
     def __ne__(self, other: _Side) -> Predicate:  # type: ignore[override]
         return self._compare("<>", other)
 
-    def __lt__(self, other: _Side) -> Predicate:
-        return self._compare("<", other)
-
-    def __le__(self, other: _Side) -> Predicate:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: _Side) -> Predicate:
-        return self._compare(">", other)
-
-    def __ge__(self, other: _Side) -> Predicate:
-        return self._compare(">=", other)
+    __lt__ = _comparison("<")
+    __le__ = _comparison("<=")
+    __gt__ = _comparison(">")
+    __ge__ = _comparison(">=")
 
     def _compare(self, op: str, other: _Side) -> Predicate:
         return built(nodes.Comparison(op, self._node, _node(other)))
@@ -126,36 +136,13 @@ class Operand:
 
     # Arithmetic.
 
-    def __add__(self, other: _Side) -> Operand:
-        return self._arithmetic("+", self, other)
-
-    def __radd__(self, other: _Side) -> Operand:
-        return self._arithmetic("+", other, self)
-
-    def __sub__(self, other: _Side) -> Operand:
-        return self._arithmetic("-", self, other)
-
-    def __rsub__(self, other: _Side) -> Operand:
-        return self._arithmetic("-", other, self)
-
-    def __mul__(self, other: _Side) -> Operand:
-        return self._arithmetic("*", self, other)
-
-    def __rmul__(self, other: _Side) -> Operand:
-        return self._arithmetic("*", other, self)
-
-    def __truediv__(self, other: _Side) -> Operand:
-        return self._arithmetic("/", self, other)
-
-    def __rtruediv__(self, other: _Side) -> Operand:
-        return self._arithmetic("/", other, self)
+    __add__, __radd__ = _arithmetic("+")
+    __sub__, __rsub__ = _arithmetic("-")
+    __mul__, __rmul__ = _arithmetic("*")
+    __truediv__, __rtruediv__ = _arithmetic("/")
 
     def __neg__(self) -> Operand:
         return Operand(nodes.negate(self._node))
-
-    @staticmethod
-    def _arithmetic(op: str, left: _Side, right: _Side) -> Operand:
-        return Operand(nodes.Arithmetic(op, _node(left), _node(right)))
 
 
 def _node(side: _Side) -> Expression:

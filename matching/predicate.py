@@ -22,6 +22,7 @@ from matching.selector.evaluate import ConditionFunction, Verdict, condition
 from matching.selector.explain import Explanation, explain
 from matching.selector.expression import (
     MAX_DEPTH,
+    MAX_TEXT,
     Expression,
     Not,
     attributes_of,
@@ -30,7 +31,6 @@ from matching.selector.expression import (
     disjoin,
     tree,
 )
-from matching.selector.parser import MAX_TEXT, parse
 from matching.selector.unparse import unparse
 from matching.values import Attributes
 
@@ -169,6 +169,8 @@ def compile_selector(text: str) -> Predicate:
     than 16 KiB (`MAX_TEXT`), nested deeper than 128 levels (`MAX_DEPTH`), or an OR of more than
     1,024 conjunctions (`MAX_CONJUNCTIONS`). The results for the last 1,024 texts are cached.
     """
+    from matching.selector.parser import parse  # with the grammar, which takes 0.1 s to load
+
     expression = parse(text)
     _check_normal_form(expression, text)
     return Predicate(expression, text)

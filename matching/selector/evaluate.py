@@ -15,21 +15,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from matching.selector.expression import (
-    And,
-    Arithmetic,
-    Attribute,
-    Between,
-    Comparison,
-    Expression,
-    InList,
-    IsNull,
-    Like,
-    Literal,
-    Negate,
-    Not,
-    Or,
-)
+from matching.selector import expression as nodes
+from matching.selector.expression import Expression
 from matching.selector.like import matcher
 from matching.values import RANKS, Attributes, Value
 
@@ -58,27 +45,27 @@ def compare(op: str, left: Value | None, right: Value | None) -> Verdict:
 def condition(node: Expression) -> ConditionFunction:
     """The function of a node that stands for a truth value. TypeError if it is no condition."""
     match node:
-        case Literal(value=value):
+        case nodes.Literal(value=value):
             verdict = value if isinstance(value, bool) else None
             return lambda attributes: verdict
-        case Attribute(name=name):
+        case nodes.Attribute(name=name):
             return _flag(name)
-        case Comparison(op=op, left=left, right=right):
+        case nodes.Comparison(op=op, left=left, right=right):
             return _comparison(op, left, right)
-        case Between(operand=operand, low=low, high=high):
+        case nodes.Between(operand=operand, low=low, high=high):
             return all_of((_comparison(">=", operand, low), _comparison("<=", operand, high)))
-        case InList(operand=operand, choices=choices):
+        case nodes.InList(operand=operand, choices=choices):
             return _in_list(term(operand), tuple(choice.value for choice in choices))
-        case Like(operand=operand, pattern=pattern, escape=escape):
+        case nodes.Like(operand=operand, pattern=pattern, escape=escape):
             return _like(term(operand), matcher(pattern, escape))
-        case IsNull(operand=operand):
+        case nodes.IsNull(operand=operand):
             value_of = term(operand)
             return lambda attributes: value_of(attributes) is None
-        case Not(operand=operand):
+        case nodes.Not(operand=operand):
             return _not(condition(operand))
-        case And(operands=operands):
+        case nodes.And(operands=operands):
             return all_of(tuple(condition(operand) for operand in operands))
-        case Or(operands=operands):
+        case nodes.Or(operands=operands):
             return _connective(tuple(condition(operand) for operand in operands), decisive=True)
         case _:
             raise TypeError(f"{type(node).__name__} is no condition")
@@ -87,13 +74,13 @@ def condition(node: Expression) -> ConditionFunction:
 def term(node: Expression) -> TermFunction:
     """The function of a node that stands for a value. TypeError if it is no term."""
     match node:
-        case Literal(value=value):
+        case nodes.Literal(value=value):
             return lambda attributes: value
-        case Attribute(name=name):
+        case nodes.Attribute(name=name):
             return _lookup(name)
-        case Negate(operand=operand):
+        case nodes.Negate(operand=operand):
             return _negation(term(operand))
-        case Arithmetic(op=op, left=left, right=right):
+        case nodes.Arithmetic(op=op, left=left, right=right):
             return _arithmetic(op, term(left), term(right))
         case _:
             raise TypeError(f"{type(node).__name__} is no term")
@@ -118,7 +105,7 @@ def _flag(name: str) -> ConditionFunction:
 def _comparison(op: str, left: Expression, right: Expression) -> ConditionFunction:
     test = _COMPARE[op]
     left_of, right_of = term(left), term(right)
-    if isinstance(left, Attribute) and isinstance(right, Literal):
+    if isinstance(left, nodes.Attribute) and isinstance(right, nodes.Literal):
         # The most common comparison by far: this saves two calls.
         name, value, rank = left.name, right.value, RANKS[type(right.value)]
 

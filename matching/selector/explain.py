@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from matching.selector import expression as nodes
 from matching.selector.evaluate import Verdict, condition, term
-from matching.selector.expression import (
-    And,
-    Between,
-    Comparison,
-    Expression,
-    InList,
-    Like,
-    Literal,
-    Not,
-    Or,
-    attributes_of,
-)
+from matching.selector.expression import Expression
 from matching.selector.unparse import quote_name, quote_value, unparse
 from matching.values import RANKS, Attributes, Value, type_name
 
@@ -61,14 +51,16 @@ def explain(node: Expression, attributes: Attributes) -> Explanation:
     """The verdict of a condition on an event, and of each of its parts."""
     verdict = condition(node)(attributes)
     match node:
-        case And(operands=parts) | Or(operands=parts):
+        case nodes.And(operands=parts) | nodes.Or(operands=parts):
             children = tuple(explain(part, attributes) for part in parts)
             return Explanation(unparse(node), verdict, (), "", children)
-        case Not(operand=And() | Or() | Not() | Comparison() as operand):
+        case nodes.Not(
+            operand=nodes.And() | nodes.Or() | nodes.Not() | nodes.Comparison() as operand
+        ):
             child = explain(operand, attributes)
             return Explanation(unparse(node), verdict, (), "", (child,))
         case _:
-            seen = tuple((name, _value(attributes, name)) for name in attributes_of(node))
+            seen = tuple((name, _value(attributes, name)) for name in nodes.attributes_of(node))
             reason = _reason(node, attributes) if verdict is None else ""
             return Explanation(unparse(node), verdict, seen, reason, ())
 
@@ -80,19 +72,19 @@ def _value(attributes: Attributes, name: str) -> Value | None:
 
 def _reason(node: Expression, attributes: Attributes) -> str:
     """Why a test is unknown for the event."""
-    for name in attributes_of(node):
+    for name in nodes.attributes_of(node):
         if _value(attributes, name) is None:
             what = "NULL" if name in attributes else "absent"
             return f"attribute {quote_name(name)} is {what}"
-    inner = node.operand if isinstance(node, Not) else node
+    inner = node.operand if isinstance(node, nodes.Not) else node
     match inner:
-        case Comparison(left=left, right=right):
+        case nodes.Comparison(left=left, right=right):
             pairs = [(left, right)]
-        case Between(operand=operand, low=low, high=high):
+        case nodes.Between(operand=operand, low=low, high=high):
             pairs = [(operand, low), (operand, high)]
-        case InList(operand=operand, choices=choices):
+        case nodes.InList(operand=operand, choices=choices):
             pairs = [(operand, choice) for choice in choices]
-        case Like(operand=operand):
+        case nodes.Like(operand=operand):
             return f"{_described(operand, attributes)}, LIKE needs a string"
         case _:
             return f"{_described(inner, attributes)}, not a boolean"
@@ -108,7 +100,7 @@ def _kind(node: Expression, attributes: Attributes) -> str:
 
 def _described(node: Expression, attributes: Attributes) -> str:
     value = term(node)(attributes)
-    if isinstance(node, Literal):
+    if isinstance(node, nodes.Literal):
         return f"{quote_value(value)} is a {type_name(value)}"
     kind = type_name(value)
     shown = "NULL" if kind == "NULL" else f"the {kind} {quote_value(value)}"

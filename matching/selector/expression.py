@@ -28,6 +28,10 @@ from matching.values import INT_MAX, INT_MIN, Value, check_value, is_utf8
 # tree that the interpreter and Spark evaluate.
 MAX_DEPTH = 128
 
+# Bytes of UTF-8. docs/design/selectors.md promises at least 8 KiB; canonical text can be twice as
+# long as its source (spaces around operators), and has to be accepted again by other nodes.
+MAX_TEXT = 16 * 1024
+
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}

@@ -15,15 +15,11 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 
 from matching.selector import expression as nodes
 from matching.selector.errors import SelectorError
-from matching.selector.expression import MAX_DEPTH, Expression, Literal
+from matching.selector.expression import MAX_DEPTH, MAX_TEXT, Expression, Literal
 from matching.selector.grammar import build_parser
 from matching.selector.syntax_errors import shorten, unexpected_character, unexpected_token
 from matching.selector.unparse import unparse
 from matching.values import is_utf8
-
-# Bytes of UTF-8. docs/design/selectors.md promises at least 8 KiB; canonical text can be twice as
-# long as its source (spaces around operators), and has to be accepted again by other nodes.
-MAX_TEXT = 16 * 1024
 
 
 class _Part(NamedTuple):

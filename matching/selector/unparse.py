@@ -7,21 +7,8 @@ names are quoted only where the language would read something else.
 
 from __future__ import annotations
 
-from matching.selector.expression import (
-    And,
-    Arithmetic,
-    Attribute,
-    Between,
-    Comparison,
-    Expression,
-    InList,
-    IsNull,
-    Like,
-    Literal,
-    Negate,
-    Not,
-    Or,
-)
+from matching.selector import expression as nodes
+from matching.selector.expression import Expression
 from matching.selector.keywords import is_plain_name
 
 # Precedence of each form in the grammar, loosest first.
@@ -65,49 +52,49 @@ def _float(value: float) -> str:
 def _write(node: Expression) -> tuple[str, int]:
     """(text, precedence) of a node."""
     match node:
-        case Literal(value=value):
+        case nodes.Literal(value=value):
             written = quote_value(value)
             return written, _SIGN if written.startswith("-") else _ATOM
-        case Attribute(name=name):
+        case nodes.Attribute(name=name):
             return quote_name(name), _ATOM
-        case Negate(operand=operand):
+        case nodes.Negate(operand=operand):
             return _negation(operand), _SIGN
-        case Arithmetic(op=op, left=left, right=right):
+        case nodes.Arithmetic(op=op, left=left, right=right):
             level = _SUM if op in "+-" else _PRODUCT
             return f"{_at(left, level)} {op} {_at(right, level + 1)}", level
-        case Comparison(op=op, left=left, right=right):
+        case nodes.Comparison(op=op, left=left, right=right):
             return f"{_at(left, _SUM)} {op} {_at(right, _SUM)}", _TEST
-        case Not(operand=operand):
+        case nodes.Not(operand=operand):
             return _not(operand)
-        case And(operands=operands):
+        case nodes.And(operands=operands):
             return " AND ".join(_at(operand, _NOT) for operand in operands), _AND
-        case Or(operands=operands):
+        case nodes.Or(operands=operands):
             return " OR ".join(_at(operand, _AND) for operand in operands), _OR
         case _:
             return _test(node, ""), _TEST
 
 
-def _test(node: Between | InList | Like | IsNull, negation: str) -> str:
+def _test(node: nodes.Between | nodes.InList | nodes.Like | nodes.IsNull, negation: str) -> str:
     """``x [NOT] BETWEEN …`` and the other tests that have their NOT inside."""
     operand = _at(node.operand, _SUM)
     match node:
-        case Between(low=low, high=high):
+        case nodes.Between(low=low, high=high):
             return f"{operand} {negation}BETWEEN {_at(low, _SUM)} AND {_at(high, _SUM)}"
-        case InList(choices=choices):
+        case nodes.InList(choices=choices):
             listed = ", ".join(quote_value(choice.value) for choice in choices)
             return f"{operand} {negation}IN ({listed})"
-        case Like(pattern=pattern, escape=escape):
+        case nodes.Like(pattern=pattern, escape=escape):
             tail = "" if escape is None else f" ESCAPE {quote_value(escape)}"
             return f"{operand} {negation}LIKE {quote_value(pattern)}{tail}"
-        case IsNull():
+        case nodes.IsNull():
             return f"{operand} IS {negation}NULL"
 
 
 def _not(operand: Expression) -> tuple[str, int]:
     match operand:
-        case Between() | InList() | Like() | IsNull():
+        case nodes.Between() | nodes.InList() | nodes.Like() | nodes.IsNull():
             return _test(operand, "NOT "), _TEST
-        case Literal() | Attribute() | Not():
+        case nodes.Literal() | nodes.Attribute() | nodes.Not():
             return f"NOT {_at(operand, _NOT)}", _NOT
         case _:
             return f"NOT ({unparse(operand)})", _NOT

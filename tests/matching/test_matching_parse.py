@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from matching import Predicate, SelectorError, compile_selector
 from matching.predicate import CACHED_SELECTORS, built
-from matching.selector.expression import MAX_DEPTH, Expression
-from matching.selector.parser import MAX_TEXT, parse
+from matching.selector.expression import MAX_DEPTH, MAX_TEXT, Expression
+from matching.selector.parser import parse
 from matching.selector.unparse import quote_name, unparse
 from matching.values import is_utf8
 from tests.matching.matching_strategies import PATIENT, wild

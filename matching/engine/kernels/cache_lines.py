@@ -12,6 +12,7 @@ of a kernel, passing a dozen arrays costs more than a match of few predicates.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -37,9 +38,22 @@ def kernel(function: F) -> F:
     return cast(F, numba.njit(**OPTIONS)(function))
 
 
-def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare an operation for compiled code, called without the first argument (`typing`)."""
-    return cast(Callable[..., Any], intrinsic(function))
+def _instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Declare an operation for compiled code by its types and a function that emits LLVM
+    instructions: called with the builder and the arguments' values, it returns the result's."""
+
+    def declare(emit: Callable[..., Any]) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            value = emit(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        def typed(typing: Any, *kinds: Any) -> Any:
+            return result(*arguments), code
+
+        vars(typed)["__signature__"] = inspect.signature(emit)  # which numba reads
+        return intrinsic(typed)
+
+    return declare
 
 
 def _llvm(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
@@ -65,237 +79,169 @@ class _LineModel(models.PrimitiveModel):
         super().__init__(manager, kind, VECTOR)  # type: ignore[no-untyped-call]
 
 
-@_instruction
-def line_load(typing: Any, address: Any) -> Any:
+@_instruction(LINE_TYPE, ADDRESS)
+def line_load(builder: Any, address: Any) -> Any:
     """The line at an address that is a multiple of 64."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], VECTOR.as_pointer())
-        return builder.load(place, align=BYTES)
-
-    return LINE_TYPE(ADDRESS), code
+    place = builder.inttoptr(address, VECTOR.as_pointer())
+    return builder.load(place, align=BYTES)
 
 
-@_instruction
-def line_reached(typing: Any, address: Any, code: Any) -> Any:
+@_instruction(types.int64, ADDRESS, types.int64)
+def line_reached(builder: Any, address: Any, code: Any) -> Any:
     """How many of the eight integers at an address (a multiple of 64) are at most `code`."""
-
-    def code_(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], VECTOR.as_pointer())
-        alike = ir.Constant(VECTOR, ir.Undefined)
-        for lane in range(8):
-            alike = builder.insert_element(alike, args[1], ir.Constant(ir.IntType(32), lane))
-        reached = builder.icmp_signed("<=", builder.load(place, align=BYTES), alike)
-        count = _llvm(builder, "llvm.ctpop.i8", ir.IntType(8), ir.IntType(8))
-        some = builder.call(count, [builder.bitcast(reached, ir.IntType(8))])
-        return builder.zext(some, WORD_TYPE)
-
-    return types.int64(ADDRESS, types.int64), code_
+    place = builder.inttoptr(address, VECTOR.as_pointer())
+    alike = ir.Constant(VECTOR, ir.Undefined)
+    for lane in range(8):
+        alike = builder.insert_element(alike, code, ir.Constant(ir.IntType(32), lane))
+    reached = builder.icmp_signed("<=", builder.load(place, align=BYTES), alike)
+    count = _llvm(builder, "llvm.ctpop.i8", ir.IntType(8), ir.IntType(8))
+    some = builder.call(count, [builder.bitcast(reached, ir.IntType(8))])
+    return builder.zext(some, WORD_TYPE)
 
 
-@_instruction
-def line_store(typing: Any, address: Any, line: Any) -> Any:
+@_instruction(types.void, ADDRESS, LINE_TYPE)
+def line_store(builder: Any, address: Any, line: Any) -> None:
     """Write a line to an address that is a multiple of 64."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.inttoptr(args[0], VECTOR.as_pointer())
-        builder.store(args[1], place, align=BYTES)
-        return context.get_dummy_value()
-
-    return types.void(ADDRESS, LINE_TYPE), code
+    place = builder.inttoptr(address, VECTOR.as_pointer())
+    builder.store(line, place, align=BYTES)
 
 
-@_instruction
-def line_or(typing: Any, left: Any, right: Any) -> Any:
+@_instruction(LINE_TYPE, LINE_TYPE, LINE_TYPE)
+def line_or(builder: Any, left: Any, right: Any) -> Any:
     """Bitwise OR of two cache lines."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.or_(args[0], args[1])
-
-    return LINE_TYPE(LINE_TYPE, LINE_TYPE), code
+    return builder.or_(left, right)
 
 
-@_instruction
-def line_and(typing: Any, left: Any, right: Any) -> Any:
+@_instruction(LINE_TYPE, LINE_TYPE, LINE_TYPE)
+def line_and(builder: Any, left: Any, right: Any) -> Any:
     """Bitwise AND of two cache lines."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.and_(args[0], args[1])
-
-    return LINE_TYPE(LINE_TYPE, LINE_TYPE), code
+    return builder.and_(left, right)
 
 
-@_instruction
-def line_not(typing: Any, line: Any) -> Any:
+@_instruction(LINE_TYPE, LINE_TYPE)
+def line_not(builder: Any, line: Any) -> Any:
     """Bitwise NOT of a cache line."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.not_(args[0])
-
-    return LINE_TYPE(LINE_TYPE), code
+    return builder.not_(line)
 
 
-@_instruction
-def line_none(typing: Any) -> Any:
+@_instruction(LINE_TYPE)
+def line_none(builder: Any) -> Any:
     """A line of zeros."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return ir.Constant(VECTOR, [0] * 8)
-
-    return LINE_TYPE(), code
+    return ir.Constant(VECTOR, [0] * 8)
 
 
-@_instruction
-def line_any(typing: Any, line: Any) -> Any:
+@_instruction(types.boolean, LINE_TYPE)
+def line_any(builder: Any, line: Any) -> Any:
     """Whether any bit is set."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        whole = ir.IntType(512)
-        return builder.icmp_unsigned("!=", builder.bitcast(args[0], whole), ir.Constant(whole, 0))
-
-    return types.boolean(LINE_TYPE), code
+    whole = ir.IntType(512)
+    return builder.icmp_unsigned("!=", builder.bitcast(line, whole), ir.Constant(whole, 0))
 
 
-@_instruction
-def line_words(typing: Any, line: Any) -> Any:
+@_instruction(types.int64, LINE_TYPE)
+def line_words(builder: Any, line: Any) -> Any:
     """A bit for each of the line's eight words that is not zero."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        some = builder.icmp_unsigned("!=", args[0], ir.Constant(VECTOR, [0] * 8))
-        return builder.zext(builder.bitcast(some, ir.IntType(8)), WORD_TYPE)
-
-    return types.int64(LINE_TYPE), code
+    some = builder.icmp_unsigned("!=", line, ir.Constant(VECTOR, [0] * 8))
+    return builder.zext(builder.bitcast(some, ir.IntType(8)), WORD_TYPE)
 
 
-@_instruction
-def line_count(typing: Any, line: Any) -> Any:
+@_instruction(types.int64, LINE_TYPE)
+def line_count(builder: Any, line: Any) -> Any:
     """The number of bits set."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
-        total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD_TYPE, VECTOR)
-        return builder.call(total, [builder.call(count, [args[0]])])
-
-    return types.int64(LINE_TYPE), code
+    count = _llvm(builder, "llvm.ctpop.v8i64", VECTOR, VECTOR)
+    total = _llvm(builder, "llvm.vector.reduce.add.v8i64", WORD_TYPE, VECTOR)
+    return builder.call(total, [builder.call(count, [line])])
 
 
-@_instruction
-def line_emit(typing: Any, line: Any, labels: Any, out: Any) -> Any:
+@_instruction(types.int64, LINE_TYPE, ADDRESS, ADDRESS)
+def line_emit(builder: Any, line: Any, labels: Any, out: Any) -> Any:
     """Write the labels (uint32[512] at `labels`) of the bits set, in order; returns their number.
 
     Sixteen labels at a time are compressed and written as a whole, so `out` needs 64 bytes more
     than the labels take.
     """
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        half = ir.IntType(16)
-        pack = ir.VectorType(ir.IntType(32), LANES)
-        mask = ir.VectorType(ir.IntType(1), LANES)
-        name = "llvm.experimental.vector.compress.v16i32"
-        compress = _llvm(builder, name, pack, pack, mask, pack)
-        count = _llvm(builder, "llvm.ctpop.i16", half, half)
-        halves = builder.bitcast(args[0], ir.VectorType(half, 512 // LANES))
-        out, start = args[2], args[2]
-        for step in range(512 // LANES):
-            bits = builder.extract_element(halves, ir.Constant(ir.IntType(32), step))
-            source = builder.add(args[1], ir.Constant(WORD_TYPE, step * LANES * 4))
-            labels = builder.load(builder.inttoptr(source, pack.as_pointer()), align=BYTES)
-            kept = builder.call(
-                compress, [labels, builder.bitcast(bits, mask), ir.Constant(pack, ir.Undefined)]
-            )
-            builder.store(kept, builder.inttoptr(out, pack.as_pointer()), align=4)
-            more = builder.zext(builder.call(count, [bits]), WORD_TYPE)
-            out = builder.add(out, builder.shl(more, ir.Constant(WORD_TYPE, 2)))
-        return builder.lshr(builder.sub(out, start), ir.Constant(WORD_TYPE, 2))
-
-    return types.int64(LINE_TYPE, ADDRESS, ADDRESS), code
+    half = ir.IntType(16)
+    pack = ir.VectorType(ir.IntType(32), LANES)
+    mask = ir.VectorType(ir.IntType(1), LANES)
+    name = "llvm.experimental.vector.compress.v16i32"
+    compress = _llvm(builder, name, pack, pack, mask, pack)
+    count = _llvm(builder, "llvm.ctpop.i16", half, half)
+    halves = builder.bitcast(line, ir.VectorType(half, 512 // LANES))
+    start = out
+    for step in range(512 // LANES):
+        bits = builder.extract_element(halves, ir.Constant(ir.IntType(32), step))
+        source = builder.add(labels, ir.Constant(WORD_TYPE, step * LANES * 4))
+        some = builder.load(builder.inttoptr(source, pack.as_pointer()), align=BYTES)
+        rest = ir.Constant(pack, ir.Undefined)
+        kept = builder.call(compress, [some, builder.bitcast(bits, mask), rest])
+        builder.store(kept, builder.inttoptr(out, pack.as_pointer()), align=4)
+        more = builder.zext(builder.call(count, [bits]), WORD_TYPE)
+        out = builder.add(out, builder.shl(more, ir.Constant(WORD_TYPE, 2)))
+    return builder.lshr(builder.sub(out, start), ir.Constant(WORD_TYPE, 2))
 
 
-@_instruction
-def lowest_bit(typing: Any, word: Any) -> Any:
+@_instruction(types.int64, types.int64)
+def lowest_bit(builder: Any, word: Any) -> Any:
     """The position of the lowest bit set in a word, which must not be zero."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), code
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 1))
 
 
-@_instruction
-def prefetch(typing: Any, address: Any) -> Any:
+@_instruction(types.void, ADDRESS)
+def prefetch(builder: Any, address: Any) -> None:
     """Start to fetch the cache line at an address, without waiting for it."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        flag = ir.IntType(32)
-        pointer = ir.IntType(8).as_pointer()
-        function = _llvm(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, flag, flag, flag)
-        hints = [ir.Constant(flag, hint) for hint in (0, 3, 1)]  # to read, keep, data
-        builder.call(function, [builder.inttoptr(args[0], pointer), *hints])
-        return context.get_dummy_value()
-
-    return types.void(ADDRESS), code
+    flag = ir.IntType(32)
+    pointer = ir.IntType(8).as_pointer()
+    function = _llvm(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, flag, flag, flag)
+    hints = [ir.Constant(flag, hint) for hint in (0, 3, 1)]  # to read, keep, data
+    builder.call(function, [builder.inttoptr(address, pointer), *hints])
 
 
-@_instruction
-def inside(typing: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
+@_instruction(types.int64, ADDRESS, ADDRESS, ADDRESS, ADDRESS)
+def inside(builder: Any, columns: Any, lows: Any, highs: Any, codes: Any) -> Any:
     """Compare eight parts of a record with an event's fine codes.
 
     Returns a bit for each part with low <= code <= high, and 8 bits above it one for low < code <
     high. `columns`: a word with the parts' columns, a byte each; `lows`, `highs`: addresses of
     eight 16-bit fine codes; `codes`: address of the event's fine codes, int32 by column.
     """
+    number, narrow = ir.IntType(32), ir.IntType(16)
+    lanes, mask = ir.VectorType(number, 8), ir.IntType(8)
+    values = ir.Constant(lanes, ir.Undefined)
+    for lane in range(8):
+        column = builder.and_(
+            builder.lshr(columns, ir.Constant(WORD_TYPE, 8 * lane)), ir.Constant(WORD_TYPE, 255)
+        )
+        place = builder.add(codes, builder.shl(column, ir.Constant(WORD_TYPE, 2)))
+        value = builder.load(builder.inttoptr(place, number.as_pointer()), align=4)
+        values = builder.insert_element(values, value, ir.Constant(number, lane))
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        number, narrow = ir.IntType(32), ir.IntType(16)
-        lanes, mask = ir.VectorType(number, 8), ir.IntType(8)
-        values = ir.Constant(lanes, ir.Undefined)
-        for lane in range(8):
-            column = builder.and_(
-                builder.lshr(args[0], ir.Constant(WORD_TYPE, 8 * lane)), ir.Constant(WORD_TYPE, 255)
-            )
-            place = builder.add(args[3], builder.shl(column, ir.Constant(WORD_TYPE, 2)))
-            value = builder.load(builder.inttoptr(place, number.as_pointer()), align=4)
-            values = builder.insert_element(values, value, ir.Constant(number, lane))
+    def ends(address: Any) -> Any:
+        place = builder.inttoptr(address, ir.VectorType(narrow, 8).as_pointer())
+        return builder.zext(builder.load(place, align=2), lanes)
 
-        def ends(address: Any) -> Any:
-            place = builder.inttoptr(address, ir.VectorType(narrow, 8).as_pointer())
-            return builder.zext(builder.load(place, align=2), lanes)
+    def bits(order: str) -> Any:
+        both = builder.and_(
+            builder.icmp_signed(order, ends(lows), values),
+            builder.icmp_signed(order, values, ends(highs)),
+        )
+        return builder.zext(builder.bitcast(both, mask), WORD_TYPE)
 
-        def bits(order: str) -> Any:
-            both = builder.and_(
-                builder.icmp_signed(order, ends(args[1]), values),
-                builder.icmp_signed(order, values, ends(args[2])),
-            )
-            return builder.zext(builder.bitcast(both, mask), WORD_TYPE)
-
-        return builder.or_(bits("<="), builder.shl(bits("<"), ir.Constant(WORD_TYPE, 8)))
-
-    return types.int64(ADDRESS, ADDRESS, ADDRESS, ADDRESS), code
+    return builder.or_(bits("<="), builder.shl(bits("<"), ir.Constant(WORD_TYPE, 8)))
 
 
 def _access(integer: Any) -> tuple[Callable[[int], int], Callable[[int, int], None]]:
-    @_instruction
-    def read(typing: Any, address: Any) -> Any:
+    @_instruction(types.int64, ADDRESS)
+    def read(builder: Any, address: Any) -> Any:
         """The integer at an address, widened to 64 bits."""
+        place = builder.inttoptr(address, integer.as_pointer())
+        value = builder.load(place, align=integer.width // 8)
+        return value if integer.width == 64 else builder.zext(value, WORD_TYPE)
 
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = builder.inttoptr(args[0], integer.as_pointer())
-            value = builder.load(place, align=integer.width // 8)
-            return value if integer.width == 64 else builder.zext(value, WORD_TYPE)
-
-        return types.int64(ADDRESS), code
-
-    @_instruction
-    def write(typing: Any, address: Any, value: Any) -> Any:
+    @_instruction(types.void, ADDRESS, types.int64)
+    def write(builder: Any, address: Any, value: Any) -> None:
         """Write the low bits of an integer to an address."""
-
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = builder.inttoptr(args[0], integer.as_pointer())
-            value = args[1] if integer.width == 64 else builder.trunc(args[1], integer)
-            builder.store(value, place, align=integer.width // 8)
-            return context.get_dummy_value()
-
-        return types.void(ADDRESS, types.int64), code
+        place = builder.inttoptr(address, integer.as_pointer())
+        low = value if integer.width == 64 else builder.trunc(value, integer)
+        builder.store(low, place, align=integer.width // 8)
 
     return read, write
 
