@@ -156,11 +156,23 @@ class Machine:
     def handlers(self) -> Handlers:
         """By message, timer and event type the method that handles it. Read once, when the node is
         built. A machine that is made of parts adds theirs."""
-        machine: type = type(self)
-        return {kind: getattr(self, name) for kind, name in _handled_by(machine).items()}
+        return handlers_of(self)
 
     def start(self) -> None:
         """Set the first timers. Called once, after all machines are built."""
+
+
+def handlers_of(*parts: object) -> Handlers:
+    """By message, timer and event type the method of one of `parts` that handles it. TypeError if
+    two handle the same type."""
+    found: dict[Any, Handler] = {}
+    for part in parts:
+        machine: type = type(part)
+        for kind, name in _handled_by(machine).items():
+            if kind in found:
+                raise TypeError(f"{type(part).__name__} and another part handle {kind.__name__}")
+            found[kind] = getattr(part, name)
+    return found
 
 
 @cache

@@ -10,67 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overlay.chord.consensus.election import CampaignDue, CampaignTimeout, Election
+from overlay.chord.consensus.election import Election
 from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat, HeartbeatDue, PrimarySilent
+from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal
 from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import (
-    ClusterHeartbeat,
-    ClusterHeartbeatReply,
-    ClusterHello,
-    ClusterHelloReply,
-    LogAck,
-    LogEntries,
-    LogSnapshot,
-    RequestVote,
-    VoteReply,
-)
 from overlay.chord.epochs import above_fork
-from overlay.chord.events import (
-    ClusterMoved,
-    Committed,
-    Fenced,
-    OtherRing,
-    RingWalked,
-    Role,
-    RoleChanged,
-)
+from overlay.chord.events import ClusterMoved, Fenced, Role, RoleChanged
 from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.founding import Founding, FoundingDue
-from overlay.chord.membership.handover import HandOvers, HandOverTimeout
-from overlay.chord.membership.members import AskPrimary, LeaveAnyway, Members
-from overlay.chord.membership.recruiting import (
-    Recruiting,
-    RecruitRound,
-    RecruitTimeout,
-    ReservationOver,
-)
-from overlay.chord.membership.taking_over import AskArcDue, TakingOver
-from overlay.chord.merging.merging import MergeRound, Merging
-from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
+from overlay.chord.membership.handover import HandOvers
+from overlay.chord.membership.members import LeaveAnyway, Members
+from overlay.chord.membership.recruiting import Recruiting, RecruitRound
+from overlay.chord.membership.taking_over import TakingOver
+from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.phase import MergePhase
-from overlay.chord.messages import (
-    ArcGiven,
-    AskArc,
-    Cluster,
-    Leaving,
-    Membership,
-    Recruit,
-    RecruitReply,
-    Released,
-    TakenOver,
-    TakeOver,
-)
-from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
+from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers
-from overlay.chord.recovery.recovery import Recovery, RecoveryAnswersDue, RecoveryRound
+from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import LeadershipParts, RoleChanges
-from overlay.links.events import LinkDown, LinkUp, LocalStall
-from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id
+from overlay.links.events import LinkDown
+from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id, handlers_of
 from overlay.settings import ClusterSettings, ElectionSettings
 
 
@@ -145,59 +108,13 @@ class Clusters(Machine):
         )
 
     def handlers(self) -> Handlers:
-        """Messages, timers and events of cluster roles."""
-        return {
-            Recruit: self.recruiting.on_recruit,
-            RecruitReply: self.recruiting.on_reply,
-            Membership: self.membership.on_membership,
-            Leaving: self.membership.on_leaving,
-            Released: self.membership.on_released,
-            LogEntries: self.log.on_entries,
-            LogSnapshot: self.log.on_copy,
-            LogAck: self.leader_log.on_ack,
-            ClusterHello: self.membership.on_hello,
-            ClusterHelloReply: self.leader_log.on_hello_reply,
-            ClusterHeartbeat: self.heartbeat.on_heartbeat,
-            ClusterHeartbeatReply: self.role_changes.on_heartbeat_reply,
-            RequestVote: self.election.on_request_vote,
-            VoteReply: self.election.on_vote_reply,
-            HeartbeatDue: self.heartbeat.on_heartbeat_due,
-            PrimarySilent: self.role_changes.on_primary_silent,
-            CampaignDue: self.election.on_campaign_due,
-            CampaignTimeout: self.election.on_campaign_timeout,
-            LocalStall: self.election.on_local_stall,
-            Committed: self.handovers.on_committed,
-            TakeOver: self.taking_over.on_take_over,
-            ArcGiven: self.taking_over.on_arc_given,
-            AskArcDue: self.taking_over.on_ask_arc_due,
-            AskArc: self.handovers.on_ask_arc,
-            TakenOver: self.handovers.on_taken_over,
-            FoundingDue: self.on_founding_due,
-            RecruitRound: self.on_recruit_round,
-            RecruitTimeout: self.recruiting.on_timeout,
-            ReservationOver: self.recruiting.on_reservation_over,
-            AskPrimary: self.membership.on_ask_primary,
-            LeaveAnyway: self.on_leave_anyway,
-            HandOverTimeout: self.handovers.on_timeout,
-            ClusterMoved: self.on_cluster_moved,
-            Fenced: self.on_fenced,
-            OtherRing: self.merging.on_other_ring,
-            RingMet: self.merging.on_ring_met,
-            Merge: self.merging.on_merge,
-            MergeReply: self.merging.on_reply,
-            RingEnded: self.merging.on_ended,
-            RingWalked: self.merging.on_collected,
-            MergeRound: self.merging.on_round,
-            LinkUp: self.membership.on_link_up,
-            LinkDown: self.on_link_down,
-            RecoverRequest: self.recovery.on_recover,
-            RecoverReply: self.recovery.on_reply,
-            RecoveryRound: self.recovery.on_round,
-            RecoveryAnswersDue: self.recovery.on_answers_due,
-            RoleChanged: self.on_role_changed,
-            **self.observers.handlers(),
-            **self.observed_logs.handlers(),
-        }
+        """Its own and those of its parts."""
+        return handlers_of(
+            self,
+            *(self.log, self.leader_log, self.heartbeat, self.election, self.role_changes),
+            *(self.membership, self.recruiting, self.handovers, self.taking_over),
+            *(self.observers, self.observed_logs, self.recovery, self.merging),
+        )
 
     def start(self) -> None:
         """Go on where the former process ended; else found, or wait to hear of a ring."""
@@ -371,7 +288,7 @@ class Clusters(Machine):
 
     def on_recruit_round(self, timer: RecruitRound) -> None:
         """Regular maintenance of members, voters, lease, hand-overs and observers."""
-        self.recruiting.on_round(timer)
+        self.recruiting.refresh()
         self.leader_log.reconfigure()
         self.membership.release_waiting()
         self.role_changes.check_lease()
@@ -383,7 +300,7 @@ class Clusters(Machine):
         if self.is_primary and self.cluster_role.leaving:
             self.handovers.leave_now()
         else:
-            self.membership.on_leave_anyway(timer)
+            self.membership.leave_unreleased()
 
     def on_fenced(self, event: Fenced) -> None:
         """Another cluster serves our keys under a higher epoch."""
@@ -396,7 +313,7 @@ class Clusters(Machine):
         self.observed_logs.peer_lost(event.peer.id)
         if not event.left:
             self.recovery.peer_lost(event.peer.id)
-        self.membership.on_link_down(event)
+        self.membership.peer_lost(event.peer, event.left)
         self.handovers.peer_lost(event.peer.id)
 
     def on_role_changed(self, event: RoleChanged) -> None:
@@ -407,9 +324,9 @@ class Clusters(Machine):
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
         """A node said who leads a cluster."""
-        self.recovery.on_moved(event.sender, event.cluster)
-        self.merging.on_cluster_moved(event)
-        self.membership.on_cluster_moved(event)
+        self.recovery.leader_named(event.sender, event.cluster)
+        self.merging.leader_named(event.sender, event.cluster)
+        self.membership.leader_named(event.sender, event.cluster)
 
     def _resume(self, cluster: Cluster) -> None:
         """This node served in `cluster` when its former process ended."""

@@ -273,7 +273,7 @@ MERGE_REST: Final = 3.0
 MERGE_HEARD_WITHIN: Final = 4.0
 """A cluster that does not hear for so long from the one that leads goes on as before. Guess."""
 
-MERGE_TELL_EVERY: Final = 2.0
+MERGE_INFORM_EVERY: Final = 2.0
 """Time between two messages of a node about the better ring to primaries of its own. Guess."""
 
 RING_LEADERLESS_AFTER: Final = 8.0

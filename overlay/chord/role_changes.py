@@ -103,7 +103,7 @@ class RoleChanges:
     def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> None:
         """A voter follows; or it has voted for a higher epoch than the one under which this node
         leads (for a candidate that was not elected, or for a fork): then ask for a higher one."""
-        voted_epoch = self.heartbeat.on_heartbeat_reply(sender, message)
+        voted_epoch = self.heartbeat.answered(sender, message)
         if voted_epoch is None:
             return
         own = self.role.own

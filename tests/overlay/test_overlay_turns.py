@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overlay import turns as turns_module
-from overlay.machine import LocalEvent, Machine, Message, Peer
+from overlay.machine import LocalEvent, Machine, Message, Peer, handlers_of
 from overlay.turns import Turns
 
 
@@ -54,6 +54,12 @@ def test_two_methods_for_one_type_are_refused() -> None:
 
     with pytest.raises(TypeError, match="Twice handles Rang twice"):
         Twice(Turns(lambda: 0.0)).handlers()
+
+
+def test_two_parts_that_handle_one_type_are_refused() -> None:
+    parts = Echo(Turns(lambda: 0.0)), Listener(Turns(lambda: 0.0))
+    with pytest.raises(TypeError, match="Listener and another part handle"):
+        handlers_of(*parts)
 
 
 def test_two_handlers_that_answer_each_other_for_ever_are_stopped(

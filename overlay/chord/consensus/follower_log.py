@@ -15,7 +15,6 @@ import msgspec
 
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import (
-    ClusterHello,
     ClusterHelloReply,
     Configuration,
     LogAck,
@@ -75,9 +74,9 @@ class FollowerLog:
         """(epoch of the last entry, number of entries); `EMPTY` without a log."""
         return EMPTY if self.voter_log is None else self.voter_log.position
 
-    def position_in(self, key: Key) -> Version:
-        """The position of this node's log of the cluster `key`; `EMPTY` if it has none."""
-        return EMPTY if self.voter_log is None or self.voter_log.key != key else self.position
+    def is_of(self, key: Key) -> bool:
+        """Whether this node has a log, and it is that of the cluster `key`."""
+        return self.voter_log is not None and self.voter_log.key == key
 
     @property
     def voters(self) -> tuple[Peer, ...]:
@@ -145,10 +144,9 @@ class FollowerLog:
 
     # -- at the other voters ---------------------------------------------------------------------
 
-    def on_hello(self, sender: Peer, message: ClusterHello) -> None:
-        """HELLO: the primary asks how far this copy is. `Members` has taken the description
-        before."""
-        if self._listens(sender, message.cluster.key, message.cluster.epoch):
+    def answer_hello(self, sender: Peer, cluster: Cluster) -> None:
+        """HELLO: the primary of `cluster` asks how far this copy is."""
+        if self._listens(sender, cluster.key, cluster.epoch):
             self._say_position(sender)
 
     def on_entries(self, sender: Peer, message: LogEntries) -> None:
@@ -228,7 +226,7 @@ class FollowerLog:
 
     def _say_position(self, primary: Peer) -> None:
         cluster = self.role.own
-        position = self.position_in(cluster.key)
+        position = self.position if self.is_of(cluster.key) else EMPTY
         self.port.send(primary, ClusterHelloReply(cluster.key, cluster.epoch, position))
 
     def _acknowledge(self, primary: Peer, epoch: int) -> None:

@@ -133,7 +133,7 @@ class Heartbeat:
             self.port.send(peer, heartbeat)
         self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
-    def on_heartbeat_reply(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:
+    def answered(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:
         """A voter follows, which extends the lease. Returns the epoch for which it has voted if
         that is above the own one: then it follows no more."""
         if not self.role.leads(message.key, message.epoch):

@@ -25,13 +25,13 @@ from overlay.chord.consensus.leader_log import LeaderLog
 from overlay.chord.consensus.messages import ClusterHello
 from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
 from overlay.chord.epochs import fork_count
-from overlay.chord.events import ClusterMoved, Fenced, MemberJoined, MemberLeaving, MemberLost
+from overlay.chord.events import Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.departures import Departures
 from overlay.chord.messages import Cluster, Contact, Leaving, Membership, Moved, Released
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole
-from overlay.links.events import LinkDown, LinkUp
+from overlay.links.events import LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
 
 
@@ -182,13 +182,13 @@ class Members:
         """HELLO: there is a new primary, or the present one wants to know how far this node's log
         is."""
         self.accept_description(sender, message.cluster)
-        self.log.on_hello(sender, message)
+        self.log.answer_hello(sender, message.cluster)
 
-    def on_cluster_moved(self, event: ClusterMoved) -> None:
-        """The node that was taken for the primary says who leads."""
+    def leader_named(self, sender: Peer, cluster: Cluster) -> None:
+        """A node that was taken for the primary says who leads."""
         own = self.role.cluster
-        if own is not None and own.key == event.cluster.key:
-            self.accept_description(event.sender, event.cluster)
+        if own is not None and own.key == cluster.key:
+            self.accept_description(sender, cluster)
 
     def accept_description(self, sender: Peer, cluster: Cluster) -> None:
         """Adopt the description `cluster` if it is newer than the own one and `sender` may speak
@@ -244,8 +244,8 @@ class Members:
                 if member.id != self.port.me.id:
                     self.port.send(member, Contact(self.port.me.id))
 
-    def on_leave_anyway(self, timer: LeaveAnyway) -> None:
-        """Leave without having been released."""
+    def leave_unreleased(self) -> None:
+        """Leave although the primary has not released this node."""
         if self.role.leaving and not self.role.is_primary:
             self.leave_cluster("not released in time")
 
@@ -272,22 +272,23 @@ class Members:
             self.port.cancel_timer(AskPrimary())
             self.port.send(event.peer, Contact(self.port.me.id))
 
-    def on_link_down(self, event: LinkDown) -> None:
+    def peer_lost(self, peer: Peer, left: bool) -> None:
         """At the primary: a member is lost. It is removed at once, or, if it votes, when it has
-        been voted out. At a member: the primary is lost, and is to be reached again."""
+        been voted out. At a member: the primary is lost, and is to be reached again. `left`: it
+        said that it leaves."""
         own = self.role.cluster
-        if own is None or not own.has_member(event.peer.id):
+        if own is None or not own.has_member(peer.id):
             return
         if self.role.is_primary:
-            if self.log.is_voter(event.peer.id) or self.leader_log.config_pending:
-                self._unreachable[event.peer.id] = event.peer
-                self.departures.start_leaving(event.peer)
+            if self.log.is_voter(peer.id) or self.leader_log.config_pending:
+                self._unreachable[peer.id] = peer
+                self.departures.start_leaving(peer)
                 self.ensure_standby()
                 self.leader_log.reconfigure()
             else:
-                self._drop(event.peer, event.left)
-            self.port.emit(MemberLost(event.peer))
-        elif event.peer.id == own.primary.id:
+                self._drop(peer, left)
+            self.port.emit(MemberLost(peer))
+        elif peer.id == own.primary.id:
             self.role.trace("primary unreachable")
             # A node that wants to leave waits, too (`LeaveAnyway`): its vote may be needed.
             self.port.set_timer(CONTACT_AGAIN, AskPrimary())

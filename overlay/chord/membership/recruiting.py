@@ -61,7 +61,7 @@ class Recruiting:
         self._load_size = 0
         self._exhausted_since = None
         self._asked.clear()
-        self._round()
+        self.refresh()
 
     def grow_to(self, size: int) -> None:
         """Recruit until the cluster has so many members, for a split."""
@@ -85,10 +85,13 @@ class Recruiting:
         """Ask these first, the first `RECRUITS_PREFERRED` of them."""
         self._preferred = tuple(peers[:RECRUITS_PREFERRED])
 
-    def on_round(self, timer: RecruitRound) -> None:
-        """Ask further nodes if members are missing."""
+    def refresh(self) -> None:
+        """Regularly, at the primary: ask further nodes if members are missing."""
         if self.role.is_primary:
-            self._round()
+            self.port.set_timer(self.settings.recruit_period, RecruitRound())
+            now = self.port.now
+            self._refused = {node: until for node, until in self._refused.items() if until > now}
+            self._ask_more()
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
         """Accept if this node serves nowhere, stays, and may not have to serve an arc that it was
@@ -149,12 +152,6 @@ class Recruiting:
 
     def _target(self) -> int:
         return max(self.size, min(self._load_size, MEMBERS_MOST))
-
-    def _round(self) -> None:
-        self.port.set_timer(self.settings.recruit_period, RecruitRound())
-        now = self.port.now
-        self._refused = {node: until for node, until in self._refused.items() if until > now}
-        self._ask_more()
 
     def _ask_more(self) -> None:
         cluster = self.role.cluster

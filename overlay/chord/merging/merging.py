@@ -29,15 +29,15 @@ from dataclasses import dataclass
 from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.constants import (
     MERGE_HEARD_WITHIN,
+    MERGE_INFORM_EVERY,
     MERGE_PHASE_MOST,
     MERGE_REST,
     MERGE_ROUND,
-    MERGE_TELL_EVERY,
     RING_END_FAN_OUT,
     RING_LEADERLESS_AFTER,
     RING_MET_FAN_OUT,
 )
-from overlay.chord.events import ClusterMoved, MergePhaseWanted, OtherRing, RingWalked
+from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import Members
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
@@ -45,7 +45,7 @@ from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster, Contact, Moved
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Key, NodeId, Peer, Timer
+from overlay.machine import Key, Peer, Timer, by_id
 
 
 class MergeRound(Timer, frozen=True):
@@ -69,9 +69,8 @@ class Merging:
         self.into: Cluster | None = None  # of the better self.ring, as last heard of
         self._met = float("-inf")  # since when this node knows a better ring
         self._led = float("-inf")  # when a primary of the own ring was last heard
-        self._informed_at = float(
-            "-inf"
-        )  # when primaries last heard of the better ring from this node
+        # When primaries last heard of the better ring from this node.
+        self._informed_at = float("-inf")
         self._alone = False  # the other clusters of this ring have gone over already
         self._tree_users: tuple[Peer, ...] = ()  # who used the trees of this cluster
         self._forget()
@@ -92,7 +91,7 @@ class Merging:
         self._reached: dict[Key, MergePhase] = {}
         self._clusters: tuple[Cluster, ...] = ()
 
-    # -- the rings hear of each other ------------------------------------------------------------
+    # -- the rings learn of each other -----------------------------------------------------------
 
     def on_other_ring(self, event: OtherRing) -> None:
         """Decide which of the two rings is better, and inform who should know."""
@@ -108,10 +107,8 @@ class Merging:
             self._learn(event.cluster)
         else:
             self.port.send(event.peer, Contact(self.port.me.id))
-        if not self.role.is_primary and self.port.now - self._informed_at >= MERGE_TELL_EVERY:
-            self._informed_at = self.port.now
-            for primary in self._primaries():
-                self.port.send(primary, RingMet(ring, event.ring, event.peer))
+        if not self.role.is_primary:
+            self._inform_primaries(event.ring, event.peer)
 
     def _learn(self, cluster: Cluster) -> None:
         if self.into is None or cluster.ring <= self.into.ring:
@@ -120,20 +117,20 @@ class Merging:
 
     def _way(self) -> Peer | None:
         """A way into the own ring."""
-        newest = self.state.any_cluster()
-        if newest is not None:
-            return newest.primary
-        return next((hint.primary for hint in self.state.known.hints()), None)
+        newest = self.state.any_cluster() or next(iter(self.state.hints()), None)
+        return None if newest is None else newest.primary
 
-    def _primaries(self) -> list[Peer]:
-        """Some primaries of the own ring."""
-        if self.role.cluster is not None:
-            found = [self.role.cluster.primary]
-        else:
-            known = self.state.known
-            found = [c.primary for c in known] + [hint.primary for hint in known.hints()]
-        peers = {p.id: p for p in found if p.id != self.port.me.id}
-        return list(peers.values())[:RING_MET_FAN_OUT]
+    def _inform_primaries(self, better: str, way: Peer) -> None:
+        """Inform some primaries of the own ring of the ring `better`, in which `way` serves, unless
+        that was done shortly before."""
+        if self.port.now - self._informed_at < MERGE_INFORM_EVERY:
+            return
+        self._informed_at = self.port.now
+        own = self.role.cluster
+        known = self.state.ways() if own is None else (own,)
+        primaries = by_id((one.primary for one in known), besides=self.port.me.id)
+        for primary in list(primaries.values())[:RING_MET_FAN_OUT]:
+            self.port.send(primary, RingMet(self.state.ring, better, way))
 
     def on_ring_met(self, sender: Peer, message: RingMet) -> None:
         """A node knows a better ring than ours; or ours has ended already."""
@@ -146,9 +143,10 @@ class Merging:
         elif ended is not None:
             self.port.send(sender, RingEnded(message.ring, ended))
 
-    def on_cluster_moved(self, event: ClusterMoved) -> None:
-        """A primary of the own ring lives."""
-        if event.cluster.ring == self.state.ring and event.cluster.primary.id == event.sender.id:
+    def leader_named(self, sender: Peer, cluster: Cluster) -> None:
+        """`sender` says who leads `cluster`: where that is itself, a primary of the own ring
+        lives."""
+        if cluster.ring == self.state.ring and cluster.primary.id == sender.id:
             self._led = self.port.now
 
     # -- rounds ----------------------------------------------------------------------------------
@@ -174,13 +172,10 @@ class Merging:
     def _look(self, into: Cluster) -> None:
         """A node that serves nowhere: go over if no primary of the own ring is heard, else inform
         some."""
-        now = self.port.now
-        if now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
+        if self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
-        elif now - self._informed_at >= MERGE_TELL_EVERY:
-            self._informed_at = now
-            for primary in self._primaries():
-                self.port.send(primary, RingMet(self.state.ring, into.ring, into.primary))
+        else:
+            self._inform_primaries(into.ring, into.primary)
 
     def _may_take_part(self) -> bool:
         """Whether this node leads a cluster that has nothing else to do."""
@@ -193,10 +188,9 @@ class Merging:
 
     def _check_part(self) -> None:
         """End this cluster's part if its epoch has changed or the leading cluster is silent."""
-        own = self.role.cluster
         if not self._wanted:
             return
-        led = own is not None and self.role.is_primary and own.epoch == self._epoch
+        led = self.role.led is not None and self.role.led.epoch == self._epoch
         if not led or self.port.now - self._heard > MERGE_HEARD_WITHIN:
             self._take_no_part()
 
@@ -227,8 +221,7 @@ class Merging:
             return  # the ring is being mended
         if clusters[0].key != own.key:
             self._rest()
-            message = RingMet(own.ring, into.ring, into.primary)
-            self.port.send(clusters[0].primary, message)
+            self.port.send(clusters[0].primary, RingMet(own.ring, into.ring, into.primary))
             return
         if not self._leading:
             self._leading, self._since = MergePhase.UNITED, self.port.now
@@ -302,8 +295,7 @@ class Merging:
 
     def _end(self, own: Cluster, into: Cluster) -> None:
         self.port.count("rings_given_up")
-        informed = {p.id: p for p in (*own.members(), *self._tree_users)}
-        self._spread(own.ring, into, informed)
+        self._spread(own.ring, into, *own.members(), *self._tree_users)
         self.members.disband("its ring has ended")
         self._switch_ring(into)
 
@@ -312,7 +304,7 @@ class Merging:
         if message.into.ring >= message.ring:
             return
         if message.ring not in self.state.ended:
-            self._spread(message.ring, message.into, {})
+            self._spread(message.ring, message.into)
         if self.into is not None and self.into.ring == message.ring:
             self.into = message.into
         if self.state.ring != message.ring:
@@ -327,15 +319,13 @@ class Merging:
             self.members.leave_cluster("its ring has ended")
             self._switch_ring(message.into)
 
-    def _spread(self, ring: str, into: Cluster, informed: dict[NodeId, Peer]) -> None:
-        """Remember that the ring has ended, and inform others."""
+    def _spread(self, ring: str, into: Cluster, *informed: Peer) -> None:
+        """Remember that the ring has ended, and let these and some neighbours know."""
         self.state.ring_ended(ring, into)
         self.view.forget_ring(ring)
         neighbours = list(self.view.peers())
-        for peer in self.port.rng.sample(neighbours, min(RING_END_FAN_OUT, len(neighbours))):
-            informed.setdefault(peer.id, peer)
-        informed.pop(self.port.me.id, None)
-        for peer in informed.values():
+        some = self.port.rng.sample(neighbours, min(RING_END_FAN_OUT, len(neighbours)))
+        for peer in by_id((*informed, *some), besides=self.port.me.id).values():
             self.port.send(peer, RingEnded(ring, into))
 
     def _switch_ring(self, into: Cluster) -> None:

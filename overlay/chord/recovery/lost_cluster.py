@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from overlay.chord.messages import Cluster
-from overlay.machine import NodeId, Version
+from overlay.machine import Key, NodeId, Version
 
 
 class LostCluster:
-    """A cluster that nobody leads, as far as this node knows."""
+    """A cluster without a leader, as far as this node knows."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self.cluster = cluster
@@ -29,6 +29,10 @@ class RecoveryAttempt:
         self.unheard = {peer.id: None for peer in lost.cluster.members()}
         self.agreed: dict[NodeId, None] = {}
         self.refused = False
+
+    def is_meant(self, key: Key, epoch: int) -> bool:
+        """Whether an answer about the cluster `key` and this epoch is one to this question."""
+        return (key, epoch) == (self.lost.cluster.key, self.epoch)
 
 
 Standing = tuple[bool, Version]

@@ -11,7 +11,7 @@ from overlay.machine import Key, Message, Version
 
 
 class RecoverRequest(Message, frozen=True):
-    """May I lead `cluster`, which nobody leads as far as I see, under the fork `epoch`? My log, or
+    """May I lead `cluster`, which has no leader as far as I see, under the fork `epoch`? My log, or
     copy of it, is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
 
     cluster: Cluster

@@ -1,8 +1,8 @@
 """At an observer: copies of other clusters' logs, to begin with when one of these clusters is lost
 (P5).
 
-A copy is in memory only, and nothing is decided with it: whoever leads the lost cluster's arc next
-begins with it (`recovery`, `role_changes`), and the primary of a cluster chooses who keeps one
+A copy is in memory only, and nothing is decided with it: the node that leads the lost cluster's arc
+next begins with it (`recovery`, `role_changes`), and the primary of a cluster chooses who keeps one
 (`observers`). The entries themselves are applied by the registry as they come (`EntryObserved`). A
 copy whose primary was not heard for `OBSERVED_LOG_KEPT` is forgotten, and so is one that has served
 its purpose.
@@ -14,11 +14,7 @@ node, and was heard until shortly before its link was lost; it may have waited n
 from __future__ import annotations
 
 from overlay.chord.consensus.follower_log import EMPTY
-from overlay.chord.constants import (
-    OBSERVED_LOG_KEPT,
-    OBSERVED_LOGS_MOST,
-    WHOLE_WITHIN,
-)
+from overlay.chord.constants import OBSERVED_LOG_KEPT, OBSERVED_LOGS_MOST, WHOLE_WITHIN
 from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observer_messages import (
@@ -30,7 +26,7 @@ from overlay.chord.recovery.observer_messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole
-from overlay.machine import Handlers, Key, NodeId, Peer, Timer, Version
+from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 
 
 class ObservedLogsDue(Timer, frozen=True):
@@ -57,17 +53,6 @@ class ObservedLogs:
         self.ring = ring
         self.port = role.port
         self.copies: dict[Key, ObservedLog] = {}
-
-    def handlers(self) -> Handlers:
-        """Its part of the handlers of `Clusters`."""
-        return {
-            Observe: self.on_observe,
-            ObserverEntries: self.on_entries,
-            ObserverSnapshot: self.on_copy,
-            ObserverReleased: self.on_released,
-            ObservedLogsDue: self.on_observed_logs_due,
-            RingLeft: self.on_ring_left,
-        }
 
     def position(self, key: Key) -> Version:
         """How far the copy of this cluster's log is; (0, 0) if there is none."""
@@ -186,10 +171,7 @@ class ObservedLogs:
     def _spoken_of(self, sender: Peer, key: Key, epoch: int) -> ObservedLog | None:
         """The copy that the sender may speak for."""
         kept = self.copies.get(key)
-        if kept is None or (sender.id, epoch) != (
-            kept.cluster.primary.id,
-            kept.cluster.epoch,
-        ):
+        if kept is None or (sender.id, epoch) != (kept.cluster.primary.id, kept.cluster.epoch):
             self.port.count("observing_refused")
             return None
         return kept
@@ -199,8 +181,8 @@ class ObservedLogs:
 
     def _watch(self) -> None:
         """Miss the silence of those who lead."""
-        leading = (kept.cluster.primary for kept in self.copies.values())
-        self.port.watch("observed", tuple({peer.id: peer for peer in leading}.values()))
+        leading = by_id(kept.cluster.primary for kept in self.copies.values())
+        self.port.watch("observed", tuple(leading.values()))
 
     def _answer(self, kept: ObservedLog, position: Version) -> None:
         cluster = kept.cluster

@@ -43,7 +43,7 @@ from overlay.chord.recovery.observer_messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Handlers, Key, NodeId, Peer, Version, by_id
+from overlay.machine import Key, NodeId, Peer, Version, by_id
 
 
 class ObserverProgress:
@@ -84,10 +84,6 @@ class Observers:
         self._epoch = 0  # of the cluster when they were asked …
         self._announced: Cluster | None = None  # … and all that they know of it
         self._refused: dict[NodeId, float] = {}  # did not answer; until when they are left alone
-
-    def handlers(self) -> Handlers:
-        """Its part of the handlers of `Clusters`."""
-        return {Observed: self.on_observed, LogGrown: self.on_log_grown}
 
     # -- who -------------------------------------------------------------------------------------
 

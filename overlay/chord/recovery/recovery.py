@@ -1,16 +1,16 @@
-"""Recovery of a cluster that is lost: somebody takes its place (P5; Phoenix section 2, cluster
+"""Recovery of a cluster that is lost: another node takes its place (P5; Phoenix section 2, cluster
 failure).
 
-A cluster is *lost* when nobody leads it and no election can help, since a majority of its voters
-does not answer. That cannot be told from a partition. Trees are soft state, so after a measured
-time somebody goes on without that majority, under an epoch that forks off (`epochs`):
+A cluster is *lost* when no node leads it and no election can help, since a majority of its voters
+does not answer. A partition looks the same. Trees are soft state, so after a measured time a node
+goes on without that majority, under an epoch that forks off (`epochs`):
 
 1. *a member that holds the log*, a former primary included, with the trees in its log;
 2. *the ring successor*, where no member acts: its own majority grants the epoch, and its arc grows
    by the lost one;
 3. *an outsider*, where no other cluster of the ring is left: it begins with an empty log.
 
-Where the log is gone (2, 3), whoever acts plants the trees from its copy of the log
+Where the log is gone (2, 3), the node that acts plants the trees from its copy of the log
 (`observed_logs`); outsiders with a copy act before those without one. What no copy has, subscribers
 register again: they hear of the fork by gossip and renew at once. Until they had time to,
 publishers get no answers about these trees (upper_tree/owner/restoration.py), so events wait where
@@ -19,7 +19,7 @@ they were published (the paper's buffer, bounded).
 A node that can ask others never acts alone: the remaining members and some neighbours have to
 agree. Each refuses if it hears a leader, has not looked for one itself for a while, or is fitter: a
 member before an outsider, a further log before a shorter one, then the smaller id. A node that
-reaches nobody at all waits much longer.
+reaches none at all waits much longer.
 
 When the lost cluster comes back it is fenced, and its members are free for any cluster. One that
 was led all the time and only out of sight overrides the fork (`role_changes`).
@@ -58,7 +58,7 @@ from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Key, NodeId, Peer, Timer, Version
+from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 from overlay.settings import ElectionSettings
 
 
@@ -121,16 +121,15 @@ class Recovery:
         if self._asking is not None:
             self._asking.unheard.pop(node, None)
         own = self.role.cluster
-        for cluster in self.ring.known:
+        clusters, hints = self.ring.clusters(), self.ring.hints()
+        for cluster in clusters:
             if cluster.primary.id == node and (own is None or own.key != cluster.key):
                 self.suspect(cluster)
-        known = self.ring.known
-        hints = known.hints()
-        if own is None and not len(known) and len(hints) == 1 and hints[0].primary.id == node:
+        if own is None and not clusters and len(hints) == 1 and hints[0].primary.id == node:
             ring, key = hints[0].ring, hints[0].key  # no other cluster was ever heard of
             self.suspect(Cluster(ring, key, key, hints[0].version, hints[0].primary))
 
-    def on_moved(self, sender: Peer, cluster: Cluster) -> None:
+    def leader_named(self, sender: Peer, cluster: Cluster) -> None:
         """A leader that says so itself ends the suspicion of its cluster."""
         if sender.id == cluster.primary.id:
             self._lost.pop(cluster.key, None)
@@ -151,15 +150,12 @@ class Recovery:
             self.port.set_timer(min(soon, default=RECOVERY_ROUND), RecoveryRound())
 
     def _is_led(self, cluster: Cluster) -> bool:
-        """Whether somebody leads it, or its place is taken."""
-        own = self.role.cluster
+        """Whether it has a leader, or its place is taken."""
+        own, heartbeat = self.role.cluster, self.heartbeat
         if own is not None and own.key == cluster.key:
-            return (
-                self.heartbeat.has_lease()
-                if self.role.is_primary
-                else not self.heartbeat.is_primary_silent()
-            )
-        newest = self.ring.known.get(cluster.key)
+            is_primary = self.role.is_primary
+            return heartbeat.has_lease() if is_primary else not heartbeat.is_primary_silent()
+        newest = self.ring.newest(cluster.key)
         return newest is None or newest.epoch > cluster.epoch
 
     def _probe(self, lost: LostCluster) -> None:
@@ -168,9 +164,8 @@ class Recovery:
             lost.neighbours_informed = True
             for peer in self._neighbours(NEIGHBOURS_ASKED):
                 self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
-        peers = {p.id: p for p in (*lost.cluster.members(), *self._neighbours(2))}
-        peers.pop(self.port.me.id, None)
-        for peer in peers.values():
+        peers = (*lost.cluster.members(), *self._neighbours(2))
+        for peer in by_id(peers, besides=self.port.me.id).values():
             self.port.send(peer, Contact(self.port.me.id))
 
     def _neighbours(self, most: int) -> list[Peer]:
@@ -204,19 +199,18 @@ class Recovery:
 
     def _is_successor_of(self, lost: LostCluster) -> bool:
         """Whether this node leads the cluster after the lost one in the ring."""
-        own = self.role.cluster
+        own = self.role.led
         return (
             own is not None
             and own.key != lost.cluster.key
             and own.start == lost.cluster.key
-            and self.role.is_primary
             and self.heartbeat.has_lease()
         )
 
     def _is_last(self, lost: LostCluster) -> bool:
         """Whether no other cluster of the ring is led. Clusters that were not missed yet are
         suspected here."""
-        others = [c for c in self.ring.known if c.key != lost.cluster.key]
+        others = [c for c in self.ring.clusters() if c.key != lost.cluster.key]
         for cluster in others:
             self.suspect(cluster)
         first = lost.cluster.key == min((lost.cluster.key, *(c.key for c in others)))
@@ -224,8 +218,7 @@ class Recovery:
 
     def _all_lost(self, since: float) -> bool:
         """Whether every cluster that is known is missed, at least since `since`."""
-        known = self.ring.known
-        keys = (*(cluster.key for cluster in known), *(hint.key for hint in known.hints()))
+        keys = [way.key for way in self.ring.ways()]
         return all(key in self._lost and self._lost[key].since <= since for key in keys)
 
     # -- asking ----------------------------------------------------------------------------------
@@ -243,12 +236,10 @@ class Recovery:
         self._asking = RecoveryAttempt(lost, epoch, self.port.now)
         self._asking.unheard.pop(self.port.me.id, None)
         neighbours = [] if self._is_successor_of(lost) else self._neighbours(NEIGHBOURS_ASKED)
-        jury = {p.id: p for p in (*lost.cluster.members(), *neighbours)}
-        jury.pop(self.port.me.id, None)
-        for peer in jury.values():
-            self.port.send(
-                peer, RecoverRequest(lost.cluster, epoch, self._position(lost.cluster.key))
-            )
+        request = RecoverRequest(lost.cluster, epoch, self._position(lost.cluster.key))
+        asked = (*lost.cluster.members(), *neighbours)
+        for peer in by_id(asked, besides=self.port.me.id).values():
+            self.port.send(peer, request)
         self.port.set_timer(max(ANSWER_WITHIN, self.heartbeat.round_trip()), RecoveryAnswersDue())
 
     def on_recover(self, sender: Peer, message: RecoverRequest) -> None:
@@ -260,14 +251,12 @@ class Recovery:
         standing = (message.cluster.has_member(sender.id), message.position)
         mine = self._standing(message.cluster)
         before = self._agreed.get(key)
-        newest = self.ring.known.get(key)
-        own = self.role.cluster
+        own, newest = self.role.cluster, self.ring.newest(key)
+        led = False
         if own is not None and own.key == key:
             newest = own
-        hears = own is not None and own.key == key and sender.id != own.primary.id
-        led = (own is not None and hears and self._is_led(own)) or (
-            newest is not None and newest.epoch > message.cluster.epoch
-        )
+            led = sender.id != own.primary.id and self._is_led(own)
+        led = led or (newest is not None and newest.epoch > message.cluster.epoch)
         taken = before is not None and before.until > now and before.is_fitter(sender.id, standing)
         lost = self._lost.get(key)
         if sender.id == message.cluster.primary.id:
@@ -285,7 +274,7 @@ class Recovery:
         if agreed:
             self._agreed[key] = Agreement(sender.id, standing, now + AGREED_FOR)
             if self._asking is not None and self._asking.lost.cluster.key == key:
-                self._asking.refused = True  # one cannot want it oneself
+                self._asking.refused = True  # this node does not want it any more
         if led and newest is not None:
             self.port.send(sender, Moved(newest))
         self.port.send(sender, RecoverReply(key, message.epoch, agreed))
@@ -300,10 +289,7 @@ class Recovery:
     def on_reply(self, sender: Peer, message: RecoverReply) -> None:
         """Note the answer of one that was asked."""
         asking = self._asking
-        if asking is None or (message.key, message.epoch) != (
-            asking.lost.cluster.key,
-            asking.epoch,
-        ):
+        if asking is None or not asking.is_meant(message.key, message.epoch):
             return
         asking.unheard.pop(sender.id, None)
         if message.agreed:
@@ -312,7 +298,7 @@ class Recovery:
             asking.refused = True
 
     def on_answers_due(self, timer: RecoveryAnswersDue) -> None:
-        """Lead the cluster if nobody was against it and somebody was for it."""
+        """Lead the cluster if none was against it and at least one was for it."""
         asking, now = self._asking, self.port.now
         if asking is None:
             return
@@ -340,20 +326,14 @@ class Recovery:
             self.outcome.lead_own_log(asking.epoch)
             return
         start = lost.cluster.start
-        if len(self.ring.known) > 1:  # all of the others are lost, too
+        if len(self.ring.clusters()) > 1:  # all of the others are lost, too
             start = key
         mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
         self.outcome.lead_empty(mine, lost.cluster)
 
     def _standing(self, cluster: Cluster) -> Standing:
-        voter_log = self.log.voter_log
-        is_member = (
-            voter_log is not None and voter_log.key == cluster.key
-        )  # newer than the description
-        return is_member, self._position(cluster.key)
+        """This node's own; its log is newer than the description."""
+        return self.log.is_of(cluster.key), self._position(cluster.key)
 
     def _position(self, key: Key) -> Version:
-        voter_log = self.log.voter_log
-        if voter_log is not None and voter_log.key == key:
-            return voter_log.position
-        return self.observed_logs.position(key)
+        return self.log.position if self.log.is_of(key) else self.observed_logs.position(key)

@@ -10,25 +10,14 @@ from __future__ import annotations
 from itertools import islice
 
 from overlay.chord.events import ClusterMoved, RingKnown
-from overlay.chord.messages import (
-    AskNeighbourhood,
-    Cluster,
-    Contact,
-    Find,
-    FindReply,
-    Moved,
-    Neighbourhood,
-    Rectify,
-    Rejoin,
-    Stabilise,
-)
-from overlay.chord.ring.lookups import Lookups, LookupTimeout
+from overlay.chord.messages import Cluster, Contact, Moved, Neighbourhood, Rejoin
+from overlay.chord.ring.lookups import Lookups
 from overlay.chord.ring.ring_state import RingState
-from overlay.chord.ring.ring_walk import RingWalk, RingWalkTimeout
-from overlay.chord.ring.stabilisation import FingerRound, Stabilisation, StabiliseRound
+from overlay.chord.ring.ring_walk import RingWalk
+from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.events import RingHintReceived
-from overlay.machine import Handlers, Key, Machine, Peer, Port, Version, by_id
+from overlay.machine import Handlers, Key, Machine, Peer, Port, Version, by_id, handlers_of
 from overlay.settings import RingSettings
 
 
@@ -44,26 +33,8 @@ class Ring(Machine):
         self.ring_walk = RingWalk(self.state)
 
     def handlers(self) -> Handlers:
-        """Messages, timers and events of the ring."""
-        return {
-            Find: self.lookups.on_find,
-            FindReply: self.lookups.on_find_reply,
-            Stabilise: self.stabilisation.on_stabilise,
-            AskNeighbourhood: self.stabilisation.on_ask_neighbourhood,
-            Rectify: self.stabilisation.on_rectify,
-            Neighbourhood: self.on_neighbourhood,
-            Moved: self.on_moved,
-            Contact: self.on_contact,
-            Rejoin: self.on_rejoin,
-            LookupTimeout: self.lookups.on_timeout,
-            StabiliseRound: self.stabilisation.on_stabilise_round,
-            FingerRound: self.stabilisation.on_finger_round,
-            RingWalkTimeout: self.ring_walk.on_timeout,
-            RingHintReceived: self.on_ring_heard,
-            RingKnown: self.on_ring_known,
-            LinkUp: self.on_link_up,
-            LinkDown: self.on_link_down,
-        }
+        """Its own and those of its parts."""
+        return handlers_of(self, self.lookups, self.stabilisation, self.ring_walk)
 
     # -- asked from above ------------------------------------------------------------------------
 
@@ -181,8 +152,8 @@ class Ring(Machine):
 
     def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
         """An answer for stabilisation, or for a walk around the ring."""
-        self.stabilisation.on_neighbourhood(sender, message)
-        self.ring_walk.on_neighbourhood(sender, message)
+        self.stabilisation.answered(sender, message)
+        self.ring_walk.answered(sender, message)
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
         """A node that was taken for a primary knows better."""
@@ -191,7 +162,7 @@ class Ring(Machine):
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
             self.stabilisation.peer_lost(sender.id)
         self.port.emit(ClusterMoved(message.cluster, sender))
-        self.ring_walk.on_moved(sender, message.cluster)
+        self.ring_walk.moved(sender, message.cluster)
 
     def on_contact(self, sender: Peer, message: Contact) -> None:
         """Answer with a way into the ring. Members that were cut off ask in the same way how

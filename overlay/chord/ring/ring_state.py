@@ -180,6 +180,14 @@ class RingState:
         """The newest description that is known of the cluster `key`."""
         return self.known.get(key)
 
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The newest descriptions of all clusters that are known, in ring order."""
+        return tuple(self.known)
+
+    def ways(self) -> tuple[Cluster | RingHint, ...]:
+        """All that is known of the ring: descriptions of clusters, then hints."""
+        return (*self.known, *self.known.hints())
+
     def hints(self) -> tuple[RingHint, ...]:
         """Ways into the ring from gossip, the longest known first."""
         return self.known.hints()

@@ -46,7 +46,7 @@ class RingWalk:
         else:
             self._ask(peer)
 
-    def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
+    def answered(self, sender: Peer, message: Neighbourhood) -> None:
         """The walk's next cluster answers: go on to its successor."""
         if self._asked is None or sender.id != self._asked.id:
             return
@@ -56,7 +56,7 @@ class RingWalk:
             self._following = (message.predecessor,)  # a ring of two
         self._go_on()
 
-    def on_moved(self, sender: Peer, cluster: Cluster) -> None:
+    def moved(self, sender: Peer, cluster: Cluster) -> None:
         """The node that was asked is no primary any more, but knows who is."""
         if self._asked is not None and sender.id == self._asked.id:
             if cluster.primary.id not in (sender.id, self.port.me.id):

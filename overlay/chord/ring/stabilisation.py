@@ -121,7 +121,7 @@ class Stabilisation:
         elif state.pointers.predecessor:
             self.port.send(state.pointers.predecessor.primary, AskNeighbourhood())
 
-    def on_neighbourhood(self, sender: Peer, message: Neighbourhood) -> None:
+    def answered(self, sender: Peer, message: Neighbourhood) -> None:
         """A cluster describes itself and its neighbours: adopt it as the successor if it is one,
         and ask whoever stands between."""
         state = self.state
