@@ -40,6 +40,9 @@ measured by the deliveries per second of one program on a loaded machine."""
 FULL = "full"
 """Code of the `Failed` that a program gets for which the node has no room."""
 
+GAP = "gap"
+"""Code of the notice that a subscription was not registered for a while."""
+
 LEAVING = "leaving"
 """Code of the `Failed` that a program gets whose node is leaving the overlay."""
 
@@ -183,7 +186,7 @@ class Failed(Reply, frozen=True):
     """The command was not carried out. `code`: usage, selector, refused, time-out, unknown, or
     leaving (nothing of it was, nor will be: the node is leaving the overlay).
 
-    With request 0 it is bad news: Dropped, gap (a subscription was lost for a while), full (the
+    With request 0 it is bad news: Dropped, Lapsed, full (the
     node serves no further program, and closes the connection), or leaving (all subscriptions of
     this client have ended).
     """
@@ -202,6 +205,16 @@ class Dropped(Failed, frozen=True):
     last: str  # … of the last
     since: float  # `Event.time` of the first, and …
     until: float  # … of the last
+
+
+class Lapsed(Failed, frozen=True):
+    """Bad news (request 0, code gap): the overlay has lost `subscription`, and events published in
+    the last `seconds` may be missing. It comes when that is found out, and once more (`is_over`)
+    when the subscription is acknowledged again."""
+
+    subscription: str
+    seconds: float
+    is_over: bool
 
 
 class Done(Reply, frozen=True):
@@ -359,7 +372,7 @@ COMMANDS = (
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Dropped | Done | Subscribed | Published | Delivered | Gathered | Status | Peers
-    | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
+    Failed | Dropped | Lapsed | Done | Subscribed | Published | Delivered | Gathered | Status
+    | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """The types that the control socket sends."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace, replaced
 from matching import Cut, Index, Interval
 from overlay.client import Delivery, Event
+from overlay.links.events import LocalStall
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
@@ -24,7 +25,7 @@ from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
-from overlay.upper_tree.subscriber.registrar import Registrar
+from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
 
 
 @fault("C8")
@@ -219,6 +220,24 @@ def broken_link_counts_as_accepted() -> None:
         return []
 
     replace(original, host_lost)
+
+
+@fault(
+    "promise: nothing lost in the quiet",
+    "tests/overlay/test_overlay_pauses.py",
+    "test_who_wakes_is_registered_soon_and_knows_what_it_missed",
+)
+def renewal_not_repeated() -> None:
+    """A subscriber that stood still, or whose renewal was lost, waits until the next one is due."""
+
+    def on_local_stall(self: Registrar, event: LocalStall) -> None:
+        pass
+
+    def on_answer_due(self: Registrar, timer: AnswerDue) -> None:
+        self._answers.rang()
+
+    replace(Registrar.on_local_stall, on_local_stall)
+    replace(Registrar.on_answer_due, on_answer_due)
 
 
 @fault(

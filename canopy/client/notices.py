@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from overlay.client import Dropped, Failed
+from overlay.client import Dropped, Failed, Lapsed
 
 OVERFLOW: Final = "overflow"
 LAPSED: Final = "lapsed"
@@ -21,7 +21,9 @@ class Gap(msgspec.Struct, frozen=True):
     - "overflow": the program took its deliveries too slowly, and the node dropped exactly `count`
       of them, events `first` to `last` (identities), published from `since` to `until` (seconds of
       the publishers' wall clocks);
-    - "lapsed": the overlay had lost the subscription for a while; nothing else is known;
+    - "lapsed": the overlay has lost the subscription, and events published from `since` on may be
+      missing (seconds of this machine's wall clock). It comes when that is found out, with `until`
+      0, and again, with `until`, when the subscription is acknowledged once more;
     - "reconnected": the connection to the node was lost at `since` and the subscription
       acknowledged again at `until` (seconds of this machine's wall clock). What was published in
       between is missing.
@@ -51,9 +53,12 @@ class Disconnected(msgspec.Struct, frozen=True):
 Notice: TypeAlias = Gap | Disconnected
 
 
-def gap_of(failed: Failed) -> Gap:
-    """The notice for a node's unasked reply (request 0)."""
+def gap_of(failed: Failed, wall: float) -> Gap:
+    """The notice for a node's unasked reply (request 0), which came at `wall`."""
     if isinstance(failed, Dropped):
         where = (failed.first, failed.last, failed.since, failed.until)
         return Gap(OVERFLOW, failed.reason, failed.count, *where)
-    return Gap(LAPSED if failed.code == "gap" else failed.code, failed.reason)
+    if isinstance(failed, Lapsed):
+        until = wall if failed.is_over else 0.0
+        return Gap(LAPSED, failed.reason, since=wall - failed.seconds, until=until)
+    return Gap(failed.code, failed.reason)

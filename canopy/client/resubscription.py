@@ -113,7 +113,7 @@ class Resubscription:
         """What a node's unasked reply says to the program. A leaving node has ended all
         subscriptions: events are missing from now on, though the connection ends later."""
         if failed.code != LEAVING:
-            return gap_of(failed)
+            return gap_of(failed, wall)
         self._ended_at = wall
         return Disconnected(failed.reason)
 

@@ -28,6 +28,7 @@ from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,
     FULL,
+    GAP,
     LEAVING,
     Command,
     Delivered,
@@ -116,7 +117,7 @@ class Session:
             if isinstance(reply, DELIVERIES):
                 self.arrivals.add(reply, size)
             elif reply.request == 0 and isinstance(reply, Failed):
-                if reply.code in ("gap", LEAVING):
+                if reply.code in (GAP, LEAVING):
                     self.arrivals.add(reply, size)
                 elif reply.code == FULL:
                     self._refusal = reply.reason

@@ -43,6 +43,12 @@ FIRST_REPORT = 16
 as many each time after, as TCP's slow start: to a peer that is merely slow they go twice. Guess; to
 be measured by the duplicates that relays cause under load."""
 
+STALL_ANSWER = 2.0
+"""After this node stood still for `links.dead_after`, a watched peer that does not answer for so
+long counts as dead: it has given this node up by then, unless it stood still as well, and what
+closed the connection may be lost (a suspended machine). Two heartbeats. Guess; to be measured by
+the sessions that end though the peer still has them."""
+
 # --- dialling ---
 
 MAX_REFUSALS = 2

@@ -101,8 +101,9 @@ class Dialler:
         self._connections.dial(session.peer.address).attach_session(session)
 
     def reschedule(self, session: Session) -> None:
-        """Something of the session may fall due earlier than before."""
-        self._deadlines.schedule(session, session.next_deadline())
+        """Something of the session may fall due earlier than before. What would have been due in
+        the past is due now: this node did not stall."""
+        self._deadlines.schedule(session, max(session.next_deadline(), self._clock()))
 
     def on_deadline(self, session: Session, now: float) -> None:
         """A session that is CONNECTING: dial, report what waits, or give up."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
-from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE
+from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.dialler import Dialler
@@ -388,11 +388,15 @@ class Links:
     # --- what falls due ---
 
     def _on_local_stall(self, late: float, now: float) -> None:
-        """This node stalled: peers that it did not hear meanwhile may have spoken."""
+        """This node stalled: peers that it did not hear meanwhile may have spoken. After a stall
+        for which they count as dead who stalls they may have closed, and their goodbye may be lost:
+        they have to answer a probe soon."""
         self._count("local_stalls", 1)
         self._emit(LocalStall(late))
+        settings = self._settings
+        patience = settings.dead_after if late < settings.dead_after else STALL_ANSWER
         for session in self._sessions:
-            session.postpone_deadlines(late, now)
+            session.postpone_deadlines(late, now, patience)
         self._connections.postpone_deadlines(late)
 
     def _on_session_deadline(self, session: Session, now: float) -> None:

@@ -396,9 +396,11 @@ class Session(HasDeadline):
         """The link is pinned, or no longer. Called by `SessionTable` only."""
         self.is_watched = is_watched
 
-    def postpone_deadlines(self, seconds: float, now: float) -> None:
-        """This node stalled for so long: do not count the time against the peer."""
-        self.last_heard = min(self.last_heard + seconds, now)
+    def postpone_deadlines(self, seconds: float, now: float, patience: float) -> None:
+        """This node stalled for so long: do not count the time against the peer, but count it as
+        dead after `patience` seconds if it is not heard until then."""
+        latest = now - self._settings.dead_after + patience
+        self.last_heard = min(self.last_heard + seconds, latest)
         self.since = min(self.since + seconds, now)
         self.retransmit_at += seconds
         self.report_at += seconds

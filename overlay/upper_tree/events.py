@@ -30,10 +30,12 @@ class SubscriptionReady(LocalEvent, frozen=True):
 
 
 class SubscriptionLapsed(LocalEvent, frozen=True):
-    """A cluster had lost registrations of this node; they are being registered again. Events in
-    between may have been missed (docs/design/promises.md)."""
+    """A cluster had lost registrations of this node; they are being registered again. Events may
+    have been missed for so many seconds, and until they are (docs/design/promises.md)."""
 
     attribute: str
+    subscriptions: tuple[str, ...]
+    seconds: float
 
 
 class EventsAccepted(LocalEvent, frozen=True):

@@ -91,11 +91,21 @@ class Unregistered(Message, frozen=True):
 class Renew(Message, frozen=True):
     """Leases of one subscriber with one cluster: per tree how many registrations it claims to
     have and the CRC-32 of their sorted ids. `unsure`: trees in which one is under way or ending.
-    In other trees it has nothing."""
+    In other trees it has nothing. Answered by `Renewed` with the same number, behind `RenewRefused`
+    and `NotOwner` where these are due."""
 
     incarnation: int
     trees: tuple[tuple[str, int, int], ...]
     unsure: tuple[str, ...] = ()
+    number: int = 0
+
+
+class Renewed(Message, frozen=True):
+    """The leases of a renewal run on; all that it claimed is there, and the sender decides about
+    all the trees that it named, except the trees `unconfirmed`."""
+
+    number: int
+    unconfirmed: tuple[str, ...] = ()
 
 
 class RenewRefused(Message, frozen=True):

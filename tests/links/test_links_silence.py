@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overlay.links.constants import FIRST_REPORT
-from overlay.links.events import LinkRecovered, LinkSuspected, SessionEnd
+from overlay.links.constants import FIRST_REPORT, STALL_ANSWER
+from overlay.links.events import LinkRecovered, LinkSuspected, LocalStall, SessionEnd
 from overlay.links.messages import Ack
 from tests.support.wires import Host, Note, World
 
@@ -63,6 +63,43 @@ def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> N
     a.send(b, 3)
     world.run(7.0)
     assert [down.lost for down in a.downs()] == [(Note(3),)]
+
+
+def test_who_stood_still_for_long_gives_peers_little_time_to_answer() -> None:
+    for stall, gone_after in ((5.0, 6.0), (7.0, STALL_ANSWER)):
+        world = World()
+        a, b = world.host("a"), world.host("b")
+        a.links.pin("b")
+        a.send(b, 1)
+        world.run(1.0)
+        world.kill(b, reset=False)  # it has closed, and that is lost
+        world.now += stall
+        world.run(gone_after - 1.2)
+        assert not a.downs()
+        world.run(1.4)
+        assert len(a.downs()) == 1
+
+
+def test_who_answers_after_a_long_stall_keeps_its_session() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.links.pin("b")
+    a.send(b, 1)
+    world.run(1.0)
+    world.now += 60.0  # of both
+    world.run(10.0)
+    assert not a.downs()
+    assert not b.downs()
+
+
+def test_who_is_watched_after_a_long_silence_has_not_made_this_node_stall() -> None:
+    world = World()
+    a, b = world.host("a"), world.host("b")
+    a.send(b, 1)
+    world.run(21.0)
+    a.links.pin("b")
+    world.run(5.0)
+    assert a.of(LocalStall) == []
 
 
 def test_the_watch_begins_when_it_is_asked_for() -> None:

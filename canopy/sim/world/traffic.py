@@ -48,7 +48,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "observers": ("Observe", "Observed", "ObserverEntries", "ObserverSnapshot", "ObserverReleased"),
     "heartbeats": ("ClusterHeartbeat", "ClusterHeartbeatReply"),  # of primaries and their voters
     "elections": ("RequestVote", "VoteReply", "Rejoin"),
-    "leases": ("Renew", "RenewRefused"),
+    "leases": ("Renew", "RenewRefused", "Renewed"),
     "registrations": (
         "Register",
         "Registered",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.client import (
+    GAP,
     LEAVING,
     Attributes,
     Delivered,
@@ -21,6 +22,7 @@ from overlay.client import (
     Gather,
     GetAttributes,
     GetSubscriptions,
+    Lapsed,
     Publish,
     Published,
     Subscribe,
@@ -60,6 +62,7 @@ class LocalSubscription:
         self.gathers = gathers  # its client gets events once for all its subscriptions
         self.order = 0  # among all of this node, by age
         self.acknowledged = False
+        self.missing_since: float | None = None  # it has lapsed; a time of the Port
         self.delivered = 0  # where it does not gather
 
 
@@ -140,23 +143,39 @@ class LocalClients(Machine):
         self.registrar.subscribe(id_, registrations)
 
     def on_subscription_ready(self, event: SubscriptionReady) -> None:
-        """SUBACK, given once: a subscription that was registered again becomes ready again."""
+        """SUBACK, given once: of a subscription that had lapsed the client hears that the gap is
+        over."""
         mine = self.subscriptions.get(event.subscription)
-        if mine is not None and not mine.acknowledged:
+        if mine is None:
+            return
+        if not mine.acknowledged:
             mine.acknowledged = True
             self.port.trace("suback", subscription=mine.id)
             self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+        elif mine.missing_since is not None:
+            seconds, mine.missing_since = self.port.now - mine.missing_since, None
+            reason = (
+                f"subscription {mine.name or mine.id} is registered again; events of the last "
+                f"{seconds:.1f} s may be missing"
+            )
+            self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, seconds, True))
 
     def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
         """A cluster lost registrations of this node, which are being registered again: clients are
         told of the gap."""
-        for mine in self.subscriptions.values():
-            if event.attribute in mine.pivots and mine.acknowledged:
-                reason = (
-                    f"subscription {mine.name or mine.id}: the tree of {event.attribute} had lost "
-                    "it; it is being registered again, events in between may be missing"
-                )
-                self.port.reply(mine.client, Failed(0, "gap", reason))
+        for id_ in event.subscriptions:
+            mine = self.subscriptions.get(id_)
+            if mine is None or not mine.acknowledged:
+                continue
+            since = self.port.now - event.seconds
+            known = mine.missing_since
+            mine.missing_since = since if known is None else min(known, since)
+            reason = (
+                f"subscription {mine.name or mine.id}: the tree of {event.attribute} had lost it; "
+                f"it is being registered again, events since {event.seconds:.1f} s ago may be "
+                "missing"
+            )
+            self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, event.seconds, False))
 
     def gather(self, client: int, command: Gather) -> None:
         """The client's next subscriptions get each event once for all of them."""
@@ -314,11 +333,17 @@ class LocalClients(Machine):
         """The subscriptions of all clients."""
         infos = tuple(
             SubscriptionInfo(
-                s.id, s.name, s.predicate.text, s.acknowledged, self._delivered(s), s.pivots
+                s.id, s.name, s.predicate.text, self._is_acknowledged(s), self._delivered(s),
+                s.pivots,
             )
             for s in self.subscriptions.values()
         )  # fmt: skip
         self.port.reply(client, Subscriptions(command.request, infos))
+
+    def _is_acknowledged(self, mine: LocalSubscription) -> bool:
+        """Whether it is for certain that every event is found now."""
+        is_registered = mine.acknowledged and mine.missing_since is None
+        return is_registered and not self.registrar.is_in_doubt(mine.id)
 
     def _delivered(self, mine: LocalSubscription) -> int:
         return self.receiver.delivered_to(mine.id) if mine.gathers else mine.delivered

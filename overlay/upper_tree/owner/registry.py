@@ -43,6 +43,7 @@ from overlay.upper_tree.messages import (
     Registered,
     Registration,
     Renew,
+    Renewed,
     RenewRefused,
     Uninstall,
     Unregister,
@@ -343,9 +344,11 @@ class Registry(Machine):
             elif owned is not None and over:
                 self.port.count("registrations_reconciled", len(over))
                 self._end(owned, over)
+        foreign += [name for name in message.unsure if not self._owner.decides(name)]
         self._owner.refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))
+        self.port.send(sender, Renewed(message.number, (*refused, *foreign)))
 
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
         """End what was not renewed."""

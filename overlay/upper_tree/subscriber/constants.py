@@ -20,10 +20,24 @@ RENEW_WITHIN = 0.5
 """The subscribers of a cluster spread their renewals over so long after it was lost. By the new
 owner's longest turn in `canopy sim recovery`."""
 
+STALL_SHARE = 6
+"""A node that stood still for 1/6 of a lease renews at once: half of the time between two renewals,
+so that two that are late do not add up to a lease. Shorter stalls are those of a loaded machine."""
+
 CONFIRM_FOR, CONFIRM_PERIOD = 12.0, 2.0
 """After that a subscriber renews often: for how long, and the time between two renewals. What a new
 owner does not know yet cannot be claimed before it was registered again. By when the last
 registration of a lost cluster is there again."""
+
+# --- confirmations.py ---
+
+DOUBT_SHARE = 0.8
+"""Of a lease: after so long without an answered renewal it may have ended. The clocks of two nodes
+differ in rate by less than a fifth, as for the other leases (docs/design/clusters.md)."""
+
+RENEWALS_KEPT = 1_024
+"""Renewals without an answer that are remembered: one per owner and round. By the clusters in which
+one node's subscriptions are."""
 
 # --- receiver.py ---
 

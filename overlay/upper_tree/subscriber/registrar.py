@@ -23,7 +23,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
-from overlay.links.events import LinkDown
+from overlay.links.events import LinkDown, LocalStall
 from overlay.machine import (
     Alarm,
     Machine,
@@ -44,18 +44,21 @@ from overlay.upper_tree.messages import (
     Registered,
     Registration,
     Renew,
+    Renewed,
     RenewRefused,
     Unregister,
     Unregistered,
 )
 from overlay.upper_tree.pivots import choose_pivot
 from overlay.upper_tree.registration_digest import ids_digest
+from overlay.upper_tree.subscriber.confirmations import Confirmations
 from overlay.upper_tree.subscriber.constants import (
     CONFIRM_FOR,
     CONFIRM_PERIOD,
     POPULARITY_MOST,
     RENEW_WITHIN,
     RETRY_PAUSE,
+    STALL_SHARE,
 )
 
 
@@ -65,6 +68,10 @@ class RegisterDue(Timer, frozen=True):
 
 class RenewDue(Timer, frozen=True):
     """Time to renew the leases of all registrations."""
+
+
+class AnswerDue(Timer, frozen=True):
+    """Look for renewals without an answer."""
 
 
 class LocalRegistration:
@@ -103,6 +110,9 @@ class Registrar(Machine):
             tuple[str, str], float
         ] = {}  # not answered yet, with the time to retry
         self._renew = Alarm(port, RenewDue())
+        self._answers = Alarm(port, AnswerDue())
+        self._confirmations = Confirmations(settings.tree.lease)
+        self._renewed_at = float("-inf")
         self._confirm_until = 0.0  # an owner was lost: renew often until then
         self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
@@ -182,6 +192,14 @@ class Registrar(Machine):
             if key in self.registrations
         )
 
+    def is_in_doubt(self, subscription: str) -> bool:
+        """Whether leases of some of its registrations may have ended, as far as is known here."""
+        now = self.port.now
+        return any(
+            self._confirmations.is_doubtful(attribute, now)
+            for attribute, _ in self._by_subscription.get(subscription, ())
+        )
+
     # --- registering ---
 
     def _send(self, registrations: Sequence[LocalRegistration]) -> None:
@@ -220,6 +238,8 @@ class Registrar(Machine):
     def on_registered(self, sender: Peer, message: Registered) -> None:
         """An owner has acknowledged registrations; their subscriptions may be complete."""
         touched: dict[str, None] = {}
+        if any((message.attribute, id_) in self.registrations for id_ in message.ids):
+            self._confirmations.registered(message.attribute, self.port.now)
         for id_ in message.ids:
             local = self.registrations.get((message.attribute, id_))
             if local is not None and not local.acknowledged:
@@ -287,6 +307,8 @@ class Registrar(Machine):
                 self._retry.within(RETRY_PAUSE)
         if self._leaving:
             self.unregistering.clear()
+        if any(isinstance(message, Renew) for message in event.lost):
+            self._answers.within(RETRY_PAUSE)
 
     def on_register_due(self, timer: RegisterDue) -> None:
         """Send again what has waited long enough, after a fresh lookup."""
@@ -336,12 +358,16 @@ class Registrar(Machine):
         which a registration is still on its way or about to end: the owner may have it already, or
         still."""
         self._renew.rang()
+        self._renewed_at = now = self.port.now
         trees: dict[str, list[str]] = {}
         unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.unregistering)
         for (attribute, id_), local in self.registrations.items():
             trees.setdefault(attribute, []).append(id_)
             if not local.acknowledged:
                 unsure[attribute] = None
+        for attribute in [name for name in unsure if self._confirmations.is_doubtful(name, now)]:
+            self._send(self._lapsed(attribute))  # nothing can be claimed of it
+        self._confirmations.begin_round(trees)
         owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
         for attribute, ids in trees.items():
             owner = self.ring.owner(attribute_key(attribute))
@@ -354,8 +380,11 @@ class Registrar(Machine):
                 else:
                     claims.append((attribute, len(ids), ids_digest(ids)))
         for peer, claims, doubtful in owners.values():
-            self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful)))
-        often = self.port.now < self._confirm_until
+            number = self._confirmations.sent([name for name, _, _ in claims], doubtful, now)
+            self.port.send(peer, Renew(self.incarnation, tuple(claims), tuple(doubtful), number))
+        if trees:
+            self._answers.within(self.settings.retry)
+        often = now < self._confirm_until
         if often:  # trees of which nothing is claimed: register again
             unclaimed = [
                 p
@@ -366,6 +395,26 @@ class Registrar(Machine):
                 local.final = True
             self._send(unclaimed)
         self._renew.within(CONFIRM_PERIOD if often else self.settings.lease / 3)
+
+    def on_renewed(self, sender: Peer, message: Renewed) -> None:
+        """An owner has renewed leases."""
+        self._confirmations.answered(message.number, message.unconfirmed)
+
+    def on_answer_due(self, timer: AnswerDue) -> None:
+        """Some renewal may be lost, or its owner: renew again, after a fresh lookup."""
+        self._answers.rang()
+        unanswered = self._confirmations.unanswered
+        for attribute in unanswered:
+            self.ring.find(attribute_key(attribute))
+        if unanswered:
+            self._renew.within(RETRY_PAUSE)  # a lookup or a handshake takes about so long
+
+    def on_local_stall(self, event: LocalStall) -> None:
+        """This node stood still: owners may have ended its registrations meanwhile, so find out now
+        and not when the next renewal is due."""
+        stood_still = event.seconds >= self.settings.lease / STALL_SHARE
+        if stood_still and self._renewed_at < self.port.now:
+            self._renew.within(0.0)
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
         """Another cluster leads in the place of an owner: renew soon, to find out what it lacks."""
@@ -387,14 +436,18 @@ class Registrar(Machine):
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
         """The owner does not have what was claimed: register again."""
-        again = []
-        for attribute in message.trees:
-            mine = [p for (name, _), p in self.registrations.items() if name == attribute]
-            for local in mine:
-                local.acknowledged = False
-            if mine:
-                self.port.count("registrations_repeated", len(mine))
-                self.port.emit(SubscriptionLapsed(attribute))
-                self.ring.find(attribute_key(attribute))
-            again += mine
-        self._send(again)
+        self._send([one for attribute in message.trees for one in self._lapsed(attribute)])
+
+    def _lapsed(self, attribute: str) -> list[LocalRegistration]:
+        """The registrations in this tree are not acknowledged any more: those to send again."""
+        mine = [p for (name, _), p in self.registrations.items() if name == attribute]
+        for local in mine:
+            local.acknowledged = False
+        if mine:
+            self.port.count("registrations_repeated", len(mine))
+            seconds = self._confirmations.unconfirmed_for(attribute, self.port.now)
+            subscriptions = tuple(dict.fromkeys(local.subscription for local in mine))
+            self.port.emit(SubscriptionLapsed(attribute, subscriptions, seconds))
+            self.ring.find(attribute_key(attribute))
+        self._confirmations.forget(attribute)
+        return mine

@@ -19,6 +19,7 @@ from overlay.client import (
     Dropped,
     Failed,
     Gather,
+    Lapsed,
     Published,
     Subscribe,
     Subscribed,
@@ -114,9 +115,12 @@ class TestResubscription:
 
 def test_notices_of_the_node_become_gaps() -> None:
     dropped = Dropped(0, "overflow", "7 were dropped", 7, "p.1.1", "p.1.7", 1.0, 2.0)
-    assert gap_of(dropped) == Gap("overflow", "7 were dropped", 7, "p.1.1", "p.1.7", 1.0, 2.0)
-    assert gap_of(Failed(0, "gap", "lost it")) == Gap("lapsed", "lost it")
-    assert str(gap_of(Failed(0, "usage", "a grant"))) == "a grant"
+    assert gap_of(dropped, 9.0) == Gap("overflow", "7 were dropped", 7, "p.1.1", "p.1.7", 1.0, 2.0)
+    begun = Lapsed(0, "gap", "lost it", "s1", 4.5, False)
+    assert gap_of(begun, 9.0) == Gap("lapsed", "lost it", since=4.5)
+    over = Lapsed(0, "gap", "has it", "s1", 5.0, True)
+    assert gap_of(over, 9.5) == Gap("lapsed", "has it", since=4.5, until=9.5)
+    assert str(gap_of(Failed(0, "usage", "a grant"), 9.0)) == "a grant"
 
 
 class TestPublishing:

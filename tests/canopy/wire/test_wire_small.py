@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import time
 
 import pytest
 
@@ -87,6 +88,16 @@ def test_a_rate_needs_two_samples_and_is_kilobits_per_second() -> None:
     assert sampler._rates("x", math.inf, 1_000.0) == ()
     assert sampler._rates("x", 2.0, 251_000.0) == (1_000.0,)
     assert sampler._rates("x", 2.0, 0.0) == (0.0,)  # the counter began anew
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has two such clocks")
+def test_a_nodes_clock_goes_on_while_its_machine_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = {time.CLOCK_BOOTTIME: 500.0, time.CLOCK_MONOTONIC: 100.0}
+    monkeypatch.setattr(time, "clock_gettime", clocks.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: clocks[time.CLOCK_MONOTONIC])
+    assert TrioDriver(Log("error", io.StringIO())).clock() == 500.0
 
 
 def test_found_addresses_become_seeds_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

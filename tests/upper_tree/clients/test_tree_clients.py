@@ -16,6 +16,7 @@ from overlay.client import (
     Gathered,
     GetAttributes,
     GetSubscriptions,
+    Lapsed,
     Publish,
     Published,
     Subscribe,
@@ -27,6 +28,7 @@ from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.event_history import History
+from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.messages import RenewRefused, Visit
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
@@ -200,6 +202,27 @@ def test_a_registration_that_was_renewed_anew_is_not_answered_twice() -> None:
     rig.settle()
     assert rig.registrar.settled
     assert rig.port.answers(Subscribed) == []
+
+
+def test_a_subscription_that_lapsed_is_not_acknowledged_until_it_is_registered_again() -> None:
+    rig = Rig()
+    mine = rig.subscribe("x > 1", name="big")
+    rig.port.world.jump(5.0)
+    rig.port.hear(SubscriptionLapsed("x", (mine,), 5.0))
+    (begun,) = rig.port.answers(Lapsed)
+    assert begun.code == "gap"
+    assert (begun.subscription, begun.seconds, begun.is_over) == (mine, 5.0, False)
+    rig.command(1, GetSubscriptions)
+    assert not rig.port.answers(Subscriptions)[0].subscriptions[0].acknowledged
+    rig.port.world.jump(2.0)
+    rig.port.hear(SubscriptionReady(mine))
+    (over,) = rig.port.answers(Lapsed)
+    assert (over.seconds, over.is_over) == (7.0, True)
+    rig.command(1, GetSubscriptions)
+    assert rig.port.answers(Subscriptions)[0].subscriptions[0].acknowledged
+    rig.port.world.jump(Settings().tree.lease)
+    rig.command(1, GetSubscriptions)
+    assert not rig.port.answers(Subscriptions)[0].subscriptions[0].acknowledged, "its lease is over"
 
 
 def test_a_node_that_leaves_ends_everybodys_subscriptions() -> None:

@@ -23,6 +23,7 @@ from overlay.upper_tree.messages import (
     Registered,
     Registration,
     Renew,
+    Renewed,
     RenewRefused,
     TreeAnswer,
     Uninstall,
@@ -283,10 +284,12 @@ def test_a_renewal_that_claims_something_else_is_refused() -> None:
     right = ("x", 2, ids_digest(["s/1", "s/0"]))
     node.port.hear(Renew(1, (right,)), S)
     assert node.port.take(RenewRefused) == []
+    assert node.port.take(Renewed) == [Renewed(0)]
     lost_one = ("x", 2, ids_digest(["s/0", "s/2"]))
     no_tree = ("y", 1, ids_digest(["s/0"]))
-    node.port.hear(Renew(1, (lost_one, no_tree)), S)
+    node.port.hear(Renew(1, (lost_one, no_tree), number=7), S)
     assert node.port.take(RenewRefused) == [RenewRefused(("x", "y"))]
+    assert node.port.take(Renewed) == [Renewed(7, ("x", "y"))]
 
 
 def test_what_its_subscriber_has_not_ends_though_the_log_has_it() -> None:
@@ -310,9 +313,10 @@ def test_a_renewal_for_an_arc_that_moved_is_no_loss() -> None:
     node = owner()
     made = ask_for(node, "s/0")
     node.clusters.giving_away = node.clusters.cluster
-    node.port.hear(Renew(1, (("x", 1, ids_digest([made[0].id])),)), S)
+    node.port.hear(Renew(1, (("x", 1, ids_digest([made[0].id])),), ("z",)), S)
     assert node.port.take(RenewRefused) == []
-    assert node.port.sent_to(NotOwner) == [("s", NotOwner(("x",), None))]
+    assert node.port.take(Renewed) == [Renewed(0, ("x", "z"))]
+    assert node.port.sent_to(NotOwner) == [("s", NotOwner(("x", "z"), None))]
 
 
 def test_a_new_primary_grants_a_full_term() -> None:

@@ -10,7 +10,7 @@ from overlay.chord.epochs import FORK
 from overlay.chord.events import ClusterForked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.links.events import LinkDown
+from overlay.links.events import LinkDown, LocalStall
 from overlay.machine import LocalEvent
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
@@ -20,13 +20,14 @@ from overlay.upper_tree.messages import (
     Register,
     Registered,
     Renew,
+    Renewed,
     RenewRefused,
     Unregister,
     Unregistered,
 )
 from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
-from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar
+from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar, RenewDue
 from tests.support.overlays import settings
 from tests.support.trees import FakeRing, cluster_of
 from tests.support.world import one_node, peer
@@ -276,10 +277,20 @@ def test_a_node_that_leaves_leaves_the_rest_to_the_leases(trouble: str) -> None:
 # --- leases ---
 
 
-def renewals(rig: Rig) -> list[tuple[str, tuple[tuple[str, int, int], ...]]]:
+LEASE = Settings().tree.lease
+
+
+def renewals(
+    rig: Rig, after: float = LEASE / 3, answered: bool = True
+) -> list[tuple[str, tuple[tuple[str, int, int], ...]]]:
+    """Those of a time; owners answer them after that."""
     rig.port.sent.clear()
-    rig.port.advance(Settings().tree.lease / 3)
-    return [(to, m.trees) for to, m in rig.port.sent_to(Renew)]
+    rig.port.advance(after)
+    sent = rig.port.sent_to(Renew)
+    if answered:
+        for to, message in sent:
+            rig.port.hear(Renewed(message.number), peer(to))
+    return [(to, message.trees) for to, message in sent]
 
 
 def test_leases_are_renewed_in_one_message_per_owner() -> None:
@@ -315,14 +326,87 @@ def test_a_tree_with_a_registration_on_its_way_is_renewed_without_a_claim() -> N
     assert len(renewals(rig)[0][1]) == 2
 
 
-def test_a_refused_renewal_registers_again_and_tells_of_the_gap() -> None:
+def registered_once(attribute: str = "x") -> Rig:
+    """A rig whose one registration, a/0, was acknowledged just now."""
     rig = Rig()
-    rig.subscribe("x = 1")
-    rig.acknowledge("x", "a/0")
+    rig.registrar.start()
+    rig.subscribe(f"{attribute} = 1")
+    rig.acknowledge(attribute, "a/0")
     rig.registered()
     rig.ready()
+    return rig
+
+
+def test_a_renewal_without_an_answer_is_sent_again_after_a_lookup() -> None:
+    rig = registered_once()
+    ((_, claim),) = renewals(rig, answered=False)
+    assert renewals(rig, Settings().tree.retry + RETRY_PAUSE) == [("o", claim)]
+    assert rig.ring.asked == [attribute_key("x")]
+    assert renewals(rig, LEASE / 3 - 1.0) == [], "answered"
+
+
+def test_a_renewal_that_was_lost_with_its_link_is_sent_again_at_once() -> None:
+    rig = registered_once()
+    rig.port.advance(LEASE / 3)
+    ((_, renewal),) = rig.port.sent_to(Renew)
+    rig.port.hear(LinkDown(OWNER, "silent", False, (renewal,)))
+    assert renewals(rig, 2 * RETRY_PAUSE) == [("o", renewal.trees)]
+
+
+def test_who_stood_still_renews_at_once() -> None:
+    rig = registered_once()
+    rig.port.advance(1.0)
+    rig.port.hear(LocalStall(LEASE / 7))
+    assert renewals(rig, 0.0) == [], "a loaded machine"
+    rig.port.hear(LocalStall(LEASE / 6))
+    assert len(renewals(rig, 0.0)) == 1
+    rig.port.hear(LocalStall(LEASE / 6))
+    assert renewals(rig, 0.0) == [], "done in this turn"
+
+
+def test_a_lease_that_may_have_ended_is_in_doubt_until_it_is_renewed() -> None:
+    rig = registered_once()
+    renewals(rig)
+    rig.port.world.jump(0.8 * LEASE)  # it stands still
+    assert not rig.registrar.is_in_doubt("a")
+    rig.port.world.jump(1.0)
+    assert rig.registrar.is_in_doubt("a")
+    rig.port.hear(RenewDue())
+    assert rig.registrar.is_in_doubt("a")
+    ((_, renewal),) = rig.port.sent_to(Renew)
+    rig.port.hear(Renewed(renewal.number), OWNER)
+    assert not rig.registrar.is_in_doubt("a")
+    assert rig.port.of(SubscriptionLapsed) == [], "the owner had it all the time"
+
+
+def test_an_answer_does_not_confirm_what_the_owner_does_not_decide_about() -> None:
+    rig = registered_once()
+    rig.port.world.jump(LEASE)
+    rig.port.hear(RenewDue())
+    ((_, renewal),) = rig.port.sent_to(Renew)
+    rig.port.hear(Renewed(renewal.number, ("x",)), OWNER)
+    assert rig.registrar.is_in_doubt("a")
+
+
+def test_where_nothing_can_be_claimed_a_doubtful_tree_is_registered_again() -> None:
+    rig = registered_once()
+    rig.subscribe("x = 2", "b")
+    rig.registered()
+    rig.port.world.jump(LEASE)
+    rig.port.hear(RenewDue())
+    assert ["a/0", "b/0"] in [ids for _, ids in rig.registered()]
+    (lapsed,) = rig.port.of(SubscriptionLapsed)
+    assert (lapsed.subscriptions, lapsed.seconds) == (("a", "b"), LEASE)
+    rig.acknowledge("x", "a/0", "b/0")
+    assert not rig.registrar.is_in_doubt("a")
+    assert rig.ready() == ["a", "b"]
+
+
+def test_a_refused_renewal_registers_again_and_tells_of_the_gap() -> None:
+    rig = registered_once()
+    rig.port.advance(7.0)
     rig.port.hear(RenewRefused(("x", "unknown")), OWNER)
-    assert rig.port.of(SubscriptionLapsed) == [SubscriptionLapsed("x")]
+    assert rig.port.of(SubscriptionLapsed) == [SubscriptionLapsed("x", ("a",), 7.0)]
     assert rig.registered() == [("o", ["a/0"])]
     assert not rig.settled()
     rig.acknowledge("x", "a/0")
