@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import trio
 
 from bench.mutations.planting import fault, replace
 from canopy.wire.control.server import ControlServer
+from canopy.wire.durable import require_room
+from canopy.wire.folder import DataFolder
+from canopy.wire.state_file import Owner, StateFile
 from node import Node
 from overlay.incidents import IncidentLog
 from overlay.links.events import LinkDown
 
+DISK_TESTS = "tests/canopy/wire/test_wire_disk.py"
 LOSS_TEST = (
     "tests/overlay/test_overlay_loss_counters.py",
     "test_links_that_break_without_a_loss_leave_every_loss_counter_at_zero",
@@ -53,3 +59,47 @@ def incident_with_each_dial() -> None:
         original(self, event)
 
     replace(original, on_link_down)
+
+
+@fault("persist before reply", DISK_TESTS, "test_nothing_of_a_turn_leaves_that_could_not_be_stored")
+def failed_write_forgotten() -> None:
+    """A node whose disk has refused a record goes on with the next turn as if it had it."""
+    original = StateFile.sync
+
+    def sync(self: StateFile) -> None:
+        try:
+            original(self)
+        finally:
+            self._pending, self._error = [], None
+
+    replace(original, sync)
+
+
+@fault("persist before reply", DISK_TESTS, "test_a_state_file_that_was_replaced_is_noticed")
+def deleted_state_unnoticed() -> None:
+    """A node goes on storing in a file that was deleted or replaced."""
+
+    def _check(self: StateFile) -> None:
+        pass
+
+    replace(StateFile._check, _check)
+
+
+@fault("V7", DISK_TESTS, "test_an_identity_that_is_older_than_the_state_is_refused")
+def any_state_accepted() -> None:
+    """A node starts with the state of another node, or of later starts than it knows of."""
+
+    def _compare(self: DataFolder, known: Owner, owner: Owner | None) -> None:
+        pass
+
+    replace(DataFolder._compare, _compare)
+
+
+@fault("bounded", DISK_TESTS, "test_a_node_does_not_start_on_a_full_disk")
+def starts_without_room() -> None:
+    """A node starts on a disk that has no room for what it has to store."""
+
+    def no_room(folder: Path, size: int) -> None:
+        pass
+
+    replace(require_room, no_room)

@@ -15,7 +15,8 @@ which a killed process left unfinished does not spoil the first record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
@@ -34,6 +35,10 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 """A new file is begun at this size: half of Spark's input split of 128 MB, so that none is cut.
 Guess; to be measured by the time of an analysis."""
 
+RETRY_AFTER: Final = 30.0
+"""Seconds without an attempt to write after one that failed: each begins a new file, and a full
+disk must not fill with empty ones. Guess; records meanwhile are lost."""
+
 DAY: Final = 86_400
 """Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
 
@@ -41,8 +46,8 @@ DAY: Final = 86_400
 class TraceFile(Protocol):
     """What `TraceWriter` needs of a file that was opened for appending bytes."""
 
-    def write(self, data: bytes, /) -> object:
-        """Append `data`; may raise OSError."""
+    def write(self, data: bytes, /) -> int | None:
+        """Append `data`; may raise OSError. Returns how many bytes were written, None for all."""
 
     def flush(self) -> object:
         """Write everything to the operating system; may raise OSError."""
@@ -112,6 +117,15 @@ def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     return {**{k: v for k, v in fields.items() if k != "since"}, **changed}
 
 
+def remaining(data: bytes, file: TraceFile) -> Iterator[bytes]:
+    """Write all of `data`, in as many writes as `file` makes of it; yields what each has written.
+    A disk that has room for a part takes that part and refuses the rest (OSError)."""
+    while data:
+        count = file.write(data)
+        yield data[:count]
+        data = b"" if count is None else data[count:]
+
+
 class TraceWriter:
     """Writes the trace records of one node.
 
@@ -157,6 +171,7 @@ class TraceWriter:
         self._file_size = 0
         self._file_ends = 0.0  # when its day is over
         self._part = 0
+        self._retry_at = -math.inf  # after a failure
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """Those of the events whose records are kept."""
@@ -197,13 +212,20 @@ class TraceWriter:
         if not lines:
             return
         self._lines, self._size = [], 0
+        if self._clock() < self._retry_at:
+            self.lost += len(lines)
+            return
+        written = 0
         try:
             file = self._current_file(self._since)
-            file.write(b"\n".join([*lines, b""]))
+            for data in remaining(b"\n".join([*lines, b""]), file):
+                written += data.count(b"\n")
             file.flush()
         except OSError as error:
-            self._lose(len(lines), error)
-            self._close_file()  # the next flush tries a new one
+            self.written += written
+            self._lose(len(lines) - written, error)
+            self._close_file()  # a later flush tries a new one
+            self._retry_at = self._clock() + RETRY_AFTER
             return
         self.written += len(lines)
         self._file_size += size

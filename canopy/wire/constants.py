@@ -98,7 +98,24 @@ WARM_CHECK: Final = 1.0
 """Between two checks whether the compiled matching engine is wanted. Guess; to be measured by the
 matching time of an index that has just become large."""
 
+# --- exit codes of `canopy node` beside those of all commands (docs/reference/commands.md) ---
+
+FOLDER_REFUSED: Final = 6
+"""The data folder cannot be used: no room, in use, or its files do not belong together."""
+
+DISK_FAILED: Final = 7
+"""The node stopped, since its folder was deleted or does not take what is written."""
+
 # --- the data folder, the configuration, the log ---
+
+START_ROOM: Final = 256 * 1024
+"""Bytes that must be free for a start: a file system may have room for a few bytes in a block that
+it has already given out, and a node that starts on them stops at its first vote. Guess; to be
+measured by what a new member of a cluster stores."""
+
+FOLDER_CHECK: Final = 5.0
+"""Between two looks whether the data folder is still there, besides those at each sync: a node that
+stores nothing would not notice. Guess; a look takes some microseconds."""
 
 STATE_LIMIT: Final = 256 * 1024 * 1024
 """Bytes of stored records. Guess; to be measured by the time that a start with such a file

@@ -27,6 +27,7 @@ import trio
 from canopy.traces.writer import TraceWriter
 from canopy.wire.addresses import split_address
 from canopy.wire.constants import CONNECTIONS, TICK_LEAST
+from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.transport.connection import Connection
@@ -57,6 +58,9 @@ class NodeOutputs(Protocol):
     def end_turn(self) -> None:
         """Send what was queued: what the node stored in this turn is durable now."""
 
+    def silence(self) -> None:
+        """Send nothing more, whatever is queued: it may rest on what could not be stored."""
+
 
 class NoOutputs:
     """Discards everything: the outputs of a node without programs and directory."""
@@ -71,6 +75,9 @@ class NoOutputs:
         """Discard the announcement: there is no directory."""
 
     def end_turn(self) -> None:
+        """Do nothing: nothing was queued."""
+
+    def silence(self) -> None:
         """Do nothing: nothing was queued."""
 
 
@@ -183,7 +190,11 @@ class TrioDriver:
         self._turns += 1
         handler(*arguments)
         if self._folder is not None:
-            self._folder.sync()
+            try:
+                self._folder.sync()
+            except FolderError:
+                self._silence()
+                raise
         self._outputs.end_turn()
         if self._written:
             for connection in self._written.values():
@@ -192,6 +203,13 @@ class TrioDriver:
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()
+
+    def _silence(self) -> None:
+        """Let no writer task send what a turn has queued that is not durable, before all tasks
+        have ended."""
+        self._outputs.silence()
+        for connection in self._connections.values():
+            connection.silence()
 
     async def run(
         self,

@@ -3,9 +3,10 @@
 - ``lock`` is locked (flock) as long as the process lives; a second process is refused.
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
   before the process sends anything, so that no event id is ever used twice (V7).
-- ``state`` has the records that the node stored; overlay/records.py describes format, torn tails,
-  damage, and when a record is durable. A damaged file is kept as ``state.damaged``, and the node
-  starts under another id, since it may have lost votes and registrations that others rely on.
+- ``state`` has the records that the node stored (canopy/wire/state_file.py). A damaged file is kept
+  as ``state.damaged``, and the node starts under another id, since it may have lost votes and
+  registrations that others rely on; so it does if the file is missing. Where ``node.json`` is
+  missing, or the two are not of one node, the start is refused.
 - ``address`` and ``control.sock`` say where the running node is.
 
 The folder is private (0700). A Unix socket's path has room for 107 bytes; where the folder's path
@@ -25,14 +26,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from canopy.wire.constants import SOCKET_PATH_LIMIT, STATE_LIMIT
-from overlay.records import Recovered, pack, recover
+from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
+from canopy.wire.durable import FolderError, refused, require_room, write_durably
+from canopy.wire.state_file import Owner, StateFile, StoredState, read_state
 
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
-
-
-class FolderError(Exception):
-    """The data folder cannot be used; the message says why and what to do."""
 
 
 def default_folder() -> Path:
@@ -51,20 +49,19 @@ def control_path(folder: Path) -> Path:
         return folder / "control.sock"
 
 
-def write_durably(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically and durably: after a crash either the old or the new one is
-    there."""
-    draft = path.with_name(path.name + ".new")
-    with draft.open("wb") as out:
-        out.write(content.encode() if isinstance(content, str) else content)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+def read_identity(path: Path) -> Owner:
+    """What ``node.json`` says. Raises FolderError if that is no identity, and OSError."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        known = json.loads(path.read_text())
+        node, incarnation = known["node"], known["incarnation"]
+        if not NODE_ID.fullmatch(node) or type(incarnation) is not int or incarnation < 1:
+            raise ValueError("no valid id and incarnation")
+    except (ValueError, KeyError, TypeError) as error:
+        raise FolderError(
+            f"{path} does not contain a node's identity ({error}); "
+            f"move the folder away to start as a new node"
+        ) from None
+    return Owner(node, incarnation)
 
 
 class DataFolder:
@@ -72,7 +69,8 @@ class DataFolder:
 
     `node` is 16 hex digits, `incarnation` counts the starts from 1, `restored` are the records of
     earlier starts in order, `cut` the bytes of a torn tail that were removed, `lost` the id that
-    was given up because its state is damaged, else "". Raises FolderError.
+    was given up because its state is damaged or missing, else "", `kept` the name under which a
+    damaged state was put aside, else "". Raises FolderError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,22 +78,18 @@ class DataFolder:
         self.restored: list[bytes] = []
         self.cut = 0
         self.lost = ""
-        self._pending: list[bytes] = []
-        self._anew = False  # the pending records replace the whole file
-        self._number = 0  # of the next block
-        self._size = 0  # bytes of the file that are durable
+        self.kept = ""
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise FolderError(f"cannot use the data folder {path}: {error.strerror}") from None
+            raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
         try:
             self._take_lock()
-            self.node, self.incarnation = self._identify()
-            self._state = self._restore()
+            self._state = self._open_state()
         except OSError as error:
             os.close(self._lock)
-            raise FolderError(f"cannot use the data folder {path}: {error}") from None
+            raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
         except FolderError:
             os.close(self._lock)
             raise
@@ -113,101 +107,96 @@ class DataFolder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
-    def _identify(self) -> tuple[str, int]:
+    def _identify(self, stored: StoredState) -> tuple[str, int]:
+        """The node's id, and its incarnation, which is raised durably."""
         path = self.path / "node.json"
         node, incarnation = secrets.token_hex(8), 0
         if path.exists():
-            try:
-                known = json.loads(path.read_text())
-                node, incarnation = known["node"], known["incarnation"]
-                if not NODE_ID.fullmatch(node) or type(incarnation) is not int or incarnation < 1:
-                    raise ValueError("no valid id and incarnation")
-            except (ValueError, KeyError, TypeError) as error:
-                raise FolderError(
-                    f"{path} does not contain a node's identity ({error}); "
-                    f"move the folder away to start as a new node"
-                ) from None
+            node, incarnation = read_identity(path)
+            self._compare(Owner(node, incarnation), stored.owner)
+        elif stored.size:
+            whose = f" of the node {stored.owner.node}" if stored.owner else ""
+            raise FolderError(
+                f"{self.path} has the state{whose} and no node.json, which says whose it is: put "
+                f"node.json back, or move the file state away to start as a new node"
+            )
         incarnation += 1
         write_durably(path, json.dumps({"node": node, "incarnation": incarnation}) + "\n")
         return node, incarnation
 
-    def _restore(self) -> int:
-        """Read the state file, or make it. Returns its open descriptor."""
+    def _compare(self, known: Owner, owner: Owner | None) -> None:
+        """Raise FolderError unless ``node.json`` and ``state`` are of one node and one time."""
+        if owner is not None and owner.node != known.node:
+            raise FolderError(
+                f"{self.path}/node.json is of the node {known.node}, and the file state beside it "
+                f"of {owner.node}: restore both from one folder, or move both away to start as a "
+                f"new node"
+            )
+        if owner is not None and owner.incarnation > known.incarnation:
+            raise FolderError(
+                f"{self.path}/node.json is older than the file state beside it (start "
+                f"{known.incarnation} and {owner.incarnation}), and a node never counts a start "
+                f"twice: restore the newer node.json, or move both away to start as a new node"
+            )
+
+    def _open_state(self) -> StateFile:
+        """Read the identity and the records, or begin as a new node."""
         path = self.path / "state"
-        data = path.read_bytes() if path.exists() else b""
-        if len(data) > STATE_LIMIT:
-            raise FolderError(f"{path} is larger than {STATE_LIMIT} bytes")
-        found = recover(data)
-        if found.damaged:
-            if self.incarnation > 1:
-                self._begin_anew(path)
-            found = Recovered([], 0, 0, False)
-            self._anew = True
-        self.restored, self._size, self._number = found.records, found.end, found.number
-        self.cut = 0 if self._anew else len(data) - found.end
-        state = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if self.cut:
-            os.ftruncate(state, found.end)
-        return self._replace(state, pack(0, ())) if self._anew else state
+        stored = read_state(path)
+        require_room(self.path, START_ROOM)
+        self.node, self.incarnation = self._identify(stored)
+        if stored.found.damaged and self.incarnation > 1:
+            self._begin_anew(path)
+        elif not stored.found.damaged:
+            self.restored = stored.records
+            self.cut = stored.size - stored.found.end
+        return StateFile(path, Owner(self.node, self.incarnation), stored)
 
     def _begin_anew(self, path: Path) -> None:
         """Keep the damaged state aside and take another id."""
         if path.exists():
-            path.replace(path.with_name("state.damaged"))
+            self.kept = "state.damaged"
+            path.replace(path.with_name(self.kept))
         (self.path / "node.json").unlink()
         self.lost = self.node
-        self.node, self.incarnation = self._identify()
+        self.node, self.incarnation = self._identify(read_state(path))
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
 
-        Raises FolderError if the file would exceed `STATE_LIMIT`.
+        Raises DiskError if the file would become too large.
         """
-        if anew:
-            self._pending.clear()
-            self._anew = True
-        self._pending += records
-        before = 0 if self._anew else self._size
-        if before + sum(map(len, self._pending)) > STATE_LIMIT:
-            raise FolderError(f"{self.path / 'state'} would exceed {STATE_LIMIT} bytes")
+        self._state.store(*records, anew=anew)
 
     def sync(self) -> None:
         """Make everything that was stored durable; returns at once if nothing was.
 
-        An OSError is fatal for the caller: frames that depend on these records must not leave.
+        A DiskError is fatal for the caller, see canopy/wire/state_file.py.
         """
-        if not self._pending and not self._anew:
-            return
-        records, self._pending = self._pending, []
-        if self._anew:
-            self._state = self._replace(self._state, pack(0, records))
-            return
-        data, at = pack(self._number, records), self._size
-        self._number += 1
-        self._size += len(data)
-        while data:
-            written = os.pwrite(self._state, data, at)
-            data, at = data[written:], at + written
-        os.fdatasync(self._state)
+        self._state.sync()
 
-    def _replace(self, state: int, block: bytes) -> int:
-        """Replace the file that is open as `state`. Returns the new one's descriptor."""
-        os.close(state)
-        write_durably(self.path / "state", block)
-        self._anew, self._number, self._size = False, 1, len(block)
-        return os.open(self.path / "state", os.O_RDWR | os.O_CLOEXEC)
+    def check(self) -> None:
+        """Raise DiskError if the folder's files were deleted or replaced, or a write has failed."""
+        self._state.check()
 
     def publish_address(self, address: str) -> None:
-        """Write the file ``address``, where other programs find it."""
-        write_durably(self.path / "address", address + "\n")
+        """Write the file ``address``, where other programs find it. Raises FolderError."""
+        self._write("address", address + "\n")
+
+    def _write(self, name: str, content: str) -> None:
+        try:
+            write_durably(self.path / name, content)
+        except OSError as error:
+            raise FolderError(f"cannot write {self.path / name}: {refused(error)}") from None
 
     def prepare_socket(self) -> Path:
-        """Where to bind the control socket; removes the one of a process that was killed."""
+        """Where to bind the control socket; removes the one of a process that was killed.
+        Raises FolderError."""
         self._remove_socket()
         path = self.path.absolute() / "control.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
             path = Path(tempfile.mkdtemp(prefix="canopy-")) / "control.sock"
-            write_durably(self.path / "control", f"{path}\n")
+            self._write("control", f"{path}\n")
         return path
 
     def _remove_socket(self) -> None:
@@ -219,8 +208,9 @@ class DataFolder:
                 path.parent.rmdir()
 
     def close(self) -> None:
-        """Remove the socket and the address, and unlock the folder."""
-        self._remove_socket()
-        (self.path / "address").unlink(missing_ok=True)
-        os.close(self._state)
+        """Remove the socket and the address as far as they are there, and unlock the folder."""
+        with contextlib.suppress(OSError):
+            self._remove_socket()
+            (self.path / "address").unlink(missing_ok=True)
+        self._state.close()
         os.close(self._lock)

@@ -55,6 +55,9 @@ class Rig:
     def end_turn(self) -> None:
         self.control.flush()
 
+    def silence(self) -> None:
+        self.control.silence()
+
     async def dial(self) -> trio.SocketStream:
         """A raw connection to the node's port; closed at the end of the test."""
         host, port = self.address.split(":")

@@ -38,6 +38,7 @@ import trio
 from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
 from canopy.wire.control.client_connection import ClientConnection, process_of
 from canopy.wire.control.credit_window import QUEUE, DroppedRun
+from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
@@ -116,18 +117,25 @@ class ControlServer:
     async def serve(
         self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen at `path` until cancelled. OSError if the socket cannot be made."""
+        """Listen at `path` until cancelled. FolderError if the socket cannot be made."""
         sock = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
         with sock:
             before = os.umask(0o177)  # the socket is private from its first moment
             try:
                 await sock.bind(str(path))
+            except OSError as error:
+                raise FolderError(f"cannot make the socket {path}: {refused(error)}") from None
             finally:
                 os.umask(before)
             sock.listen(BACKLOG)
             listener = trio.SocketListener(sock)
             task_status.started()
             await trio.serve_listeners(self._serve_client, [listener])
+
+    def silence(self) -> None:
+        """Write nothing more to any client."""
+        for client in self._clients.values():
+            client.outlet.close()
 
     async def settle(self) -> None:
         """Wait until everything that is queued for clients was written."""

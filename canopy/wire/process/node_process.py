@@ -15,6 +15,7 @@ import signal
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Final, TextIO
 
 import msgspec
@@ -23,11 +24,18 @@ import trio
 from canopy.traces.writer import TraceFile, TraceWriter
 from canopy.wire.addresses import is_loopback, split_address
 from canopy.wire.config import NodeConfig
-from canopy.wire.constants import SETTLE, TRACE_FLUSH
+from canopy.wire.constants import (
+    DISK_FAILED,
+    FOLDER_CHECK,
+    FOLDER_REFUSED,
+    SETTLE,
+    TRACE_FLUSH,
+)
 from canopy.wire.control.server import ControlServer
 from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import TrioDriver
-from canopy.wire.folder import DataFolder, FolderError
+from canopy.wire.durable import DiskError, FolderError
+from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
 from canopy.wire.process.feed import FeedError, TelemetryFeed
@@ -51,6 +59,9 @@ from overlay.machine import Peer
 INTERNAL: Final = 0
 """The client number of the process itself; those of the control socket begin at 1."""
 
+START_FAILED: Final = 1
+"""Exit code of a process that could not start for another reason than its data folder."""
+
 INTERRUPTED: Final = 130
 """Exit code of a process that a second signal ended (docs/reference/commands.md)."""
 
@@ -66,10 +77,10 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
     try:
         folder = DataFolder(config.folder)
     except FolderError as error:
-        log.error("start_failed", reason=error)
-        return 1
+        return report(error, log)
     if folder.lost:
-        log.warning("state_damaged", was=folder.lost, now=folder.node, kept="state.damaged")
+        event = "state_damaged" if folder.kept else "state_missing"
+        log.warning(event, was=folder.lost, now=folder.node, kept=folder.kept or "nothing")
     try:
         process = NodeProcess(config, folder, log, build or build_node)
         return trio.run(process.run, strict_exception_groups=True)
@@ -82,13 +93,17 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
 def report(error: BaseException, log: Log) -> int:
     """Log why the process ends. Returns the exit code."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        disk, others = error.split(FolderError)  # what follows from it may be beside it
+        error = (disk or others or error).exceptions[0]
     if isinstance(error, KeyboardInterrupt):  # before the signal receiver was open
         log.error("interrupted")
         return INTERRUPTED
+    if isinstance(error, DiskError):
+        log.error("disk_failed", reason=error)
+        return DISK_FAILED
     if isinstance(error, StartError | FolderError):
-        log.error("start_failed" if isinstance(error, StartError) else "disk", reason=error)
-        return 1
+        log.error("start_failed", reason=error)
+        return FOLDER_REFUSED if isinstance(error, FolderError) else START_FAILED
     steps = traceback.format_exception(error)
     log.error("crashed", error=f"{type(error).__name__}: {error}", where="".join(steps[-3:]))
     return 1
@@ -141,6 +156,7 @@ class NodeProcess:
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log)
         self._last_status: Status | None = None
+        self._traces_reported = False
         self._ready = self._draining = False
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
@@ -152,11 +168,15 @@ class NodeProcess:
         raise_file_limit()
         listeners, self.me = await listen(self.config, self.folder.node)
         self.driver.attach(self._build(self), self)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with (
+            closing(listeners[0].socket),
+            trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+        ):
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._obey, signals)
                 nursery.start_soon(self._write_traces)
+                nursery.start_soon(self._watch_folder)
                 nursery.start_soon(prepare_engine, self.log)
                 nursery.start_soon(self._feed.run)
                 self.log.info(
@@ -243,6 +263,10 @@ class NodeProcess:
         if self.driver.node.drained:
             self._over.set()
 
+    def silence(self) -> None:
+        """Send nothing more to programs."""
+        self._control.silence()
+
     def _fill_status(self, status: Status) -> Status:
         """`status` with what the node does not know: process id, uptime, bytes, clients."""
         moved = self.driver.counters
@@ -321,6 +345,18 @@ class NodeProcess:
             await trio.sleep(TRACE_FLUSH)
             if self._traces is not None:
                 self._traces.flush()
+                self._report_lost_traces(self._traces)
+
+    def _report_lost_traces(self, traces: TraceWriter) -> None:
+        """Log once that the node goes on without some of its traces; `traces_lost` counts them."""
+        if traces.lost and not self._traces_reported:
+            self._traces_reported = True
+            self.log.warning("traces", lost=traces.lost, reason=traces.error, node="goes on")
+
+    async def _watch_folder(self) -> None:
+        while True:
+            await trio.sleep(FOLDER_CHECK)
+            self.folder.check()
 
     def _open_traces(self) -> TraceWriter | None:
         config = self.config

@@ -65,6 +65,10 @@ class Connection:
         """Write what was queued, at the end of a turn."""
         self._outlet.send_now()
 
+    def silence(self) -> None:
+        """Write nothing more, whatever is queued."""
+        self._outlet.close()
+
     def close(self) -> None:
         """Close it when everything queued has left, at most `LINGER` seconds from now."""
         self.closing = True

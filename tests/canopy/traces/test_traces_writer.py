@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from canopy.traces.writer import SchemaError, TraceWriter, is_sampled, trace_path
+from canopy.traces.writer import RETRY_AFTER, SchemaError, TraceWriter, is_sampled, trace_path
 
 NOON = 1_790_000_000.0 // 86_400 * 86_400 + 43_200.0
 
@@ -19,6 +19,7 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.full = False
+        self.room: int | None = None  # bytes
         self.opened: list[str] = []
 
     def open(self, path: str) -> DiskFile:
@@ -35,10 +36,16 @@ class DiskFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk, self.path = disk, path
 
-    def write(self, data: bytes) -> None:
-        if self.disk.full:
+    def write(self, data: bytes) -> int | None:
+        if self.disk.full or self.disk.room == 0:
             raise OSError(28, "No space left on device")
+        if self.disk.room is None:
+            self.disk.files[self.path] += data
+            return None
+        data = data[: self.disk.room]
+        self.disk.room -= len(data)
         self.disk.files[self.path] += data
+        return len(data)
 
     def flush(self) -> None:
         pass
@@ -185,9 +192,30 @@ def test_a_full_disk_costs_records_and_nothing_else(disk: Disk, clock: Clock) ->
     assert "No space" in writer.error
     disk.full = False
     writer.write("ready", {})
+    writer.flush()
+    assert (writer.written, writer.lost) == (0, 2)
+    assert len(disk.opened) == 1, "no file is begun for a while"
+    clock.now += RETRY_AFTER
+    writer.write("ready", {})
     writer.close()
-    assert (writer.written, writer.lost) == (1, 1)
+    assert (writer.written, writer.lost) == (1, 2)
     assert len(disk.records()) == 1
+
+
+def test_a_disk_with_room_for_a_part_keeps_whole_records_and_counts_the_others(
+    disk: Disk, clock: Clock
+) -> None:
+    writer = TraceWriter(disk.open, "n1", clock)
+    writer.write("ready", {})
+    writer.flush()
+    (size,) = [len(data) - 1 for data in disk.files.values()]
+    disk.room = 2 * size + size // 2
+    for _ in range(4):
+        writer.write("ready", {})
+    writer.flush()
+    assert (writer.written, writer.lost) == (3, 2)
+    (data,) = disk.files.values()
+    assert data.count(b"\n") == 1 + 3, "the third of the four is torn"
 
 
 def test_a_value_that_is_no_json_is_counted(disk: Disk, clock: Clock) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canopy.wire import folder as module
-from canopy.wire.folder import DataFolder, FolderError, control_path
+from canopy.wire import state_file
+from canopy.wire.durable import FolderError
+from canopy.wire.folder import DataFolder, control_path
 
 
 def test_the_id_stays_and_the_incarnation_grows(tmp_path: Path) -> None:
@@ -187,11 +188,11 @@ def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
 
 
 def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STATE_LIMIT", 100)
+    monkeypatch.setattr(state_file, "STATE_LIMIT", 200)
     folder = DataFolder(tmp_path)
-    folder.store(b"x" * 80)
-    with pytest.raises(FolderError, match="would exceed 100 bytes"):
-        folder.store(b"x" * 20)
+    folder.store(b"x" * 100)
+    with pytest.raises(FolderError, match="would exceed 200 bytes"):
+        folder.store(b"x" * 70)
     folder.close()
 
 

@@ -1,0 +1,63 @@
+"""Durable files of the data folder, and what is raised when its disk does not do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk, a quota and a limit on the size of files are reported as."""
+
+
+class FolderError(Exception):
+    """The data folder cannot be used; the message says why and what to do."""
+
+
+class DiskError(FolderError):
+    """The running node's folder is gone, or does not take what is written: the node has to stop,
+    since it may not say what it cannot keep."""
+
+
+def refused(error: OSError) -> str:
+    """Why the disk did not do, and what a person can do about it."""
+    reason = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        return f"{reason}; make room (or move the folder to another disk) and start the node again"
+    return f"{reason}; check the disk and the folder's permissions, and start the node again"
+
+
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Replace a file atomically and durably: after a crash either the old or the new one is
+    there. After an OSError the old one is."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        with draft.open("wb") as out:
+            out.write(content.encode() if isinstance(content, str) else content)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Write and remove a file of `size` bytes. OSError if there is no room for it."""
+    path = folder / "room.new"
+    try:
+        with path.open("wb") as out:
+            out.write(bytes(size))
+            out.flush()
+            os.fsync(out.fileno())
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

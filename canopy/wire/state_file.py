@@ -1,0 +1,168 @@
+"""The file ``state`` of a data folder: the records that the node stored, whose they are, and when
+they can no longer be kept.
+
+overlay/records.py describes format, torn tails, damage, and when a record is durable. One record of
+each start is not the node's but the file's own: the *owner*, the id and the incarnation of the node
+whose records follow. So it is noticed that ``node.json`` and ``state`` were not left by one node.
+
+After a failed write it is not known what is on the disk, and a file that was deleted or replaced
+under the running node is lost with the process. In both cases nothing more is stored: every later
+`sync` raises the same error, so that no turn of the node can end and none of its frames leave.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from canopy.wire.constants import STATE_LIMIT
+from canopy.wire.durable import DiskError, FolderError, refused, write_durably
+from overlay.records import Recovered, pack, recover
+
+OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}):([1-9][0-9]{0,18})")
+"""The file's own record. The node's are MessagePack arrays, which begin with another byte."""
+
+
+class Owner(NamedTuple):
+    """The node whose records a state file has, as it was at its last start."""
+
+    node: str
+    incarnation: int
+
+
+class StoredState(NamedTuple):
+    """What a state file has. `size`: its bytes; `owner`: None in a file that names none."""
+
+    found: Recovered
+    size: int
+    owner: Owner | None
+
+    @property
+    def records(self) -> list[bytes]:
+        """The node's records, in order."""
+        return [record for record in self.found.records if not OWNER.fullmatch(record)]
+
+
+def read_state(path: Path) -> StoredState:
+    """Read a state file; a missing one is as an empty one. Raises FolderError if it is too large,
+    OSError if it cannot be read."""
+    data = path.read_bytes() if path.exists() else b""
+    if len(data) > STATE_LIMIT:
+        raise FolderError(f"{path} is larger than {STATE_LIMIT} bytes")
+    found = recover(data)
+    owners = [match for record in found.records if (match := OWNER.fullmatch(record))]
+    owner = Owner(owners[-1][1].decode(), int(owners[-1][2])) if owners else None
+    return StoredState(found, len(data), owner)
+
+
+class StateFile:
+    """The open state file of a running node. Its constructor raises OSError."""
+
+    def __init__(self, path: Path, owner: Owner, stored: StoredState) -> None:
+        """Go on behind the records of `stored`, after its torn tail was cut off; where it is
+        damaged, begin anew."""
+        self._path = path
+        self._owner = f"owner:{owner.node}:{owner.incarnation}".encode()
+        self._pending: list[bytes] = []
+        self._anew = False  # the pending records replace the whole file
+        self._error: DiskError | None = None  # why nothing is stored any more
+        found = stored.found
+        if found.damaged:
+            self._file = -1
+            self._replace(())
+            return
+        self._number = found.number  # of the next block
+        self._size = found.end  # bytes of the file that are durable
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if stored.size > found.end:
+            os.ftruncate(self._file, found.end)
+        self._append((self._owner,))
+
+    def store(self, *records: bytes, anew: bool = False) -> None:
+        """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
+
+        Raises DiskError if the file would exceed `STATE_LIMIT`.
+        """
+        if anew:
+            self._pending.clear()
+            self._anew = True
+        self._pending += records
+        before = 0 if self._anew else self._size
+        if before + sum(map(len, self._pending)) > STATE_LIMIT:
+            raise self._failed(f"{self._path} would exceed {STATE_LIMIT} bytes")
+
+    def sync(self) -> None:
+        """Make everything that was stored durable; returns at once if nothing was.
+
+        A DiskError is fatal for the caller: frames that depend on these records must not leave. It
+        is raised by every later call as well.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._pending and not self._anew:
+            return
+        try:
+            if self._anew:
+                self._check()
+                self._replace(self._pending)
+            else:
+                self._append(self._pending)
+                self._check()
+        except OSError as error:
+            raise self._failed(f"cannot write {self._path}: {refused(error)}") from None
+        self._pending = []
+
+    def check(self) -> None:
+        """Raise DiskError if the file was deleted or replaced, or a write has failed."""
+        if self._error is not None:
+            raise self._error
+        try:
+            self._check()
+        except OSError as error:
+            raise self._failed(f"cannot find {self._path}: {refused(error)}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _check(self) -> None:
+        """The file at the path is the open one."""
+        try:
+            there = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._failed(
+                f"{self._path} was deleted while the node was running: what it stores would be "
+                f"lost with its process. Put the folder back, or start a new node in another one "
+                f"(--data)"
+            ) from None
+        if not os.path.samestat(there, os.fstat(self._file)):
+            raise self._failed(
+                f"{self._path} was replaced while the node was running: what it stored since is "
+                f"not in it. Give each node a folder of its own, and exchange its files only while "
+                f"it is stopped"
+            )
+
+    def _failed(self, reason: str) -> DiskError:
+        self._error = DiskError(reason)
+        return self._error
+
+    def _append(self, records: list[bytes] | tuple[bytes, ...]) -> None:
+        data, at = pack(self._number, records), self._size
+        while data:
+            written = os.pwrite(self._file, data, at)
+            data, at = data[written:], at + written
+        os.fdatasync(self._file)
+        self._number, self._size = self._number + 1, at
+
+    def _replace(self, records: list[bytes] | tuple[bytes, ...]) -> None:
+        """Replace the whole file by one block."""
+        block = pack(0, (self._owner, *records))
+        write_durably(self._path, block)
+        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self.close()
+        self._file = file
+        self._anew, self._number, self._size = False, 1, len(block)
