@@ -25,7 +25,7 @@ from overlay.chord.messages import ArcGiven, Cluster, Find, FindReply, Rejoin, T
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import NodeId
 from overlay.settings import ElectionSettings
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 from tests.support.transcript import Transcript
 
 KEY = key_of("attr:x")
@@ -33,28 +33,28 @@ ONE_BY_ONE = ElectionSettings(rank_wait=0.5)
 """So long that candidates never meet."""
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
-def by_role(node: MiniNode) -> dict[NodeId, str]:
+def by_role(node: RingNode) -> dict[NodeId, str]:
     """The members of a node's cluster: primary, standby, broker a, broker b …"""
     cluster = cluster_of(node)
     names = ["primary", "standby", *(f"broker {letter}" for letter in "abc")]
     return {peer.id: name for peer, name in zip(cluster.members(), names, strict=False)}
 
 
-def crash(world: MiniWorld, nodes: Iterable[NodeId]) -> None:
+def crash(world: RingWorld, nodes: Iterable[NodeId]) -> None:
     for node in nodes:
-        world.crash(world.node(node))
+        world.crash(world.member(node))
 
 
 def test_a_lookup_is_passed_on_until_the_owner_answers_the_origin_itself() -> None:
     world = grown(1, nodes=24, clusters=4, size=3)
     (owner,) = world.owners(KEY)
-    origin = next(n for n in world.nodes.values() if n.clusters.cluster is None)
-    names = dict.fromkeys(world.nodes, "a closer primary")
+    origin = next(n for n in world.members.values() if n.clusters.cluster is None)
+    names = dict.fromkeys(world.members, "a closer primary")
     names |= {origin.peer.id: "origin", owner.peer.id: "owner"}
     said = Transcript(world, names, (Find, FindReply))
     origin.ring.find(KEY)
@@ -123,7 +123,7 @@ def test_a_split() -> None:
         world, names, (TakeOver, TakenOver, ArcGiven, LogSnapshot, LogEntries, LogAck)
     )
     primary.registry.go_on()
-    primary.settle()
+    primary.port.turn()
     world.run(0.6, gossip_every=10)
     assert said.text() == dedent("""\
             -> new primary: LogSnapshot (1 entries)

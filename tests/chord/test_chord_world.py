@@ -13,12 +13,12 @@ import pytest
 from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(40)]
 
 
-def churn(world: MiniWorld, node: MiniNode) -> None:
+def churn(world: RingWorld, node: RingNode) -> None:
     """Something happens to `node`."""
     what = world.rng.randrange(10)
     if what < 3 and majority_stays(world, node):
@@ -27,19 +27,19 @@ def churn(world: MiniWorld, node: MiniNode) -> None:
         node.clusters.leave()
     elif what < 8 and node.clusters.cluster is not None:
         node.clusters.request_split(middle_of(node.clusters.cluster))
-    if node.peer.id in world.nodes:
-        node.settle()
+    if node.peer.id in world.members:
+        node.port.turn()
 
 
-def majority_stays(world: MiniWorld, gone: MiniNode) -> bool:
+def majority_stays(world: RingWorld, gone: RingNode) -> bool:
     """Whether every cluster has a majority of voters without `gone`, by every log that is left; and
     nothing is lost with `gone` that nobody else has: the state of an arc that it was offered."""
     if gone.clusters.journal.offered.arc is not None:
         return False
-    for node in world.nodes.values():
+    for node in world.members.values():
         voters = [p.id for p in node.clusters.log.voters]
         if node is not gone and gone.peer.id in voters:
-            alive = [world.node(v) for v in voters if v in world.nodes and v != gone.peer.id]
+            alive = [world.member(v) for v in voters if v in world.members and v != gone.peer.id]
             holding = [
                 one
                 for one in alive
@@ -50,8 +50,8 @@ def majority_stays(world: MiniWorld, gone: MiniNode) -> bool:
     return True
 
 
-def reap(world: MiniWorld) -> None:
-    for node in list(world.nodes.values()):
+def reap(world: RingWorld) -> None:
+    for node in list(world.members.values()):
         if node.clusters.left:
             world.crash(node, left=True)
 
@@ -66,19 +66,19 @@ def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is
     def served_once() -> None:
         for key in KEYS[:8]:
             assert len(world.owners(key)) <= 1
-        for node in world.nodes.values():
+        for node in world.members.values():
             while node.registry.durable:
                 durable[node.registry.durable.pop()] = None
 
-    world.watchers.append(served_once)
+    world.checks.append(served_once)
     for step in range(40):
-        churn(world, world.rng.choice(list(world.nodes.values())))
+        churn(world, world.rng.choice(list(world.members.values())))
         for key in KEYS:
             if world.rng.random() < 0.3:
                 world.write(key, str(step))
-        for node in world.nodes.values():
-            node.settle()
-        while len(world.nodes) < 20:
+        for node in world.members.values():
+            node.port.turn()
+        while len(world.members) < 20:
             world.add(degree=12)
         world.run(world.rng.random())
         reap(world)
@@ -91,15 +91,15 @@ def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is
     assert len(durable) > 100
     kept = {entry: None for node in world.primaries() for entry in node.registry.entries}
     assert not [entry for entry in durable if entry not in kept]
-    for node in world.nodes.values():
+    for node in world.members.values():
+        node.events.clear()
         for key in KEYS[:10]:
             node.ring.find(key)
-        node.events.clear()
-        node.settle()
+        node.port.turn()
     world.run(5)
     for key in KEYS[:10]:
         (owner,) = world.owners(key)
-        for node in world.nodes.values():
+        for node in world.members.values():
             (answer,) = node.answers(key)
             assert isinstance(answer, OwnerFound)
             assert answer.cluster.primary.id == owner.peer.id

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.machine import Message, Peer, ProtocolError
-from tests.support.wires import Note, World
+from tests.support.link_world import LinkWorld, Note
 
 
 @pytest.mark.parametrize(("protocol", "overlay"), [(PROTOCOL + 1, "test"), (PROTOCOL, "other")])
 def test_another_protocol_or_overlay_is_refused_with_a_reason(protocol: int, overlay: str) -> None:
-    world = World()
+    world = LinkWorld()
     b = world.host("b")
     b.links.on_accepted(99)
     hello = Hello(protocol, overlay, Peer("x", "x:1"), 1, 0, 0, 1, "b", 1, 0, 1)
@@ -28,7 +28,7 @@ def test_another_protocol_or_overlay_is_refused_with_a_reason(protocol: int, ove
 
 
 def test_nodes_of_two_overlays_never_link() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b", overlay="other")
     a.send(b, 1)
     world.run(60.0)
@@ -43,7 +43,7 @@ def test_nodes_of_two_overlays_never_link() -> None:
     [Batch(0, 0, 1, 0, False, b""), Ack(0, 1), Welcome(1, "test", Peer("x", ""), 1, 0, 0, 1)],
 )
 def test_frames_before_the_handshake_close_the_connection(frame: Batch | Ack | Welcome) -> None:
-    world = World()
+    world = LinkWorld()
     b = world.host("b")
     b.links.on_accepted(99)
     b.links.on_frame(99, frame)
@@ -54,7 +54,7 @@ def test_frames_before_the_handshake_close_the_connection(frame: Batch | Ack | W
 
 
 def test_who_says_nothing_is_closed_after_the_handshakes_time() -> None:
-    world = World()
+    world = LinkWorld()
     b = world.host("b")
     for connection in range(1_100, 2_300):
         b.links.on_accepted(connection)
@@ -68,7 +68,7 @@ def test_who_says_nothing_is_closed_after_the_handshakes_time() -> None:
 
 
 def test_a_protocol_error_in_a_handler_ends_the_session_not_the_node() -> None:
-    world = World()
+    world = LinkWorld()
     a, b, c = world.host("a"), world.host("b"), world.host("c")
 
     def refuse(peer: Peer, message: Message) -> None:
@@ -91,7 +91,7 @@ def test_a_protocol_error_in_a_handler_ends_the_session_not_the_node() -> None:
 
 
 def test_other_errors_of_a_handler_are_our_own_and_propagate() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
 
     def fail(peer: Peer, message: Message) -> None:
@@ -104,7 +104,7 @@ def test_other_errors_of_a_handler_are_our_own_and_propagate() -> None:
 
 
 def test_who_breaks_the_protocol_again_and_again_waits_longer_and_longer() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
 
     def refuse(peer: Peer, message: Message) -> None:
@@ -120,7 +120,7 @@ def test_who_breaks_the_protocol_again_and_again_waits_longer_and_longer() -> No
 
 
 def test_bytes_that_are_no_frame_cost_the_connection_only() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -169,7 +169,7 @@ INPUT = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(INPUT, max_size=40))
 def test_any_frames_in_any_state_leave_the_node_at_work(inputs: list[tuple[int, object]]) -> None:
-    world = World()
+    world = LinkWorld()
     b, honest = world.host("b"), world.host("honest")
     honest.send(b, 1)
     for number, what in inputs:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from overlay.links.constants import ACK_DELAY
 from overlay.links.events import LinkUp
 from overlay.links.messages import Ack, Batch
-from tests.support.wires import World
+from tests.support.link_world import LinkWorld
 
 
 def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, *range(100))
     world.run(1.0)
@@ -22,7 +22,7 @@ def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:
 
 
 def test_a_pure_acknowledgement_follows_when_no_batch_does() -> None:
-    world = World(delay=0.0)
+    world = LinkWorld(delay=0.0)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(0.0)
@@ -34,7 +34,7 @@ def test_a_pure_acknowledgement_follows_when_no_batch_does() -> None:
 
 def test_both_directions_share_one_connection_when_both_dial() -> None:
     for seed in range(20):
-        world = World(seed=seed, jitter=0.02)
+        world = LinkWorld(seed=seed, jitter=0.02)
         a, b = world.host("a"), world.host("b")
         a.send(b, 1, 2)
         b.send(a, 3, 4)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.settings import LinkSettings
-from tests.support.wires import Host, Note, World
+from tests.support.link_world import Host, LinkWorld, Note
 
 CHANCE = st.sampled_from([0.0, 0.05, 0.3])
 ACTION = st.one_of(
@@ -22,7 +22,7 @@ ACTION = st.one_of(
 class Ledger:
     """Who was told what, per incarnation of sender and receiver: the oracle."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LinkWorld) -> None:
         self.world = world
         self.sent: dict[Host, dict[str, list[int]]] = {}
         self.number = 0
@@ -81,7 +81,7 @@ def test_in_order_once_or_reported_lost(
     limits = LinkSettings(
         window=4_096 if small else 1 << 20, frame=4_096, retransmit_after=0.5, idle_close=3.0
     )
-    world = World(seed, 0.01, jitter, loss, repeat, damage, limits)
+    world = LinkWorld(seed, 0.01, jitter, limits, loss=loss, duplicate=repeat, damage=damage)
     hosts = [world.host(name) for name in "abc"]
     now = list(hosts)
     ledger = Ledger(world)
@@ -97,14 +97,14 @@ def test_in_order_once_or_reported_lost(
             now[one].links.flush()
         elif what == "split":
             alone = now[one]
-            world.partition = lambda a, b, alone=alone: (a is alone) != (b is alone)
+            world.network.partition([[alone.name]])
             world.run(two)
-            world.partition = lambda a, b: False
+            world.network.heal()
         elif what == "restart":
             world.kill(now[one], reset=bool(two))
             now[one] = world.host("abc"[one], incarnation=len(hosts))
             hosts.append(now[one])
-    world.loss = world.repeat = world.damage = 0.0
+    world.change(loss=0.0, duplicate=0.0, damage=0.0)
     world.run(120.0)
     check(hosts, ledger)
     for host in now:

@@ -14,8 +14,8 @@ from overlay.links.receive_buffer import unpack
 from overlay.links.send_buffer import SendBuffer
 from overlay.machine import ProtocolError
 from overlay.settings import LinkSettings
+from tests.support.link_world import LinkWorld, Note
 from tests.support.list_codec import ListCodec
-from tests.support.wires import Note, World
 
 CODEC = ListCodec(Note)
 
@@ -237,7 +237,7 @@ def test_the_largest_body_is_unpacked() -> None:
 
 
 def test_a_full_queue_drops_the_newest_counts_and_traces() -> None:
-    world = World()
+    world = LinkWorld()
     a = world.host("a", queue=4_096)
     b = world.host("b")
     a.send(b, *range(10), text="x" * 1_000)
@@ -252,7 +252,7 @@ def test_a_full_queue_drops_the_newest_counts_and_traces() -> None:
 
 
 def test_a_message_too_large_for_any_frame_is_dropped_and_the_rest_arrives() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.send(b.peer, Note(1, "x" * (1 << 20)))
     a.send(b, 2)
@@ -262,7 +262,7 @@ def test_a_message_too_large_for_any_frame_is_dropped_and_the_rest_arrives() -> 
 
 
 def test_a_window_smaller_than_what_is_sent_only_costs_round_trips() -> None:
-    world = World(delay=0.05)
+    world = LinkWorld(delay=0.05)
     a, b = world.host("a"), world.host("b", window=8_192)
     a.send(b, *range(200), text="x" * 500)
     most = 0
@@ -275,7 +275,7 @@ def test_a_window_smaller_than_what_is_sent_only_costs_round_trips() -> None:
 
 
 def test_acknowledgements_ride_on_batches() -> None:
-    world = World(delay=0.001)
+    world = LinkWorld(delay=0.001)
     a, b = world.host("a"), world.host("b")
     b.on_message = lambda peer, note: b.links.send(peer, note)
     a.send(b, 0)
@@ -291,13 +291,13 @@ def test_acknowledgements_ride_on_batches() -> None:
 
 
 def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
-    world = World(delay=0.01)
+    world = LinkWorld(delay=0.01)
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(2.0)
-    world.damage = 1.0
+    world.change(damage=1.0)
     a.send(b, 1)
-    world.damage = 0.0
+    world.change(damage=0.0)
     world.run(3.0)
     assert b.numbers(a) == [0, 1]
     assert b.counts["link_errors"] >= 1
@@ -306,12 +306,12 @@ def test_a_damaged_frame_costs_the_connection_and_is_sent_again() -> None:
 
 
 def test_a_link_that_is_damaged_again_and_again_is_not_taken_for_dead() -> None:
-    world = World(delay=0.01)
+    world = LinkWorld(delay=0.01)
     a, b = world.host("a"), world.host("b")
     for number in range(12):
-        world.damage = 1.0
+        world.change(damage=1.0)
         a.send(b, number)
-        world.damage = 0.0
+        world.change(damage=0.0)
         world.run(5.0)  # well within the minute that makes each fault worse
     assert b.numbers(a) == list(range(12))
     assert b.counts["link_errors"] >= 10
@@ -320,7 +320,7 @@ def test_a_link_that_is_damaged_again_and_again_is_not_taken_for_dead() -> None:
 
 
 def test_a_body_that_does_not_decode_ends_the_session_with_a_reason() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
@@ -337,7 +337,7 @@ def test_a_body_that_does_not_decode_ends_the_session_with_a_reason() -> None:
 def test_what_contradicts_the_session_is_an_error_or_ignored_but_never_taken(
     frame: Ack | Batch,
 ) -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
@@ -348,7 +348,7 @@ def test_what_contradicts_the_session_is_an_error_or_ignored_but_never_taken(
 
 
 def test_idle_counts_the_data_plane_only() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     assert not a.links.unacknowledged()  # a Note is maintenance
@@ -356,7 +356,7 @@ def test_idle_counts_the_data_plane_only() -> None:
 
 
 def test_the_deadline_is_kept_cheaply() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     for number in range(2_000):
         a.send(b, number)

@@ -9,7 +9,7 @@ import pytest
 
 from overlay.links.messages import BATCH_OVERHEAD, Ack, Batch
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, ReceiveBuffer
-from tests.support.wires import World
+from tests.support.link_world import LinkWorld
 
 
 def batch(number: int, body: bytes = b"\x90") -> Batch:
@@ -49,14 +49,14 @@ def test_what_is_lost_again_is_told_alone_and_the_rest_of_its_gap_is_on_its_way(
 
 
 def test_a_long_gap_is_sent_again_once_and_not_once_for_each_batch_of_it() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(2.0)
-    world.loss = 1.0
+    world.change(loss=1.0)
     for number in range(1, 101):
         a.send(b, number)
-    world.loss = 0.0
+    world.change(loss=0.0)
     for number in range(101, 201):
         a.send(b, number)
     world.run(0.45)
@@ -105,13 +105,13 @@ def test_a_damaged_batch_is_not_taken_and_still_expected() -> None:
 
 
 def test_a_gap_is_mended_in_a_round_trip() -> None:
-    world = World(delay=0.01)
+    world = LinkWorld(delay=0.01)
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
-    world.loss = 1.0
+    world.change(loss=1.0)
     a.send(b, 1)
-    world.loss = 0.0
+    world.change(loss=0.0)
     a.send(b, 2)
     world.run(0.05)
     assert b.numbers(a) == [0, 1, 2]
@@ -120,15 +120,15 @@ def test_a_gap_is_mended_in_a_round_trip() -> None:
 
 def test_only_what_was_lost_is_sent_again() -> None:
     """Else a lossy link carries what is under way once more for each loss, until it is full."""
-    world = World(delay=0.25, seed=3)
+    world = LinkWorld(delay=0.25, seed=3)
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(2.0)
-    world.loss = 0.05
+    world.change(loss=0.05)
     for number in range(1, 401):
         a.send(b, number)
         world.run(0.02)
-    world.loss = 0.0
+    world.change(loss=0.0)
     world.run(10.0)
     assert b.numbers(a) == list(range(401))
     assert len(a.frames(Batch)) < 401 * 1.25, "0.05 are lost, and some of those again"

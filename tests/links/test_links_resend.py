@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.wires import World
+from tests.support.link_world import LinkWorld
 
 
 @pytest.mark.parametrize(("delay", "least", "most"), [(0.01, 0.4, 0.6), (0.5, 1.0, 3.0)])
 def test_a_lost_frame_is_sent_again_after_what_round_trips_take(
     delay: float, least: float, most: float
 ) -> None:
-    world = World(delay=delay)
+    world = LinkWorld(delay=delay)
     a, b = world.host("a"), world.host("b")
     for number in range(8):
         a.send(b, number)
         world.run(3.0)
-    world.loss = 1.0
+    world.change(loss=1.0)
     a.send(b, 8)
-    world.loss = 0.0
+    world.change(loss=0.0)
     world.run(least + delay)
     assert b.numbers(a) == list(range(8))
     world.run(most - least)
@@ -27,13 +27,13 @@ def test_a_lost_frame_is_sent_again_after_what_round_trips_take(
 
 
 def test_nothing_measured_a_lost_frame_is_sent_again_after_retransmit_after() -> None:
-    world = World(delay=0.01)
+    world = LinkWorld(delay=0.01)
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
-    world.run(0.025)  # the handshake
-    world.loss = 1.0
+    world.run(0.035)  # the dial and the handshake
+    world.change(loss=1.0)
     world.run(0.02)
-    world.loss = 0.0
+    world.change(loss=0.0)
     world.run(2.8)
     assert b.numbers(a) == []
     world.run(0.3)

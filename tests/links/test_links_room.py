@@ -7,7 +7,7 @@ import pytest
 from overlay.links import session_table
 from overlay.links.constants import SEED_RECHECK
 from overlay.links.events import SeedReached
-from tests.support.wires import Host, World
+from tests.support.link_world import Host, LinkWorld
 
 MOST = 8
 
@@ -26,7 +26,7 @@ def busy(host: Host) -> int:
 
 
 def test_more_callers_than_sessions_are_all_heard_and_nobody_is_lost() -> None:
-    world = World()
+    world = LinkWorld()
     hub = world.host("hub")
     callers = [world.host(f"c{number:02}") for number in range(5 * MOST)]
     for turn in range(3):
@@ -48,7 +48,7 @@ def test_more_callers_than_sessions_are_all_heard_and_nobody_is_lost() -> None:
 
 def test_the_link_that_was_used_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlay.links.session_table.EVICTION_BATCH", 1)
-    world = World()
+    world = LinkWorld()
     hub = world.host("hub")
     callers = [world.host(f"c{number}") for number in range(MOST)]
     for caller in callers:
@@ -62,7 +62,7 @@ def test_the_link_that_was_used_longest_ago_gives_way(monkeypatch: pytest.Monkey
 
 
 def test_links_that_either_side_watches_do_not_give_way() -> None:
-    world = World()
+    world = LinkWorld()
     hub = world.host("hub")
     callers = [world.host(f"c{number}") for number in range(MOST)]
     for caller in callers[: MOST // 2]:
@@ -83,7 +83,7 @@ def test_links_that_either_side_watches_do_not_give_way() -> None:
 
 def test_of_the_sessions_at_rest_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_table, "MAX_DORMANT_SESSIONS", 3)
-    world = World()
+    world = LinkWorld()
     hub = world.host("hub", idle_close=5.0)
     callers = [world.host(f"c{number}") for number in range(5)]
     for caller in callers:
@@ -99,7 +99,7 @@ def test_of_the_sessions_at_rest_the_oldest_is_forgotten(monkeypatch: pytest.Mon
 
 
 def test_a_seed_at_rest_is_left_alone_until_something_happens() -> None:
-    world = World()
+    world = LinkWorld()
     a, b, other = world.host("a", idle_close=5.0), world.host("b"), world.host("other")
     a.links.add_seed("b:1")
     a.send(other, 1)
@@ -115,7 +115,7 @@ def test_a_seed_at_rest_is_left_alone_until_something_happens() -> None:
 
 
 def test_a_seed_at_rest_is_looked_at_at_last() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a", idle_close=5.0), world.host("b")
     a.links.add_seed("b:1")
     world.run(SEED_RECHECK * 10)

@@ -7,7 +7,7 @@ import pytest
 from overlay.links.events import REFUSED, LinkDown, LinkUp, SeedFailed, SeedReached, SessionEnd
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
-from tests.support.wires import Host, Note, World
+from tests.support.link_world import Host, LinkWorld, Note
 
 
 def states(host: Host) -> list[tuple[str, str]]:
@@ -15,7 +15,7 @@ def states(host: Host) -> list[tuple[str, str]]:
 
 
 def test_the_states_of_m5_in_order() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=5.0), world.host("b")
     assert states(a) == []
     a.send(b, 1)
@@ -38,7 +38,7 @@ def test_the_states_of_m5_in_order() -> None:
 
 
 def test_a_lost_connection_is_resumed_and_loses_nothing() -> None:
-    world = World(delay=0.05)
+    world = LinkWorld(delay=0.05)
     a, b = world.host("a"), world.host("b")
     for number in range(40):
         a.send(b, number)
@@ -56,7 +56,7 @@ def test_a_lost_connection_is_resumed_and_loses_nothing() -> None:
 
 
 def test_a_restarted_peer_ends_the_session_and_names_what_may_be_lost() -> None:
-    world = World(delay=0.05)
+    world = LinkWorld(delay=0.05)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -77,12 +77,12 @@ def test_a_restarted_peer_ends_the_session_and_names_what_may_be_lost() -> None:
 def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
     dialler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(delay=0.05)
+    world = LinkWorld(delay=0.05)
     a, b = world.host("a", idle_close=2.0), world.host("b")
     a.send(b, 1)
     world.run(1.0)
-    world.loss = 1.0  # b hears neither the good-bye nor the end of the connection
-    monkeypatch.setattr(world, "close", lambda *_: None)
+    world.change(loss=1.0)  # b hears neither the good-bye nor the end of the connection
+    monkeypatch.setattr(world.network, "close", lambda *_: None)
     b.links.pin("a")
     world.run(2.0)
     assert states(a) == [("b", "NOT_CONNECTED")]
@@ -90,7 +90,7 @@ def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
     assert [down.lost for down in b.downs()] == [()]
     b.links.unpin("a")
     monkeypatch.undo()
-    world.loss = 0.0
+    world.change(loss=0.0)
     if dialler == "a":
         a.send(b, 2)
     else:
@@ -103,7 +103,7 @@ def test_what_waits_at_rest_is_not_lost_with_the_session_that_the_other_forgot(
 
 
 def test_the_restarted_side_may_be_the_one_that_dials() -> None:
-    world = World(delay=0.05)
+    world = LinkWorld(delay=0.05)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -118,9 +118,9 @@ def test_the_restarted_side_may_be_the_one_that_dials() -> None:
 
 
 def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
-    world.partition = lambda one, other: True
+    world.no_route["b:1"] = None
     a.send(b, 1, 2)
     world.run(5.9)
     assert not a.downs()
@@ -129,14 +129,14 @@ def test_nobody_at_the_address_is_retried_with_backoff_and_then_given_up() -> No
     assert a.downs() == [LinkDown(b.peer, "no route", False, (Note(1), Note(2)))]
     world.run(60.0)
     assert len(a.dialled) <= 8
-    world.partition = lambda one, other: False
+    world.no_route.clear()
     a.send(b, 3)
     world.run(1.0)
     assert b.numbers(a) == [3]
 
 
 def test_where_nobody_listens_the_second_dial_is_the_last() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(2.0)
@@ -148,11 +148,11 @@ def test_where_nobody_listens_the_second_dial_is_the_last() -> None:
 
 
 def test_a_peer_that_cannot_be_dialled_has_the_time_to_dial() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     b.send(a, 1)
     world.run(2.0)
-    world.hosts["hidden"] = world.hosts.pop(b.peer.address)  # it lives, and cannot be dialled
+    world.network.refuse(b.peer.address)  # it lives, and cannot be dialled
     world.cut()
     a.send(b, 2)
     b.send(a, 3)
@@ -163,7 +163,7 @@ def test_a_peer_that_cannot_be_dialled_has_the_time_to_dial() -> None:
 
 
 def test_two_that_dial_each_other_end_with_the_smaller_ones_connection() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     b.send(a, 2)
@@ -175,7 +175,7 @@ def test_two_that_dial_each_other_end_with_the_smaller_ones_connection() -> None
 
 
 def test_somebody_else_at_the_address_fails_the_expected_session_only() -> None:
-    world = World()
+    world = LinkWorld()
     a, c = world.host("a"), world.host("c")
     a.send(c, 1)
     world.run(1.0)
@@ -190,7 +190,7 @@ def test_somebody_else_at_the_address_fails_the_expected_session_only() -> None:
 
 
 def test_an_unexpected_stranger_becomes_a_session_of_its_own() -> None:
-    world = World()
+    world = LinkWorld()
     a, c = world.host("a"), world.host("c")
     a.send(Peer("b", c.peer.address), 2)
     world.run(1.0)
@@ -200,7 +200,7 @@ def test_an_unexpected_stranger_becomes_a_session_of_its_own() -> None:
 
 
 def test_leaving_says_goodbye_after_what_was_queued() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -219,7 +219,7 @@ def test_leaving_says_goodbye_after_what_was_queued() -> None:
 
 
 def test_an_unused_link_rests_without_a_word_upwards_and_wakes_for_a_message() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)
     world.run(11.0)
@@ -235,7 +235,7 @@ def test_an_unused_link_rests_without_a_word_upwards_and_wakes_for_a_message() -
 
 
 def test_a_message_that_meets_the_idle_goodbye_is_not_lost() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=10.0), world.host("b", idle_close=1_000.0)
     a.send(b, 1)
     while states(a) != [("b", "NOT_CONNECTED")]:
@@ -249,7 +249,7 @@ def test_a_message_that_meets_the_idle_goodbye_is_not_lost() -> None:
 
 
 def test_a_pinned_peer_that_says_the_idle_goodbye_is_dialled_again() -> None:
-    world = World(delay=0.1)
+    world = LinkWorld(delay=0.1)
     a, b = world.host("a", idle_close=5.0), world.host("b", idle_close=50.0)
     a.send(b, 1)
     while states(a) != [("b", "NOT_CONNECTED")]:
@@ -261,7 +261,7 @@ def test_a_pinned_peer_that_says_the_idle_goodbye_is_dialled_again() -> None:
 
 
 def test_a_link_that_lasted_is_redialled_without_hesitation() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     for _ in range(10):
@@ -273,7 +273,7 @@ def test_a_link_that_lasted_is_redialled_without_hesitation() -> None:
 
 
 def test_a_pinned_link_does_not_rest_and_its_death_is_noticed() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a", idle_close=2.0), world.host("b", idle_close=2.0)
     for one, other in ((a, b), (b, a)):
         one.links.pin(other.peer.id)
@@ -289,7 +289,7 @@ def test_a_pinned_link_does_not_rest_and_its_death_is_noticed() -> None:
 
 
 def test_a_seed_is_dialled_for_ever_and_reported() -> None:
-    world = World()
+    world = LinkWorld()
     a = world.host("a")
     a.links.add_seed("b:1")
     world.run(300.0)
@@ -305,7 +305,7 @@ def test_a_seed_is_dialled_for_ever_and_reported() -> None:
 
 
 def test_a_seed_that_died_is_found_again_under_a_new_name() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.add_seed("b:1")
     world.run(1.0)
@@ -313,17 +313,17 @@ def test_a_seed_that_died_is_found_again_under_a_new_name() -> None:
     world.run(10.0)
     assert len(a.downs()) == 1
     other = world.host("c")
-    world.hosts["b:1"] = other
+    world.network.listen("b:1", other)
     world.run(40.0)
     assert [event.peer.id for event in a.of(SeedReached)] == ["b", "c"]
 
 
 def test_a_seed_that_is_connected_under_another_address_keeps_its_session() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
-    world.hosts["alias:1"] = b
+    world.network.listen("alias:1", b)
     a.links.add_seed("alias:1")
     world.run(1.0)
     assert a.of(SeedReached) == [SeedReached("alias:1", b.peer)]
@@ -334,9 +334,9 @@ def test_a_seed_that_is_connected_under_another_address_keeps_its_session() -> N
 
 
 def test_the_own_address_in_the_peer_list_is_dropped_for_good() -> None:
-    world = World()
+    world = LinkWorld()
     a = world.host("a")
-    world.hosts["alias:1"] = a
+    world.network.listen("alias:1", a)
     a.links.add_seed("a:1")
     a.links.add_seed("alias:1")
     world.run(100.0)
@@ -347,7 +347,7 @@ def test_the_own_address_in_the_peer_list_is_dropped_for_good() -> None:
 
 
 def test_an_old_hello_that_comes_late_changes_nothing() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b", incarnation=5)
     b.send(a, 1)
     world.run(1.0)

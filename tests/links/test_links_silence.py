@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.links.constants import FIRST_REPORT, STALL_ANSWER
 from overlay.links.events import LinkRecovered, LinkSuspected, LocalStall, SessionEnd
 from overlay.links.messages import Ack
-from tests.support.wires import Host, Note, World
+from tests.support.link_world import Host, LinkWorld, Note
 
 
 def states(host: Host) -> list[tuple[str, str]]:
@@ -13,7 +13,7 @@ def states(host: Host) -> list[tuple[str, str]]:
 
 
 def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.pin("b")
     a.send(b, 1)
@@ -30,7 +30,7 @@ def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:
 
 
 def test_silence_of_a_peer_that_owes_an_acknowledgement_is_death() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -47,7 +47,7 @@ def test_silence_of_a_peer_that_owes_an_acknowledgement_is_death() -> None:
 
 
 def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b", window=4_096)
     a.send(b, 1)
     world.run(1.0)
@@ -67,13 +67,13 @@ def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> N
 
 def test_who_stood_still_for_long_gives_peers_little_time_to_answer() -> None:
     for stall, gone_after in ((5.0, 6.0), (7.0, STALL_ANSWER)):
-        world = World()
+        world = LinkWorld()
         a, b = world.host("a"), world.host("b")
         a.links.pin("b")
         a.send(b, 1)
         world.run(1.0)
         world.kill(b, reset=False)  # it has closed, and that is lost
-        world.now += stall
+        world.jump(stall)
         world.run(gone_after - 1.2)
         assert not a.downs()
         world.run(1.4)
@@ -81,19 +81,19 @@ def test_who_stood_still_for_long_gives_peers_little_time_to_answer() -> None:
 
 
 def test_who_answers_after_a_long_stall_keeps_its_session() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.pin("b")
     a.send(b, 1)
     world.run(1.0)
-    world.now += 60.0  # of both
+    world.jump(60.0)  # of both
     world.run(10.0)
     assert not a.downs()
     assert not b.downs()
 
 
 def test_who_is_watched_after_a_long_silence_has_not_made_this_node_stall() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(21.0)
@@ -103,7 +103,7 @@ def test_who_is_watched_after_a_long_silence_has_not_made_this_node_stall() -> N
 
 
 def test_the_watch_begins_when_it_is_asked_for() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -117,7 +117,7 @@ def test_the_watch_begins_when_it_is_asked_for() -> None:
 
 
 def test_heartbeats_keep_a_watched_link_alive_and_are_few() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.pin("b")
     a.send(b, 1)
@@ -137,7 +137,7 @@ def test_heartbeats_keep_a_watched_link_alive_and_are_few() -> None:
 
 
 def test_two_that_watch_each_other_need_no_more_than_one_that_does() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.pin("b")
     b.links.pin("a")
@@ -150,7 +150,7 @@ def test_two_that_watch_each_other_need_no_more_than_one_that_does() -> None:
 
 
 def test_a_link_that_nobody_watches_is_silent_until_it_is_used() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -165,7 +165,7 @@ def test_a_link_that_nobody_watches_is_silent_until_it_is_used() -> None:
 
 
 def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a", idle_close=5.0), world.host("b", idle_close=5.0)
     b.links.pin("a")
     a.send(b, 1)
@@ -175,26 +175,26 @@ def test_a_watched_link_is_not_idle_for_the_other_side_either() -> None:
 
 
 def test_a_node_that_stood_still_takes_nobody_for_dead() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     for one, other in ((a, b), (b, a)):
         one.links.pin(other.peer.id)
         one.send(other, 1)
     world.run(1.0)
-    world.now += 5.5  # a stands still, and its clock comes before what b has said meanwhile
+    world.jump(5.5)  # a stands still, and its clock comes before what b has said meanwhile
     a.links.on_tick()
     world.run(10.0)
     assert not a.downs() + b.downs()
 
 
 def test_silence_goes_on_to_count_after_standing_still() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.links.pin("b")
     a.send(b, 1)
     world.run(1.0)
     world.kill(b, reset=False)
-    world.now += 4.0
+    world.jump(4.0)
     world.run(4.0)
     assert not a.downs()
     world.run(3.0)
@@ -203,7 +203,7 @@ def test_silence_goes_on_to_count_after_standing_still() -> None:
 
 
 def test_a_peer_that_begins_anew_lives() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -216,7 +216,7 @@ def test_a_peer_that_begins_anew_lives() -> None:
 
 
 def test_a_process_that_is_not_there_any_more_is_gone() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(1.0)
@@ -228,7 +228,7 @@ def test_a_process_that_is_not_there_any_more_is_gone() -> None:
 
 
 def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
@@ -248,7 +248,7 @@ def test_what_a_silent_link_holds_is_told_soon_and_more_of_it_each_time() -> Non
 
 
 def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
-    world = World(delay=5.0)
+    world = LinkWorld(delay=5.0)
     a, b = world.host("a"), world.host("b")
     a.send(b, 1)
     world.run(0.9)
@@ -258,30 +258,30 @@ def test_a_dial_that_nobody_answers_is_a_silent_link() -> None:
 
 
 def test_a_silence_that_is_over_is_told_and_the_next_is_told_from_the_start() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
-    world.partition = lambda one, other: True
+    world.network.partition([["a"], ["b"]])
     a.send(b, 1)
     world.run(1.0)
     assert a.of(LinkSuspected)
     assert not a.of(LinkRecovered)
-    world.partition = lambda one, other: False
+    world.network.heal()
     world.run(3.0)
     assert len(a.of(LinkRecovered)) == 1
-    world.partition = lambda one, other: True
+    world.network.partition([["a"], ["b"]])
     a.send(b, 2)
     world.run(2.0)
     assert a.of(LinkSuspected)[-1].unacknowledged == (Note(2),)
 
 
 def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
-    world = World()
+    world = LinkWorld()
     a, b = world.host("a"), world.host("b")
     a.send(b, 0)
     world.run(1.0)
-    world.partition = lambda one, other: one is a
+    world.network.block("a", "b")
     a.send(b, 1)
     world.run(0.1)
     b.send(a, 1)
@@ -293,7 +293,7 @@ def test_a_peer_that_speaks_is_given_twice_the_time_to_acknowledge() -> None:
 
 
 def test_a_slow_answer_is_no_silence() -> None:
-    world = World(delay=0.2)
+    world = LinkWorld(delay=0.2)
     a, b = world.host("a"), world.host("b")
     for number in range(20):
         a.send(b, number)

@@ -16,23 +16,23 @@ from overlay.chord.events import Elected, OwnerFound, Replanted
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Find, Rejoin
 from overlay.settings import ElectionSettings
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown
 
 KEY = key_of("attr:magnitude")
 KEYS = [key_of(f"attr:{n}") for n in range(60)]
 
 
-def leader(world: MiniWorld, key: str = KEY) -> MiniNode:
+def leader(world: RingWorld, key: str = KEY) -> RingNode:
     (found,) = world.owners(key)
     return found
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
-def two_clusters(seed: int = 3, election: ElectionSettings | None = None) -> MiniWorld:
+def two_clusters(seed: int = 3, election: ElectionSettings | None = None) -> RingWorld:
     world = grown(seed, nodes=12, clusters=2, size=3, election=election)
     assert len(world.primaries()) == 2
     return world
@@ -45,7 +45,7 @@ def test_p1_a_cluster_has_a_primary_a_standby_and_match_brokers() -> None:
     """Section 1: "a primary broker, a standby, and match brokers"."""
     world = grown(1, nodes=8, clusters=1, size=5)
     cluster = cluster_of(leader(world))
-    roles = sorted(world.node(peer.id).clusters.role for peer in cluster.members())
+    roles = sorted(world.member(peer.id).clusters.role for peer in cluster.members())
     assert roles == ["broker", "broker", "broker", "primary", "standby"]
 
 
@@ -54,7 +54,7 @@ def test_p1_state_is_persisted_and_copied_with_quorum_consensus() -> None:
     has on disk, and not before."""
     world = grown(1, nodes=5, clusters=1, size=5, election=UNRECOVERED)
     primary = leader(world)
-    others = [world.node(p.id) for p in primary.clusters.log.voters if p != primary.peer]
+    others = [world.member(p.id) for p in primary.clusters.log.voters if p != primary.peer]
     for other in others[:2]:
         world.crash(other)
     assert world.write(KEY, "three of five")
@@ -89,10 +89,10 @@ def test_p2_a_lookup_takes_a_logarithmic_number_of_hops() -> None:
     """Section 1: finger tables route in O(log n)."""
     world = grown(2, nodes=30, clusters=8, size=3)
     clusters = len(world.primaries())
-    outside = next(n for n in world.nodes.values() if n.clusters.cluster is None)
+    outside = next(n for n in world.members.values() if n.clusters.cluster is None)
     for key in KEYS:
         outside.ring.find(key)
-    outside.settle()
+    outside.port.turn()
     world.run(3)
     found = [e for key in KEYS for e in outside.answers(key) if isinstance(e, OwnerFound)]
     assert len(found) == len(KEYS)
@@ -107,7 +107,7 @@ def test_p3_if_others_reach_q_only_the_link_is_down_and_q_stays_in_service() -> 
     voters, asked for a pre-vote."""
     world = grown(3, nodes=5, clusters=1, size=5)
     q = leader(world)
-    p = world.node(cluster_of(q).brokers[0].id)
+    p = world.member(cluster_of(q).brokers[0].id)
     epoch = cluster_of(q).version[0]
     world.sent.clear()
     world.cut_link(p, q)
@@ -127,11 +127,11 @@ def test_p4_messages_for_q_are_kept_and_go_to_r() -> None:
     Here lookups wait at the members of Q's cluster."""
     world = two_clusters()
     q = leader(world)
-    outside = next(n for n in world.nodes.values() if n.clusters.cluster is None)
+    outside = next(n for n in world.members.values() if n.clusters.cluster is None)
     world.run(1)
     world.crash(q)
     outside.ring.find(KEY)
-    outside.settle()
+    outside.port.turn()
     world.run(8)
     (answer,) = outside.answers(KEY)
     assert isinstance(answer, OwnerFound)
@@ -147,7 +147,7 @@ def test_p4_the_first_candidate_that_is_left_takes_qs_place(dead: int) -> None:
     q = leader(world)
     ranked = cluster_of(q).members()
     for peer in ranked[: dead + 1]:
-        world.crash(world.node(peer.id))
+        world.crash(world.member(peer.id))
     world.run(6)
     if dead < 2:
         assert leader(world).peer == ranked[dead + 1]
@@ -191,13 +191,13 @@ def test_p4_r_enters_the_ring_and_sends_rejoin_to_p() -> None:
 # --- section 2: cluster failure (P5) ---
 
 
-def lose_the_cluster(world: MiniWorld) -> tuple[Cluster, MiniNode]:
+def lose_the_cluster(world: RingWorld) -> tuple[Cluster, RingNode]:
     """All members of KEY's cluster crash. Returns what it was, and the ring neighbour S."""
     lost = cluster_of(leader(world))
     (s,) = [n for n in world.primaries() if n.peer != lost.primary]
     world.run(3)
     for peer in lost.members():
-        world.crash(world.node(peer.id))
+        world.crash(world.member(peer.id))
     return lost, s
 
 
@@ -229,11 +229,11 @@ def test_p5_messages_for_the_lost_cluster_are_answered_by_s() -> None:
     """Section 2, cluster failure: S buffers messages for the lost cluster and flushes them. Here
     who asks meanwhile asks again, and finds S."""
     world = two_clusters()
-    outside = next(n for n in world.nodes.values() if n.clusters.cluster is None)
+    outside = next(n for n in world.members.values() if n.clusters.cluster is None)
     _, s = lose_the_cluster(world)
     for _ in range(10):
         outside.ring.find(KEY)
-        outside.settle()
+        outside.port.turn()
         world.run(2)
     last = outside.answers(KEY)[-1]
     assert isinstance(last, OwnerFound)
@@ -247,7 +247,7 @@ def test_p5_as_many_machines_as_are_missing_are_requested() -> None:
     world = grown(4, nodes=10, clusters=1, size=5)
     members = cluster_of(leader(world)).members()
     for peer in members[:-1]:
-        world.crash(world.node(peer.id))
+        world.crash(world.member(peer.id))
     world.run(25)
     cluster = cluster_of(leader(world))
     assert len(cluster.members()) == 5

@@ -1,7 +1,7 @@
 """What tests share. A test of one machine, or of a few, is written in `world`:
 
     world = World(seed=1)                 # delay=(low, high): messages travel by themselves
-    node = world.node("h")                # `one_node()`: a single node
+    node = world.member("h")                # `one_node()`: a single node
     node.add(Hosting(node, ...))          # any machines: the node is their Port
     node.hear(Visit(...), peer("pub"))    # a turn: a message, a timer or an event
     world.flush()                         # deliver, or one by one: world.deliver(("h", "s"))
@@ -9,7 +9,8 @@
     world.cut("h", "s")                   # both hear LinkDown; also sever, heal, kill
     assert node.take(Deliver) == [...]    # also of(event type), traced(kind), counts, timers
 
-Ready-made nodes of a room: `walks` (lower layer), `trees` (owner, hosts), `mini_world` (ring and
-clusters). `overlays` are whole nodes in the simulator, `real_overlay` processes. A protocol that is
+Ready-made nodes of a room: `walks` (lower layer), `trees` (owner, hosts), `rings` (ring and
+clusters). `link_world` has sessions on the simulator's network, `overlays` whole nodes in the
+simulator, `wire_rig` one driver with real sockets, `real_overlay` processes. A protocol that is
 best read as a story is compared with a `transcript`.
 """

@@ -3,8 +3,6 @@ entries as the trees keep theirs."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from overlay.chord.clusters import Clusters
 from overlay.chord.events import (
     ArcGone,
@@ -24,45 +22,49 @@ from overlay.chord.events import (
 )
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
-from overlay.machine import Key, LocalEvent, Peer
+from overlay.machine import Handlers, Key, LocalEvent, Machine, Peer, Port
+
+EVENTS = (
+    *(RoleChanged, LogReset, EntryReceived, FollowerSnapshotWanted, DiskSnapshotWanted, Committed),
+    *(ArcLeaving, ArcKept, ArcGone, ObservedReset, EntryObserved, ObservedEnded, MemberLeaving),
+    MergePhaseWanted,
+)
 
 
-class HasClusters(Protocol):
-    """The node that the registry belongs to."""
-
-    clusters: Clusters
-
-
-class FakeRegistry:
+class FakeRegistry(Machine):
     """What the trees do at the cluster: entries are `key:text`, each belongs to the key's arc."""
 
-    def __init__(self, node: HasClusters) -> None:
-        self.node = node
+    def __init__(self, port: Port, clusters: Clusters) -> None:
+        super().__init__(port)
+        self.clusters = clusters
         self.entries: list[bytes] = []  # at primary, standby, coming primary
         self.committed = 0
         self.written: list[tuple[int, bytes]] = []  # appended here, not yet committed
         self.durable: list[bytes] = []  # committed while we were primary
         self.key: Key = ""
-        self.slow = False  # answers ArcLeaving only when told
+        self.slow = False  # answers ArcLeaving only in go_on
         self.departing: Cluster | None = None
-        self.hosts_for_long = False  # MemberLeaving is answered only when told
+        self.hosts_for_long = False  # answers MemberLeaving only in release_waiting
         self.leaving: list[Peer] = []
         self.unites = True  # answers Uniting at once
         self.stages: list[int] = []  # that it was asked for
         self.observed: dict[Key, list[bytes]] = {}  # copies of other clusters' logs
 
+    def handlers(self) -> Handlers:
+        return dict.fromkeys(EVENTS, self.on_event)
+
     def write(self, key: Key, text: str) -> bool:
         """As the registry does: only where the node owns the key."""
-        if not self.node.clusters.owns(key):
+        if not self.clusters.owns(key):
             return False
         entry = f"{key}:{text}".encode()
-        index = self.node.clusters.append(entry)
+        index = self.clusters.append(entry)
         self.entries.append(entry)
         self.written.append((index, entry))
         return True
 
     def on_event(self, event: LocalEvent) -> None:
-        clusters = self.node.clusters
+        clusters = self.clusters
         if isinstance(event, RoleChanged):
             if event.role == "none":
                 self.entries.clear()
@@ -105,16 +107,16 @@ class FakeRegistry:
 
     def go_on(self) -> None:
         """Hand over the entries of the arc that leaves."""
-        arc, own = self.departing, self.node.clusters.cluster
+        arc, own = self.departing, self.clusters.cluster
         assert arc is not None
         assert own is not None
         self.departing = None
         if arc.key == own.key:
-            self.node.clusters.transfer([b"soft state"])
+            self.clusters.transfer([b"soft state"])
         else:
-            self.node.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
+            self.clusters.transfer([e for e in self.entries if arc.owns(e[:40].decode())])
 
     def release_waiting(self) -> None:
         for peer in self.leaving:
-            self.node.clusters.release(peer)
+            self.clusters.release(peer)
         self.leaving.clear()

@@ -1,8 +1,8 @@
-"""What the nodes of a MiniWorld say, as text: a line per message or timer that a node handles, and
+"""What the nodes of a World say, as text: a line per message or timer that a node handles, and
 indented below it what the node sends in return.
 
 Protocol tests compare a transcript with the text that they expect, so that a flow can be read as
-one reads a story. Only the nodes and the kinds of messages and timers that a test names are told.
+one reads a story. Only the nodes and the kinds of messages and timers that a test names are shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import Message, NodeId, Peer, Timer
-from tests.support.mini_world import MiniNode, MiniWorld
+from tests.support.world import World, WorldNode
 
 
 def yes(granted: bool) -> str:
@@ -69,35 +69,31 @@ DETAILS: Mapping[type, Callable[[Any], str]] = {
 
 
 class Transcript:
-    """Records from its construction on. `names`: the nodes that are told of, and how they are
+    """Records from its construction on. `names`: the nodes that are shown, and how they are
     called; `kinds`: messages and timers."""
 
-    def __init__(
-        self, world: MiniWorld, names: Mapping[NodeId, str], kinds: Sequence[type]
-    ) -> None:
-        self.lines: list[str] = []
+    def __init__(self, world: World, names: Mapping[NodeId, str], kinds: Sequence[type]) -> None:
+        self._lines: list[str] = []
         self._names = names
         self._kinds = tuple(kinds)
-        self._send, self._give = world.send, world._give
-        world.send = self._on_send  # type: ignore[method-assign]
-        world._give = self._on_give  # type: ignore[method-assign]
+        self._is_kept = True  # whether the last line, a heading, is part of the transcript
+        world.observers.append(self)
 
     def text(self) -> str:
-        return "\n".join(self.lines)
+        return "\n".join(self._lines if self._is_kept else self._lines[:-1])
 
-    def _on_give(self, node: MiniNode, what: Any, sender: Peer | None = None) -> None:
-        before = len(self.lines)
-        self._give(node, what, sender)
-        told = isinstance(what, self._kinds) and node.peer.id in self._names
-        told = told and (sender is None or sender.id in self._names)
-        if told or len(self.lines) > before:
-            self.lines.insert(before, self._heading(node.peer, what, sender))
+    def heard(self, node: WorldNode, what: Any, sender: Peer | None) -> None:
+        if not self._is_kept:  # the turn before was of no kind that is shown, and said nothing
+            self._lines.pop()
+        self._lines.append(self._heading(node.me, what, sender))
+        known = node.me.id in self._names and (sender is None or sender.id in self._names)
+        self._is_kept = known and isinstance(what, self._kinds)
 
-    def _on_send(self, sender: Peer, peer: Peer, message: Message) -> None:
-        named = sender.id in self._names and peer.id in self._names
-        if named and isinstance(message, self._kinds):
-            self.lines.append(f"    -> {self._name(peer)}: {_say(message)}")
-        self._send(sender, peer, message)
+    def sent(self, sender: Peer, receiver: Peer, message: Message) -> None:
+        known = sender.id in self._names and receiver.id in self._names
+        if known and isinstance(message, self._kinds):
+            self._lines.append(f"    -> {self._name(receiver)}: {_say(message)}")
+            self._is_kept = True
 
     def _heading(self, node: Peer, what: Any, sender: Peer | None) -> str:
         if sender is not None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -124,6 +123,10 @@ class WorldNode:
                 assert not handlers or issubclass(kind, LocalEvent), f"two owners of {kind}"
                 handlers.append(handler)
 
+    def ignore(self, kind: type) -> None:
+        """Do nothing with such messages, timers or events from now on."""
+        self._table[kind] = []
+
     def hear(self, what: Message | LocalEvent | Timer, sender: Peer | None = None) -> None:
         """One turn: a message (with its sender), a timer or an event, and what follows from it."""
         for observer in self.world.observers:
@@ -230,6 +233,7 @@ class World(Scheduler):
         self.checks: list[Callable[[], object]] = []
         """Called after each turn of each node."""
         self._clear_at: dict[Link, float] = {}  # when the last message of the link arrives
+        self._peers: dict[str, Peer] = {}  # every node that there was
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -238,21 +242,22 @@ class World(Scheduler):
         me = Peer(name, address) if address else peer(name)
         node = WorldNode(self, me, rng or Random(f"{self.seed}.{name}"))
         self.nodes[name] = node
+        self._peers[name] = me
         return node
 
     def kill(self, name: str, left: bool = False) -> None:
-        """Remove a node with what is under way to and from it; `left`: it said so. The others
-        notice after `notice` seconds, or at once if it said so."""
+        """Remove a node; what it sent before still arrives. The others notice after `notice`
+        seconds, or at once if it has `left` in order."""
         gone = self.nodes.pop(name)
         for source, target in list(self.links):
-            if target == name and source in self.nodes:
+            if target == name:
                 self._down(source, gone.me, left, self._drop((source, name)))
             elif source == name:
-                self._drop((name, target))
+                del self.links[name, target]
 
     def forget(self) -> None:
         """Drop all timers that are set and messages that are under way."""
-        self._heap.clear()
+        self.clear()
         self.links.clear()
         for node in self.nodes.values():
             node.timers.clear()
@@ -284,10 +289,7 @@ class World(Scheduler):
 
     def deliver(self, link: Link) -> None:
         """Hand over the oldest message of one link."""
-        message = self.links[link].popleft()
-        if link[1] in self.nodes:
-            sender = self.nodes.get(link[0])
-            self.nodes[link[1]].hear(message, peer(link[0]) if sender is None else sender.me)
+        self._hand_over(link, self.links[link])
 
     def flush(self, most: int = 10_000) -> None:
         """Deliver until nothing is under way."""
@@ -328,31 +330,30 @@ class World(Scheduler):
         if name in self.nodes:
             self.nodes[name].hear(event)
 
-    # -- time ------------------------------------------------------------------------------------
-
-    def jump(self, seconds: float) -> None:
-        """Time passes in which nothing is done; what fell due meanwhile is done in the next
-        `run`, late."""
-        self.now += seconds
-        self._heap = [(max(when, self.now), *rest) for when, *rest in self._heap]  # type: ignore[misc]
-        heapify(self._heap)
-
     # -- helpers ---------------------------------------------------------------------------------
 
     def _arrive(self, link: Link, queue: deque[Message]) -> None:
-        if self.links.get(link) is queue:  # else it was lost with its session
-            self.deliver(link)
+        if queue:  # else it was lost with its session
+            self._hand_over(link, queue)
+
+    def _hand_over(self, link: Link, queue: deque[Message]) -> None:
+        message = queue.popleft()
+        if link[1] in self.nodes:
+            self.nodes[link[1]].hear(message, self._peer(link[0]))
 
     def _drop(self, link: Link) -> tuple[Message, ...]:
         self._clear_at.pop(link, None)
-        return tuple(self.links.pop(link, ()))
+        queue = self.links.pop(link, deque())
+        lost = tuple(queue)
+        queue.clear()
+        return lost
 
     def _down(self, at: str, other: Peer, left: bool, lost: tuple[Message, ...]) -> None:
         down = LinkDown(other, "gone", left, lost)
         self.after(0.01 if left else self.notice, self.tell, at, down)
 
     def _peer(self, name: str) -> Peer:
-        return self.nodes[name].me if name in self.nodes else peer(name)
+        return self._peers.get(name) or peer(name)
 
 
 def one_node(name: str = "me", seed: int = 1) -> WorldNode:

@@ -123,6 +123,14 @@ class Network:
         """Dials to `address` reach `process` from now on."""
         self._listening[address] = process
 
+    def refuse(self, address: str) -> None:
+        """Dials to `address` are refused from now on."""
+        self._listening.pop(address, None)
+
+    def open_connections(self) -> int:
+        """How many connections both of whose ends are open."""
+        return sum(end.other is not None and end.other.open for end in self._ends.values()) // 2
+
     def dial(self, process: Process, address: str) -> int:
         """Begin to connect; `opened` or `closed` of the process follows."""
         end = self._new_end(process)

@@ -7,7 +7,7 @@ seed is one history. The tests' worlds of a few machines use the same scheduler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 CHECK_EVERY = 0.05
@@ -46,6 +46,20 @@ class Scheduler:
             self.steps += 1
             action(*arguments)
         self.now = max(self.now, until)
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass in which nothing is done, as when a machine stands still: what falls due
+        meanwhile is done late, by the next run."""
+        self.now += seconds
+        self._heap = [
+            (max(time, self.now), number, action, arguments)
+            for time, number, action, arguments in self._heap
+        ]
+        heapify(self._heap)
+
+    def clear(self) -> None:
+        """Take out everything that is still to be done."""
+        self._heap.clear()
 
     def run_until(
         self, condition: Callable[[], bool], most: float, every: float = CHECK_EVERY

@@ -14,21 +14,21 @@ from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
-from tests.support.mini_world import MiniNode, MiniWorld, grown
+from tests.support.rings import RingNode, RingWorld, grown
 
 KEY = key_of("attr:x")
 
 
-def primary(world: MiniWorld) -> MiniNode:
+def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
 
 
-def standby(world: MiniWorld) -> MiniNode:
-    return next(n for n in world.nodes.values() if n.clusters.role == "standby")
+def standby(world: RingWorld) -> RingNode:
+    return next(n for n in world.members.values() if n.clusters.role == "standby")
 
 
-def commits(node: MiniNode) -> list[int]:
+def commits(node: RingNode) -> list[int]:
     return [e.next for e in node.events if isinstance(e, Committed)]
 
 
@@ -47,18 +47,18 @@ def test_entries_are_cut_into_frames_and_none_is_lost(sizes: list[int]) -> None:
 
 
 def test_alone_an_entry_is_committed_at_once() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add(founder=True)
     index = node.clusters.append(b"a")
     assert node.clusters.append(b"b") == index + 1
-    node.settle()
+    node.port.turn()
     assert commits(node)[-2:] == [index + 1, index + 2]
 
 
-def voting(world: MiniWorld) -> list[MiniNode]:
+def voting(world: RingWorld) -> list[RingNode]:
     """The voters beside the primary."""
     node = primary(world)
-    return [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
+    return [world.member(p.id) for p in node.clusters.log.voters if p != node.peer]
 
 
 def test_three_nodes_vote_as_soon_as_there_are_three() -> None:
@@ -77,7 +77,7 @@ def test_an_entry_is_committed_when_a_majority_has_it() -> None:
         world.cut_link(node, cut)
     node.events.clear()
     index = node.clusters.append(b"a")
-    node.settle()
+    node.port.turn()
     assert commits(node) == []
     world.run(0.5)
     assert commits(node) == [index + 1]
@@ -91,14 +91,14 @@ def test_without_a_majority_nothing_is_committed_and_the_primary_stops_to_decide
         world.cut_link(node, cut)
     node.events.clear()
     node.clusters.append(b"a")
-    node.settle()
+    node.port.turn()
     world.run(1.2)
     assert commits(node) == []
     assert not node.clusters.owns(KEY)
 
 
 def test_a_new_voter_gets_the_state_and_then_what_follows() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=2))
+    world = RingWorld(cluster=ClusterSettings(size=2))
     node = world.add(founder=True)
     for n in range(5):
         assert node.registry.write(KEY, f"before {n}")
@@ -115,7 +115,7 @@ def test_a_new_voter_gets_the_state_and_then_what_follows() -> None:
 
 
 def test_a_large_state_travels_in_frames_under_the_links_bound() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=2))
+    world = RingWorld(cluster=ClusterSettings(size=2))
     node = world.add(founder=True)
     for n in range(150):
         node.registry.write(KEY, f"{n}" + "x" * 9_000)
@@ -152,10 +152,10 @@ def test_of_two_members_one_votes_so_that_the_other_may_be_lost() -> None:
 
 
 def test_the_first_voters_beside_a_primary_come_at_once() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=5))
+    world = RingWorld(cluster=ClusterSettings(size=5))
     node = world.add(founder=True)
     numbers = []
-    world.watchers.append(lambda: numbers.append(len(node.clusters.log.voters)))
+    world.checks.append(lambda: numbers.append(len(node.clusters.log.voters)))
     for _ in range(4):
         world.add()
     world.run(10)
@@ -189,7 +189,7 @@ def test_a_piece_without_its_beginning_is_refused() -> None:
     refused.on_entries(node.peer, LogEntries(key, epoch + 7, log.position, (item,)))
     refused.on_entries(copy.peer, LogEntries(key, epoch, log.position, (item,)))
     refused.on_copy(node.peer, LogSnapshot(key, epoch, (epoch, 99), config, (b"x",), False, True))
-    copy.settle()
+    copy.port.turn()
     assert not [e for e in copy.events if isinstance(e, EntryReceived | LogReset)]
 
 
@@ -203,7 +203,7 @@ def test_a_copy_counts_only_when_it_is_complete() -> None:
     config = log.voter_log.config  # type: ignore[union-attr]
     first = LogSnapshot(key, epoch, (epoch, 99), config, (b"x",), True, False)
     copy.clusters.log.on_copy(node.peer, first)
-    copy.settle()
+    copy.port.turn()
     assert copy.registry.entries == node.registry.entries
     assert copy.clusters.log.position == log.position
 
@@ -221,7 +221,7 @@ def test_a_copy_made_while_an_arc_was_given_away_is_without_that_arc() -> None:
         copy.clusters.log.on_copy(
             node.peer, LogSnapshot(key, epoch, (epoch, at), kept, (b"x",), True, True)
         )
-    copy.settle()
+    copy.port.turn()
     told = [e for e in copy.events if isinstance(e, EntryReceived | ArcGone)]
     assert [type(e) for e in told] == [EntryReceived, EntryReceived, ArcGone]
     arc = told[-1].arc  # type: ignore[union-attr]
@@ -242,10 +242,10 @@ def test_an_acknowledgement_of_what_was_never_sent_commits_nothing() -> None:
     node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next + 1))
     node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 2, log.next))
     node.clusters.leader_log.on_ack(stranger, LogAck(cluster.key, 1, log.next))
-    node.settle()
+    node.port.turn()
     assert commits(node) == []
     node.clusters.leader_log.on_ack(copy.peer, LogAck(cluster.key, 1, log.next))
-    node.settle()
+    node.port.turn()
     assert commits(node) == [log.next]
 
 
@@ -258,7 +258,7 @@ def test_only_the_primary_writes() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> None:
     """Appends, recruits, lost and leaving voters, in any order, looked at after every step."""
-    world = MiniWorld(seed, cluster=ClusterSettings(size=3))
+    world = RingWorld(seed, cluster=ClusterSettings(size=3))
     node = world.add(founder=True)
     for _ in range(5):
         world.add()
@@ -268,26 +268,26 @@ def test_what_is_committed_is_with_a_majority_whatever_happens(seed: int) -> Non
         for leading in world.primaries():
             log, committed = leading.clusters.log, leading.clusters.leader_log.committed
             holding = [
-                world.node(p.id).clusters.log.next if p.id in world.nodes else log.next
+                world.member(p.id).clusters.log.next if p.id in world.members else log.next
                 for p in log.voters
             ]
             assert sum(n >= committed for n in holding) > len(holding) // 2
-        for one in world.nodes.values():
+        for one in world.members.values():
             everything.update(dict.fromkeys(one.registry.durable))
 
-    world.watchers.append(nothing_committed_is_missing)
+    world.checks.append(nothing_committed_is_missing)
     for step in range(30):
         for n in range(world.rng.randrange(4)):
             world.write(KEY, f"{step}.{n}")
-            node.settle()
+            node.port.turn()
         what = world.rng.randrange(6)
-        copies = [n for n in world.nodes.values() if n.clusters.role == "standby"]
+        copies = [n for n in world.members.values() if n.clusters.role == "standby"]
         if what == 0 and copies:
             world.crash(copies[0])
             world.add()
         elif what == 1 and copies:
             copies[0].clusters.leave()
-            copies[0].settle()
+            copies[0].port.turn()
         world.run(3 * world.rng.random())
     world.run(15)
     world.copies_agree()

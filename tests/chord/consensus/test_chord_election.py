@@ -15,27 +15,27 @@ from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Rejoin
 from overlay.settings import ElectionSettings
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 SOON = 1.5
 """Seconds in which another primary has to serve."""
 
 
-def primary(world: MiniWorld) -> MiniNode:
+def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
 
 
-def others(world: MiniWorld, node: MiniNode) -> list[MiniNode]:
-    return [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
+def others(world: RingWorld, node: RingNode) -> list[RingNode]:
+    return [world.member(p.id) for p in node.clusters.log.voters if p != node.peer]
 
 
-def standby(world: MiniWorld) -> MiniNode:
-    return next(n for n in world.nodes.values() if n.clusters.role == "standby")
+def standby(world: RingWorld) -> RingNode:
+    return next(n for n in world.members.values() if n.clusters.role == "standby")
 
 
-def watch(world: MiniWorld) -> dict[tuple[str, int], str]:
+def watch(world: RingWorld) -> dict[tuple[str, int], str]:
     """After every step: a key has one owner, an epoch one primary."""
     led: dict[tuple[str, int], str] = {}
 
@@ -47,18 +47,18 @@ def watch(world: MiniWorld) -> dict[tuple[str, int], str]:
             who = led.setdefault((cluster.key, cluster.version[0]), node.peer.id)
             assert who == node.peer.id, "two primaries of one epoch"
 
-    world.watchers.append(one_primary)
+    world.checks.append(one_primary)
     return led
 
 
-def cut_off(world: MiniWorld, node: MiniNode) -> None:
-    for other in list(world.nodes.values()):
+def cut_off(world: RingWorld, node: RingNode) -> None:
+    for other in list(world.members.values()):
         if other is not node:
             world.cut_link(node, other)
 
 
-def heal(world: MiniWorld, node: MiniNode) -> None:
-    for other in list(world.nodes.values()):
+def heal(world: RingWorld, node: RingNode) -> None:
+    for other in list(world.members.values()):
         if other is not node:
             world.heal_link(node, other)
 
@@ -138,7 +138,7 @@ def test_a_primary_that_was_cut_off_stops_before_another_serves_and_is_fenced(se
     (new,) = world.owners(KEY)
     heal(world, old)
     world.run(10)
-    assert old.port.counters["fenced"] == 1
+    assert old.port.counts["fenced"] == 1
     assert old.clusters.role in ("broker", "standby")  # recruited anew
     assert b"never" not in new.registry.entries  # … and is gone
     world.members_agree()
@@ -213,7 +213,7 @@ def test_a_voter_that_has_granted_takes_no_entries_of_an_older_epoch() -> None:
     items = node.clusters.log.voter_log.after((1, 0)) or ()  # type: ignore[union-attr]
     log.on_entries(node.peer, LogEntries(cluster.key, 1, log.position, items[:1]))
     assert not [m for _, _, m in world.sent if isinstance(m, LogAck)]
-    assert voter.port.counters["log_refused"] == 1
+    assert voter.port.counts["log_refused"] == 1
 
 
 def test_a_restarted_voter_without_its_log_grants_nothing() -> None:
@@ -239,7 +239,7 @@ def test_the_ring_neighbours_hear_of_a_new_primary_at_once() -> None:
     asker = world.primaries()[0]
     asker.events.clear()
     asker.ring.find(before.key)
-    asker.settle()
+    asker.port.turn()
     world.run(1)
     assert len(asker.answers(before.key)) == 1
     world.run(10)
@@ -268,16 +268,16 @@ def test_whoever_is_killed_or_cut_off_nothing_committed_is_lost(seed: int) -> No
     durable: dict[bytes, None] = {}
 
     def look() -> None:
-        for node in world.nodes.values():
+        for node in world.members.values():
             durable.update(dict.fromkeys(node.registry.durable))
 
-    world.watchers.append(look)
+    world.checks.append(look)
     for step in range(8):
         for n in range(3):
             world.write(KEY, f"{step}.{n}")
             world.run(0.3 * world.rng.random())
         leading = world.owners(KEY)
-        victim = leading[0] if leading else world.rng.choice(list(world.nodes.values()))
+        victim = leading[0] if leading else world.rng.choice(list(world.members.values()))
         if step % 2:
             cut_off(world, victim)
             world.run(6 * world.rng.random())

@@ -16,14 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from overlay.chord.consensus.messages import LogEntry
 from overlay.machine import NodeId
 from overlay.settings import ClusterSettings
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld
 
 NODES = 5
 KEY = "8" * 40
 WHICH = st.integers(0, NODES - 1)
 
 
-def kept(node: MiniNode) -> dict[int, LogEntry]:
+def kept(node: RingNode) -> dict[int, LogEntry]:
     """The entries that the node still has in memory, by their numbers."""
     log = node.clusters.log.voter_log
     if log is None:
@@ -37,7 +37,7 @@ class ReplicatedLog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = MiniWorld(
+        self.world = RingWorld(
             1, cluster=ClusterSettings(size=NODES), election=UNRECOVERED, delay=0.02
         )
         self.all = [self.world.add(founder=n == 0) for n in range(NODES)]
@@ -46,7 +46,7 @@ class ReplicatedLog(RuleBasedStateMachine):
         self.written = 0
         self.committed: dict[int, LogEntry] = {}
         self.leaders: dict[int, NodeId] = {}
-        self.world.watchers.append(self.note)
+        self.world.checks.append(self.note)
 
     def note(self) -> None:
         """After every message: who leads, and what do primaries call committed?"""
@@ -63,15 +63,15 @@ class ReplicatedLog(RuleBasedStateMachine):
                     assert self.committed.setdefault(number, entries[number]) == entries[number]
 
     def is_up(self, number: int) -> bool:
-        return self.all[number].peer.id in self.world.nodes
+        return self.all[number].peer.id in self.world.members
 
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
         for _ in range(count):
             self.written += 1
             self.world.write(KEY, str(self.written))
-        for node in self.world.nodes.values():
-            node.settle()
+        for node in self.world.members.values():
+            node.port.turn()
 
     @rule(number=WHICH)
     def crash(self, number: int) -> None:
@@ -94,7 +94,7 @@ class ReplicatedLog(RuleBasedStateMachine):
     @rule()
     def power_failure(self) -> None:
         """All at once; all are started again."""
-        for node in list(self.world.nodes.values()):
+        for node in list(self.world.members.values()):
             self.world.crash(node)
         for number in range(NODES):
             self.restart(number)
@@ -116,10 +116,10 @@ class ReplicatedLog(RuleBasedStateMachine):
 
     @rule()
     def heal(self) -> None:
-        for a, b in list(self.world.cut):
-            if a in self.world.nodes and b in self.world.nodes:
-                self.world.heal_link(self.world.node(a), self.world.node(b))
-        self.world.cut.clear()
+        for a, b in list(self.world.severed):
+            if a in self.world.members and b in self.world.members:
+                self.world.heal_link(self.world.member(a), self.world.member(b))
+        self.world.severed.clear()
 
     @rule(seconds=st.sampled_from([0.01, 0.1, 1.0, 3.0]))
     def wait(self, seconds: float) -> None:
@@ -127,7 +127,7 @@ class ReplicatedLog(RuleBasedStateMachine):
 
     @invariant()
     def logs_agree_on_prefixes(self) -> None:
-        logs = [kept(node) for node in self.world.nodes.values()]
+        logs = [kept(node) for node in self.world.members.values()]
         for at, one in enumerate(logs):
             for other in logs[:at]:
                 both = sorted(one.keys() & other.keys(), reverse=True)

@@ -8,7 +8,7 @@ from overlay.chord.consensus.election_timeout import ElectionTimeout
 from overlay.chord.consensus.messages import ClusterHeartbeat
 from overlay.chord.constants import TIMEOUT_HALF_LIFE
 from overlay.machine import ProtocolError
-from tests.support.mini_world import grown
+from tests.support.rings import grown
 
 
 def test_patience_grows_with_what_was_long_and_shrinks_again() -> None:
@@ -37,6 +37,6 @@ def test_a_patience_that_makes_no_sense_is_refused(term: float) -> None:
     (node,) = world.primaries()
     cluster = node.clusters.cluster
     assert cluster is not None
-    voter = world.node(cluster.members()[1].id)
+    voter = world.member(cluster.members()[1].id)
     with pytest.raises(ProtocolError):
         voter.clusters.heartbeat.on_heartbeat(node.peer, ClusterHeartbeat(cluster.key, 1, 99, term))

@@ -11,7 +11,7 @@ from overlay.chord.consensus.messages import RequestVote
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 
@@ -20,7 +20,7 @@ def entry(text: str) -> bytes:
     return f"{KEY}:{text}".encode()
 
 
-def written(world: MiniWorld, *texts: str) -> list[bytes]:
+def written(world: RingWorld, *texts: str) -> list[bytes]:
     """Write these; they are committed."""
     for text in texts:
         assert world.write(KEY, text)
@@ -28,8 +28,8 @@ def written(world: MiniWorld, *texts: str) -> list[bytes]:
     return [entry(text) for text in texts]
 
 
-def stop_all(world: MiniWorld) -> list[MiniNode]:
-    nodes = list(world.nodes.values())
+def stop_all(world: RingWorld) -> list[RingNode]:
+    nodes = list(world.members.values())
     for node in nodes:
         world.crash(node)
     world.run(2)
@@ -58,7 +58,7 @@ def test_all_stopped_at_once_and_started_again_serve_with_what_they_had(
     assert leader.clusters.cluster.ring == ring
     assert leader.clusters.cluster.version[0] > epoch
     assert [type(e) for e in leader.events if isinstance(e, Elected)] == [Elected]
-    assert all(node.port.counters.get("founded", 0) == 0 for node in world.nodes.values())
+    assert all(node.port.counts.get("founded", 0) == 0 for node in world.members.values())
     written(world, "d")
     world.run(5)
     world.members_agree()
@@ -111,7 +111,7 @@ def test_a_voter_that_was_started_again_has_what_it_had_and_its_vote_counts() ->
     world = grown(1, nodes=5, clusters=1, size=5)
     written(world, "a")
     (leader,) = world.primaries()
-    voters = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    voters = [world.member(p.id) for p in leader.clusters.log.voters if p != leader.peer]
     world.crash(voters[0])
     world.run(1.1)  # until its silence is noticed
     written(world, "b")
@@ -132,7 +132,7 @@ def test_a_node_that_lost_its_disk_grants_nothing_until_it_has_a_copy() -> None:
     (leader,) = world.primaries()
     cluster = leader.clusters.cluster
     assert cluster is not None
-    one, two = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    one, two = [world.member(p.id) for p in leader.clusters.log.voters if p != leader.peer]
     stop_all(world)
     empty = world.restart(one, wiped=True)
     asking = world.restart(two)
@@ -151,7 +151,7 @@ def test_a_node_that_lost_its_disk_grants_nothing_until_it_has_a_copy() -> None:
 def test_a_voter_that_was_started_again_is_as_patient_as_it_has_promised() -> None:
     world = grown(3, nodes=3, clusters=1, size=3)
     (leader,) = world.primaries()
-    voters = [world.node(p.id) for p in leader.clusters.log.voters if p != leader.peer]
+    voters = [world.member(p.id) for p in leader.clusters.log.voters if p != leader.peer]
     for voter in voters:
         voter.clusters.journal.store_election_timeout(3.0)
     asks = [world.restart(voter) for voter in voters if world.crash(voter) is None]
@@ -172,7 +172,7 @@ def test_the_file_grows_to_a_few_times_the_state_and_no_further(
     sizes = []
     for number in range(200):
         leader.registry.entries.clear()  # a state that stays small while its log grows
-        for other in world.nodes.values():
+        for other in world.members.values():
             other.registry.entries.clear()
         world.write(KEY, f"{number}" * 20)
         world.run(0.2)
@@ -207,7 +207,7 @@ def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
 def test_a_member_that_was_released_comes_back_as_nobody() -> None:
     world = grown(6, nodes=4, clusters=1, size=3)
     (leader,) = world.primaries()
-    member = world.node(leader.clusters.members()[-1].id)
+    member = world.member(leader.clusters.members()[-1].id)
     member.clusters.leave()
     world.run(8)
     assert member.clusters.left

@@ -6,17 +6,17 @@ from overlay.chord.consensus.election import CampaignTimeout
 from overlay.chord.consensus.messages import ClusterHeartbeat, RequestVote, VoteReply
 from overlay.chord.keys import key_of
 from overlay.links.events import LocalStall
-from tests.support.mini_world import MiniNode, MiniWorld, grown
+from tests.support.rings import RingNode, RingWorld, grown
 
 KEY = key_of("attr:x")
 
 
-def bereft(seed: int = 3) -> tuple[MiniWorld, list[MiniNode]]:
+def bereft(seed: int = 3) -> tuple[RingWorld, list[RingNode]]:
     """A cluster of five whose primary has just died; the others, the standby first. They have not
     heard it for long."""
     world = grown(seed, nodes=5, clusters=1, size=5)
     (old,) = world.owners(KEY)
-    rest = [world.node(peer.id) for peer in old.clusters.members()[1:]]
+    rest = [world.member(peer.id) for peer in old.clusters.members()[1:]]
     world.crash(old)
     for node in rest:
         node.clusters.heartbeat._timeout_at = 0.0
@@ -24,7 +24,7 @@ def bereft(seed: int = 3) -> tuple[MiniWorld, list[MiniNode]]:
     return world, rest
 
 
-def ask(voter: MiniNode, candidate: MiniNode, pre_vote: bool = True) -> VoteReply:
+def ask(voter: RingNode, candidate: RingNode, pre_vote: bool = True) -> VoteReply:
     """Its answer."""
     election = voter.clusters.election
     assert voter.clusters.cluster is not None
@@ -81,7 +81,7 @@ def test_who_hears_the_primary_again_asks_for_no_epoch() -> None:
     """It has answered the primary, which decides for a while because of that."""
     world = grown(3, nodes=5, clusters=1, size=5)
     (primary,) = world.owners(KEY)
-    node, one, two, _ = [world.node(peer.id) for peer in primary.clusters.members()[1:]]
+    node, one, two, _ = [world.member(peer.id) for peer in primary.clusters.members()[1:]]
     election, cluster = node.clusters.election, node.clusters.cluster
     assert cluster is not None
     node.clusters.heartbeat._timeout_at = 0.0

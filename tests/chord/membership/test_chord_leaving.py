@@ -7,27 +7,27 @@ import pytest
 from overlay.chord.events import ArcGone, RoleChanged
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(24)]
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
-def watch_ownership(world: MiniWorld) -> None:
+def watch_ownership(world: RingWorld) -> None:
     """After every step: nobody serves a key beside somebody else."""
 
     def served_once() -> None:
         for key in KEYS:
             assert len(world.owners(key)) <= 1
 
-    world.watchers.append(served_once)
+    world.checks.append(served_once)
 
 
-def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, MiniNode]:
+def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[RingWorld, RingNode]:
     world = grown(seed, nodes=nodes, clusters=1, size=size)
     (node,) = world.primaries()
     watch_ownership(world)
@@ -37,13 +37,13 @@ def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, M
     return world, node
 
 
-def split(node: MiniNode) -> str:
+def split(node: RingNode) -> str:
     middle = middle_of(cluster_of(node))
     node.clusters.request_split(middle)
     return middle
 
 
-def everything_is_there(world: MiniWorld) -> None:
+def everything_is_there(world: RingWorld) -> None:
     """Each entry is where its key is served, once."""
     for at, key in enumerate(KEYS):
         (owner,) = world.owners(key)
@@ -57,7 +57,7 @@ def test_a_leaving_primary_hands_over_to_its_standby(seed: int) -> None:
     world, node = one_cluster(seed)
     old = cluster_of(node)
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     world.run(3)
     assert node.clusters.left
     (new,) = world.arcs()
@@ -75,7 +75,7 @@ def test_the_ring_hears_of_a_new_primary_at_once() -> None:
     world = grown(4, nodes=40, clusters=6)
     node = world.primaries()[2]
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     world.run(2)
     assert node.clusters.left
     world.ring_is_whole()
@@ -86,12 +86,12 @@ def test_a_primary_does_not_hand_over_to_who_leaves_itself() -> None:
     standby = cluster_of(node).standby
     assert standby is not None
     node.registry.hosts_for_long = True
-    going = world.node(standby.id)
+    going = world.member(standby.id)
     going.clusters.leave()
-    going.settle()
+    going.port.turn()
     world.run(0.5)
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     world.run(6)
     assert node.clusters.left
     assert going.clusters.left  # the new primary let it go
@@ -105,22 +105,22 @@ def test_a_standby_that_starts_to_leave_meanwhile_refuses_and_another_takes_over
     standby = cluster_of(node).standby
     assert standby is not None
     node.clusters.leave()
-    world.node(standby.id).clusters.leave()
-    node.settle()
-    world.node(standby.id).settle()
+    world.member(standby.id).clusters.leave()
+    node.port.turn()
+    world.member(standby.id).port.turn()
     world.run(8)
     assert node.clusters.left
-    assert world.node(standby.id).clusters.left
+    assert world.member(standby.id).clusters.left
     (new,) = world.arcs()
     assert new.primary.id not in (node.peer.id, standby.id)
     everything_is_there(world)
 
 
 def test_with_nobody_to_hand_over_to_the_primary_just_goes() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add(founder=True)
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     assert node.clusters.left
     assert [e.role for e in node.events if isinstance(e, RoleChanged)] == ["primary", "none"]
 
@@ -129,25 +129,25 @@ def test_with_nobody_to_hand_over_to_the_primary_just_goes() -> None:
 @pytest.mark.parametrize("clusters", [1, 3])
 def test_when_all_leave_at_once_all_are_gone_in_bounded_time(seed: int, clusters: int) -> None:
     world = grown(seed, nodes=16, clusters=clusters)
-    nodes = list(world.nodes.values())
+    nodes = list(world.members.values())
     for node in nodes:
         node.clusters.leave()
-        node.settle()
+        node.port.turn()
     for _ in range(15):
         world.run(1)
-        for node in list(world.nodes.values()):
+        for node in list(world.members.values()):
             if node.clusters.left:
                 world.crash(node, left=True)
-    assert not world.nodes
+    assert not world.members
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_after_the_other_may_leave_and_nothing_is_lost(seed: int) -> None:
     world, _ = one_cluster(seed, nodes=10, size=3)
-    while len(world.nodes) > 1:
-        going = world.rng.choice(list(world.nodes.values()))
+    while len(world.members) > 1:
+        going = world.rng.choice(list(world.members.values()))
         going.clusters.leave()
-        going.settle()
+        going.port.turn()
         world.run(4)
         assert going.clusters.left
         world.crash(going, left=True)
@@ -161,7 +161,7 @@ def test_a_primary_that_leaves_during_a_split_first_ends_the_split() -> None:
     split(node)
     world.run(6)
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     node.registry.slow = False
     node.registry.go_on()
     world.run(5)
@@ -174,7 +174,7 @@ def test_a_leaving_primary_goes_in_bounded_time_even_if_the_registry_never_settl
     world, node = one_cluster(1)
     node.registry.slow = True
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     world.run(12)
     assert node.clusters.left
 
@@ -184,7 +184,7 @@ def test_a_primary_that_handed_over_is_told_that_its_arc_has_gone_before_its_rol
     key = cluster_of(node).key
     node.events.clear()
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     node.port.world.run(2)
     told = [e for e in node.events if isinstance(e, ArcGone | RoleChanged)]
     assert [type(e) for e in told] == [ArcGone, RoleChanged]
@@ -195,7 +195,7 @@ def test_a_primary_that_handed_over_is_told_that_its_arc_has_gone_before_its_rol
 def test_a_role_that_ended_leaves_no_copy_behind() -> None:
     world, node = one_cluster(2)
     node.clusters.leave()
-    node.settle()
+    node.port.turn()
     world.run(2)
     assert node.registry.entries == []
 

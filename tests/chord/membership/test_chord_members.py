@@ -14,25 +14,25 @@ from overlay.chord.messages import (
 )
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown
 
 
-def of(node: MiniNode, kind: type) -> list[object]:
+def of(node: RingNode, kind: type) -> list[object]:
     return [event for event in node.events if isinstance(event, kind)]
 
 
-def primary(world: MiniWorld) -> MiniNode:
+def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
-def member(world: MiniWorld, role: str) -> MiniNode:
-    return next(n for n in world.nodes.values() if n.clusters.role == role)
+def member(world: RingWorld, role: str) -> RingNode:
+    return next(n for n in world.members.values() if n.clusters.role == role)
 
 
 @pytest.mark.parametrize("role", ["standby", "broker"])
@@ -41,7 +41,7 @@ def test_a_member_that_leaves_is_released_when_it_hosts_nothing(role: str) -> No
     founder, going = primary(world), member(world, role)
     founder.registry.hosts_for_long = True
     going.clusters.leave()
-    going.settle()
+    going.port.turn()
     world.run(2)
     assert of(founder, MemberLeaving) == [MemberLeaving(going.peer)]
     assert not going.clusters.left
@@ -57,7 +57,7 @@ def test_a_member_that_leaves_is_released_when_it_hosts_nothing(role: str) -> No
 
 
 def test_a_node_in_no_cluster_leaves_at_once() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add()
     node.clusters.leave()
     assert node.clusters.left
@@ -69,7 +69,7 @@ def test_a_leaving_member_goes_in_bounded_time_even_if_nobody_releases_it() -> N
     founder, going = primary(world), member(world, "broker")
     founder.registry.hosts_for_long = True
     going.clusters.leave()
-    going.settle()
+    going.port.turn()
     world.run(15)
     assert going.clusters.left
 
@@ -79,7 +79,7 @@ def test_a_leaving_member_goes_when_its_primary_is_gone() -> None:
     founder, going = primary(world), member(world, "broker")
     founder.registry.hosts_for_long = True
     going.clusters.leave()
-    going.settle()
+    going.port.turn()
     world.crash(founder)
     world.run(12)
     assert going.clusters.left
@@ -104,7 +104,7 @@ def test_a_lost_standby_is_replaced_by_a_broker_at_once() -> None:
     world.crash(dead)
     world.run(2)
     assert cluster_of(founder).standby == new_primary
-    assert world.node(new_primary.id).clusters.role == "standby"
+    assert world.member(new_primary.id).clusters.role == "standby"
 
 
 def test_a_member_that_was_declared_lost_wrongly_is_told_and_recruited_again() -> None:
@@ -136,7 +136,7 @@ def test_a_description_is_believed_only_if_it_is_newer_and_from_who_may_speak() 
     world = grown(5, nodes=8, clusters=1, size=5)
     founder, node = primary(world), member(world, "broker")
     own = cluster_of(node)
-    stranger = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    stranger = next(n for n in world.members.values() if n.clusters.role == "none")
     members = node.clusters.membership
     older = Cluster(own.ring, own.key, own.start, (1, 0), own.primary)
     without = Cluster(own.ring, own.key, own.start, (1, 99), own.primary)
@@ -152,9 +152,9 @@ def test_a_description_is_believed_only_if_it_is_newer_and_from_who_may_speak() 
 def test_who_does_not_serve_there_says_so_and_is_crossed_out() -> None:
     world = grown(5, nodes=16, clusters=2)
     one, other = world.primaries()
-    theirs = world.node(other.clusters.members()[1].id)
+    theirs = world.member(other.clusters.members()[1].id)
     one.clusters.membership.admit(theirs.peer)  # by mistake
-    one.settle()
+    one.port.turn()
     world.run(3)
     assert theirs.peer not in one.clusters.members()
     assert theirs.clusters.cluster == cluster_of(other)
@@ -170,7 +170,7 @@ def test_leaving_a_cluster_one_is_no_member_of_is_answered() -> None:
 
 def test_everybody_watches_those_whose_silence_matters() -> None:
     world = grown(6, nodes=16, clusters=3)
-    for node in world.nodes.values():
+    for node in world.members.values():
         cluster = node.clusters.cluster
         watched = {p.id for p in node.port.watched.get("cluster", ())}
         if cluster is None:
@@ -185,7 +185,7 @@ def test_everybody_watches_those_whose_silence_matters() -> None:
 
 def test_every_change_of_role_is_told_and_traced() -> None:
     world = grown(6, nodes=16, clusters=3)
-    for node in world.nodes.values():
+    for node in world.members.values():
         told = [e for e in node.events if isinstance(e, RoleChanged)]
         if told:
             assert (told[-1].cluster, told[-1].role) == (node.clusters.cluster, node.clusters.role)
@@ -198,17 +198,17 @@ def test_every_change_of_role_is_told_and_traced() -> None:
 def test_members_are_those_described_after_any_coming_and_going(seed: int) -> None:
     world = grown(seed, nodes=20, clusters=2, size=4)
     for _ in range(12):
-        node = world.rng.choice([n for n in world.nodes.values() if not n.clusters.is_primary])
+        node = world.rng.choice([n for n in world.members.values() if not n.clusters.is_primary])
         what = world.rng.choice(["crash", "leave", "add"])
         if what == "crash":
             world.crash(node)
         elif what == "leave":
             node.clusters.leave()
-            node.settle()
+            node.port.turn()
         else:
             world.add(degree=10)
         world.run(world.rng.random() * 2)
-        for left in [n for n in world.nodes.values() if n.clusters.left]:
+        for left in [n for n in world.members.values() if n.clusters.left]:
             world.crash(left, left=True)
     world.run(15)
     world.members_agree()
@@ -220,11 +220,11 @@ def test_a_lost_member_that_never_noticed_is_told_when_it_shows_up() -> None:
     world = grown(4, nodes=3, clusters=1, size=3)
     founder, lost = primary(world), member(world, "broker")
     founder.port.emit(LinkDown(lost.peer, "silent", False))
-    founder.settle()
+    founder.port.turn()
     world.run(0.5)  # it is voted out
     world.sent.clear()
     founder.port.emit(LinkUp(lost.peer, False))
-    founder.settle()
+    founder.port.turn()
     told = [m for _, to, m in world.sent if to == lost.peer.id and isinstance(m, Released)]
     assert told == [Released(cluster_of(founder).key)]
     world.run(5)
@@ -238,7 +238,7 @@ def test_a_node_that_leaves_is_not_drawn_into_a_cluster_any_more() -> None:
     going = member(world, "none")
     going.clusters.leave()
     founder.clusters.membership.admit(going.peer)
-    founder.settle()
+    founder.port.turn()
     world.run(3)
     assert going.clusters.role == "none"
     assert going.peer not in founder.clusters.members()

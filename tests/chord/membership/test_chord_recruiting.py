@@ -13,34 +13,34 @@ from overlay.chord.messages import (
 )
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
-from tests.support.mini_world import MiniNode, MiniWorld, grown
+from tests.support.rings import RingNode, RingWorld, grown
 
 KEY = key_of("attr:x")
 
 
-def roles(world: MiniWorld) -> dict[str, int]:
+def roles(world: RingWorld) -> dict[str, int]:
     counted: dict[str, int] = {}
-    for node in world.nodes.values():
+    for node in world.members.values():
         counted[node.clusters.role] = counted.get(node.clusters.role, 0) + 1
     return counted
 
 
-def of(node: MiniNode, kind: type) -> list[object]:
+def of(node: RingNode, kind: type) -> list[object]:
     return [event for event in node.events if isinstance(event, kind)]
 
 
-def primary(world: MiniWorld) -> MiniNode:
+def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
 def test_a_node_without_seeds_founds_at_once_and_owns_every_key() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add(founder=True)
     assert node.clusters.role == "primary"
     assert node.clusters.owns(KEY)
@@ -52,7 +52,7 @@ def test_a_node_without_seeds_founds_at_once_and_owns_every_key() -> None:
 
 
 def test_a_node_with_seeds_founds_only_after_a_time_without_a_ring() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add()
     world.run(world.ring.found_after - 0.5)
     assert node.clusters.role == "none"
@@ -61,17 +61,17 @@ def test_a_node_with_seeds_founds_only_after_a_time_without_a_ring() -> None:
 
 
 def test_of_newcomers_that_see_each_other_only_the_smallest_id_founds() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=3))
+    world = RingWorld(cluster=ClusterSettings(size=3))
     for _ in range(6):
         world.add()
     world.run(20)
-    assert sum(n.port.counters.get("founded", 0) for n in world.nodes.values()) == 1
-    assert primary(world).peer.id == min(world.nodes)
+    assert sum(n.port.counts.get("founded", 0) for n in world.members.values()) == 1
+    assert primary(world).peer.id == min(world.members)
     assert roles(world) == {"primary": 1, "standby": 1, "broker": 1, "none": 3}
 
 
 def test_a_lone_founder_gives_its_ring_up_when_it_hears_of_another() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=5))
+    world = RingWorld(cluster=ClusterSettings(size=5))
     late = [world.add() for _ in range(3)]
     for node in late:
         node.view.neighbours.clear()
@@ -81,15 +81,15 @@ def test_a_lone_founder_gives_its_ring_up_when_it_hears_of_another() -> None:
     world.run(10)
     assert roles(world) == {"primary": 1, "standby": 1, "broker": 2}
     assert primary(world) is founder
-    assert all(n.ring.id == founder.ring.id for n in world.nodes.values())
-    assert all(n.port.counters["rings_given_up"] == 1 for n in late)
+    assert all(n.ring.id == founder.ring.id for n in world.members.values())
+    assert all(n.port.counts["rings_given_up"] == 1 for n in late)
     world.ring_is_whole()
     world.members_agree()
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_a_cluster_recruits_until_it_has_its_size(size: int) -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=size))
+    world = RingWorld(cluster=ClusterSettings(size=size))
     world.add(founder=True)
     for _ in range(9):
         world.add()
@@ -99,7 +99,7 @@ def test_a_cluster_recruits_until_it_has_its_size(size: int) -> None:
 
 
 def test_the_first_recruit_is_the_standby_and_the_others_are_match_brokers() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=4))
+    world = RingWorld(cluster=ClusterSettings(size=4))
     founder = world.add(founder=True)
     for _ in range(3):
         world.add()
@@ -112,7 +112,7 @@ def test_the_first_recruit_is_the_standby_and_the_others_are_match_brokers() -> 
 
 
 def test_preferred_nodes_are_asked_first() -> None:
-    world = MiniWorld(7, cluster=ClusterSettings(size=3))
+    world = RingWorld(7, cluster=ClusterSettings(size=3))
     founder = world.add(founder=True)
     founder.clusters.prefer([Peer(f"{n:016x}", "") for n in (18, 20)])
     for _ in range(20):
@@ -122,7 +122,7 @@ def test_preferred_nodes_are_asked_first() -> None:
 
 
 def test_at_most_two_are_asked_at_a_time() -> None:
-    world = MiniWorld(cluster=ClusterSettings(size=9))
+    world = RingWorld(cluster=ClusterSettings(size=9))
     founder = world.add(founder=True)
     silent = [Peer(f"f{n:015x}", "") for n in range(9)]
     founder.view.idle_peers = lambda: tuple(silent)  # type: ignore[method-assign]
@@ -140,14 +140,14 @@ def test_who_serves_already_refuses() -> None:
     one, other = world.primaries()
     theirs = next(m for m in other.clusters.members()[1:])
     world.sent.clear()
-    world.send(one.peer, theirs, Recruit(cluster_of(one)))
+    one.port.send(theirs, Recruit(cluster_of(one)))
     world.run(0.3)
     answers = [m for s, _, m in world.sent if s == theirs.id and isinstance(m, RecruitReply)]
     assert answers == [RecruitReply(cluster_of(one).key, False)]
 
 
 def test_a_node_cannot_promise_itself_twice() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add()
     first, second = (Cluster("ring", KEY, KEY, (1, 0), Peer(name * 16, "")) for name in ("a", "b"))
     recruiting = node.clusters.recruiting
@@ -168,7 +168,7 @@ def test_a_recruit_that_is_not_wanted_any_more_is_released() -> None:
     founder = primary(world)
     late = world.add()
     late.clusters.recruiting.on_recruit(founder.peer, Recruit(cluster_of(founder)))
-    late.settle()
+    late.port.turn()
     assert late.clusters.cluster_role.is_reserved
     world.run(1)
     assert not late.clusters.cluster_role.is_reserved

@@ -10,27 +10,27 @@ from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.keys import in_arc, key_of
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(24)]
 
 
-def cluster_of(node: MiniNode) -> Cluster:
+def cluster_of(node: RingNode) -> Cluster:
     assert node.clusters.cluster is not None
     return node.clusters.cluster
 
 
-def watch_ownership(world: MiniWorld) -> None:
+def watch_ownership(world: RingWorld) -> None:
     """After every step: nobody serves a key beside somebody else."""
 
     def served_once() -> None:
         for key in KEYS:
             assert len(world.owners(key)) <= 1
 
-    world.watchers.append(served_once)
+    world.checks.append(served_once)
 
 
-def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, MiniNode]:
+def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[RingWorld, RingNode]:
     world = grown(seed, nodes=nodes, clusters=1, size=size)
     (node,) = world.primaries()
     watch_ownership(world)
@@ -40,13 +40,13 @@ def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[MiniWorld, M
     return world, node
 
 
-def split(node: MiniNode) -> str:
+def split(node: RingNode) -> str:
     middle = middle_of(cluster_of(node))
     node.clusters.request_split(middle)
     return middle
 
 
-def everything_is_there(world: MiniWorld) -> None:
+def everything_is_there(world: RingWorld) -> None:
     """Each entry is where its key is served, once."""
     for at, key in enumerate(KEYS):
         (owner,) = world.owners(key)
@@ -117,7 +117,7 @@ def test_a_split_is_asked_for_in_vain_where_it_cannot_be() -> None:
     split(node)
     world.run(10)
     one, other = world.primaries()
-    broker = next(n for n in world.nodes.values() if n.clusters.role == "broker")
+    broker = next(n for n in world.members.values() if n.clusters.role == "broker")
     one.clusters.request_split(middle_of(cluster_of(other)))  # not our arc
     one.clusters.request_split(cluster_of(one).key)  # nothing would be left
     broker.clusters.request_split(middle_of(cluster_of(one)))  # not our business
@@ -163,7 +163,7 @@ def test_the_new_primary_has_the_whole_state_before_it_serves() -> None:
             if other is not node:
                 assert other.registry.entries == expected
 
-    world.watchers.append(complete_when_served)
+    world.checks.append(complete_when_served)
     world.run(10)
     assert len(world.arcs()) == 2
 
@@ -175,7 +175,7 @@ def test_a_new_primary_that_refuses_changes_nothing() -> None:
     split(node)
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
-    coming = world.node(leaving.primary.id)
+    coming = world.member(leaving.primary.id)
     coming.clusters.cluster_role.start_leaving()
     node.registry.go_on()
     world.run(2)
@@ -193,7 +193,7 @@ def test_a_new_primary_that_dies_before_it_is_asked_changes_nothing() -> None:
     split(node)
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
-    world.crash(world.node(leaving.primary.id))
+    world.crash(world.member(leaving.primary.id))
     world.run(3)
     assert [e.arc.key for e in node.events if isinstance(e, ArcKept)] == [leaving.key]
     assert cluster_of(node).version[0] == old.version[0]
@@ -211,7 +211,7 @@ def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     assert leaving.standby is not None
-    world.crash(world.node(leaving.standby.id))
+    world.crash(world.member(leaving.standby.id))
     world.run(3)
     node.registry.go_on()
     world.run(1)
@@ -223,17 +223,17 @@ def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
     everything_is_there(world)
 
 
-def asked(world: MiniWorld, node: MiniNode) -> MiniNode:
+def asked(world: RingWorld, node: RingNode) -> RingNode:
     """Split; the coming primary, which has stored what it was given and has not answered yet."""
     split(node)
     until(world, lambda: any(isinstance(m, TakeOver) for _, _, m in world.sent), 0.01)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
-    coming = world.node(leaving.primary.id)
+    coming = world.member(leaving.primary.id)
     until(world, lambda: coming.clusters.journal.offered.arc is not None, 0.001)
     return coming
 
 
-def until(world: MiniWorld, holds: Callable[[], bool], step: float) -> None:
+def until(world: RingWorld, holds: Callable[[], bool], step: float) -> None:
     """Run the world in steps until the condition holds; fail after ten thousand."""
     for _ in range(10_000):
         if holds():
@@ -268,7 +268,7 @@ def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
     coming = asked(world, node)
     arc = coming.clusters.journal.offered.arc
     assert arc is not None
-    others = [world.node(p.id) for p in node.clusters.log.voters if p != node.peer]
+    others = [world.member(p.id) for p in node.clusters.log.voters if p != node.peer]
     while not all(o.clusters.log.voter_log.config.start == arc.key for o in others):  # type: ignore[union-attr]
         world.run(0.001)
     assert coming.clusters.journal.offered.arc is not None  # it was not told yet
@@ -301,19 +301,19 @@ def test_an_answer_to_an_old_question_is_ignored() -> None:
     _, node = one_cluster(1)
     arc = Cluster("ring", KEYS[0], KEYS[1], (9, 0), node.peer)
     node.clusters.handovers.on_taken_over(node.peer, TakenOver(arc, True))
-    node.settle()
+    node.port.turn()
     assert node.clusters.is_primary
     assert not [e for e in node.events if isinstance(e, ArcGone)]
 
 
 def test_only_the_own_primary_can_make_one_a_primary() -> None:
     world, node = one_cluster(1)
-    broker = next(n for n in world.nodes.values() if n.clusters.role == "broker")
-    stranger = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    broker = next(n for n in world.members.values() if n.clusters.role == "broker")
+    stranger = next(n for n in world.members.values() if n.clusters.role == "none")
     arc = Cluster(cluster_of(node).ring, KEYS[0], KEYS[1], (9, 0), broker.peer)
     for sender in (stranger, node):  # …and not without the state
         broker.clusters.taking_over.on_take_over(sender.peer, TakeOver(arc, 0, (), None))
-    broker.settle()
+    broker.port.turn()
     assert broker.clusters.role == "broker"
     refusals = [m for _, _, m in world.sent if isinstance(m, TakenOver)]
     assert [m.accepted for m in refusals] == [False, False]
@@ -325,11 +325,11 @@ def test_nobody_takes_over_with_a_part_of_the_state() -> None:
     split(node)
     world.run(6)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
-    coming = world.node(leaving.primary.id)
+    coming = world.member(leaving.primary.id)
     index = node.clusters.leader_log.transfer(leaving, [b"one", b"two"])
     world.run(1)
     coming.clusters.taking_over.on_take_over(node.peer, TakeOver(leaving, index + 1, (), None))
-    coming.settle()
+    coming.port.turn()
     assert coming.clusters.role == "broker"
 
 
@@ -341,7 +341,7 @@ def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> No
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     for member in cluster_of(node).members()[1:]:
         if member not in leaving.members():
-            world.crash(world.node(member.id))
+            world.crash(world.member(member.id))
             world.run(3)  # the rest vote it out
     assert cluster_of(node).standby is None
     node.registry.go_on()
@@ -353,21 +353,21 @@ def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> No
 # --- an heir that cannot serve what it is given ---
 
 
-def voted_epoch(seed: int) -> tuple[MiniWorld, MiniNode, MiniNode]:
+def voted_epoch(seed: int) -> tuple[RingWorld, RingNode, RingNode]:
     """A world, its primary, and the heir of an arc, which has said that it has the state."""
     world, node = one_cluster(seed)
     split(node)
     while not any(isinstance(m, TakenOver) for _, _, m in world.sent):
         world.run(0.02)
     (heir_id,) = {sender for sender, _, m in world.sent if isinstance(m, TakenOver)}
-    return world, node, world.node(heir_id)
+    return world, node, world.member(heir_id)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
     world, _, new_primary = voted_epoch(seed)
     new_primary.clusters.leave()
-    new_primary.settle()
+    new_primary.port.turn()
     world.run(9)
     assert new_primary.clusters.left
     world.crash(new_primary, left=True)
@@ -379,7 +379,7 @@ def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) ->
 @pytest.mark.parametrize("seed", range(3))
 def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
-    other = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    other = next(n for n in world.members.values() if n.clusters.role == "none")
     assert new_primary.clusters.journal.offered.arc is not None
     new_primary.clusters.cluster_role.cluster = None  # it was forgotten by its cluster meanwhile
     cluster = Cluster(cluster_of(node).ring, KEYS[0], KEYS[0], (9, 0), other.peer)
@@ -398,4 +398,4 @@ def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> N
     assert all(world.owners(key) == [node] for key in KEYS)
     assert [e for e in node.events if isinstance(e, Replanted)]
     assert not new_primary.clusters.is_primary
-    assert node.port.counters["arcs_taken_back"] == 1
+    assert node.port.counts["arcs_taken_back"] == 1

@@ -10,18 +10,18 @@ from overlay.chord.merging.messages import Merge, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.settings import ClusterSettings
-from tests.support.mini_world import MiniNode, MiniWorld, middle_of
+from tests.support.rings import RingNode, RingWorld, middle_of
 
 
 def two_rings(
     clusters: int = 1, size: int = 3, nodes: int = 6
-) -> tuple[MiniWorld, list[MiniNode], list[MiniNode]]:
+) -> tuple[RingWorld, list[RingNode], list[RingNode]]:
     """Two overlays that do not know each other: the losing one, with so many clusters, and the
     winning one."""
-    world = MiniWorld(seed=5, cluster=ClusterSettings(size=size))
+    world = RingWorld(seed=5, cluster=ClusterSettings(size=size))
     made = []
     for _ in range(2):
-        side: list[MiniNode] = []
+        side: list[RingNode] = []
         for _ in range(nodes):
             node = world.add(founder=not side, degree=0)
             for other in side:
@@ -41,20 +41,20 @@ def two_rings(
     return world, loser, winner
 
 
-def leaders(nodes: list[MiniNode]) -> list[MiniNode]:
+def leaders(nodes: list[RingNode]) -> list[RingNode]:
     """In the order of their keys: the first one leads a merging."""
     found = [n for n in nodes if n.clusters.is_primary]
     return sorted(found, key=lambda n: n.clusters.cluster.key)  # type: ignore[union-attr]
 
 
-def link(one: MiniNode, other: MiniNode) -> None:
+def link(one: RingNode, other: RingNode) -> None:
     """They are neighbours from now on."""
     one.view.neighbours.append(other.peer)
     other.view.neighbours.append(one.peer)
 
 
-def rings(world: MiniWorld) -> list[str]:
-    return list(dict.fromkeys(n.ring.id for n in world.nodes.values()))
+def rings(world: RingWorld) -> list[str]:
+    return list(dict.fromkeys(n.ring.id for n in world.members.values()))
 
 
 @pytest.mark.parametrize(("clusters", "size"), [(1, 3), (1, 1), (3, 3)])
@@ -82,12 +82,12 @@ def test_no_cluster_stops_before_all_are_united_and_none_ends_before_all_have_st
     assert len(rings(world)) == 2
     assert all(max(n.registry.stages) == 1 for n in leaders(loser))
     slow.clusters.merge_phase_reached(MergePhase.UNITED)
-    slow.settle()
+    slow.port.turn()
     world.run(2)
     assert all(max(n.registry.stages) == 2 for n in leaders(loser))
     assert len(leaders(loser)) == clusters, "none has ended"
     slow.clusters.merge_phase_reached(MergePhase.STOPPED)
-    slow.settle()
+    slow.port.turn()
     world.run(6)
     assert len(rings(world)) == 1
 
@@ -100,7 +100,8 @@ def test_a_cluster_that_hears_no_more_of_who_leads_goes_on_as_before() -> None:
     world.run(2)
     assert leader.registry.stages[-1] == 1
     leader.clusters.merging.into = None  # the other ring was a mistake
-    world.nodes = {n.peer.id: n for n in loser}
+    for node in winner:
+        world.crash(node)
     world.run(MERGE_HEARD_WITHIN + 2)
     assert leader.registry.stages[-1] == 0
     assert leader.clusters.role == "primary"
@@ -112,7 +113,7 @@ def test_a_merging_that_takes_too_long_is_given_up_and_tried_again() -> None:
     leader.registry.unites = False
     link(leader, winner[0])
     world.run(28)
-    assert leader.port.counters["mergings_given_up"] == 1
+    assert leader.port.counts["mergings_given_up"] == 1
     assert 0 in leader.registry.stages
     leader.registry.unites = True
     world.run(8)
@@ -147,13 +148,13 @@ def test_who_missed_the_end_hears_of_it_when_it_asks() -> None:
     world, loser, winner = two_rings()
     outsider = next(n for n in loser if n.clusters.role == "none")
     ring = outsider.ring.id
-    for node in world.nodes.values():
+    for node in world.members.values():
         if node is not outsider:
             world.cut_link(node, outsider)
     link(next(n for n in loser if n is not outsider), winner[-1])
     world.run(6)
     assert outsider.ring.id == ring
-    for node in world.nodes.values():
+    for node in world.members.values():
         if node is not outsider:
             world.heal_link(node, outsider)
     world.run(6)
@@ -168,8 +169,8 @@ def test_the_end_of_a_ring_for_a_worse_one_is_not_believed() -> None:
     assert isinstance(own, Cluster)
     assert isinstance(other, Cluster)
     for message in (RingEnded(own.ring, other), Merge(other, 1)):
-        world.send(worse.peer, leader.peer, message)
-    world.send(worse.peer, leader.peer, RingMet(own.ring, other.ring, worse.peer))
+        worse.port.send(leader.peer, message)
+    worse.port.send(leader.peer, RingMet(own.ring, other.ring, worse.peer))
     world.run(5)
     assert leader.ring.id == own.ring
     assert leader.clusters.role == "primary"

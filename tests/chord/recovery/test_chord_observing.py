@@ -16,33 +16,33 @@ from overlay.chord.constants import (
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.observer_messages import Observe, Observed, ObserverEntries
 from overlay.machine import Key, Peer
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 
 
-def leader(world: MiniWorld, key: Key = KEY) -> MiniNode:
+def leader(world: RingWorld, key: Key = KEY) -> RingNode:
     (node,) = world.owners(key)
     return node
 
 
-def name_of(node: MiniNode) -> Key:
+def name_of(node: RingNode) -> Key:
     cluster = node.clusters.cluster
     assert cluster is not None
     return cluster.key
 
 
-def holders(world: MiniWorld, key: Key) -> list[MiniNode]:
-    return [n for n in world.nodes.values() if n.clusters.observed_logs.position(key) != EMPTY]
+def holders(world: RingWorld, key: Key) -> list[RingNode]:
+    return [n for n in world.members.values() if n.clusters.observed_logs.position(key) != EMPTY]
 
 
-def written(world: MiniWorld, count: int, pause: float = 0.3) -> None:
+def written(world: RingWorld, count: int, pause: float = 0.3) -> None:
     for number in range(count):
         assert world.write(KEY, f"{number}")
         world.run(pause)
 
 
-def agree(world: MiniWorld) -> None:
+def agree(world: RingWorld) -> None:
     """Every cluster's observers have what its primary has."""
     for node in world.primaries():
         key, observers = name_of(node), node.clusters.observers.observers
@@ -122,7 +122,7 @@ def test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more() -> None:
     clusters = node.clusters
     assert [o.awaited for o in clusters.observers.observers.values()] == [True, True]
     deaf = holders(world, name_of(node))[0]
-    deaf.table[ObserverEntries] = []  # it hears, and does not answer
+    deaf.port.ignore(ObserverEntries)  # it hears, and does not answer
     assert world.write(KEY, "last")
     index = clusters.log.next - 1
     world.run(0.5)
@@ -140,10 +140,10 @@ def test_a_copy_is_whole_if_its_primary_was_heard_to_the_last() -> None:
     node = leader(world)
     key, (one, other) = name_of(node), holders(world, name_of(node))
     assert not one.clusters.is_whole(key)  # it is not lost
-    world.cut[(node.peer.id, one.peer.id)] = None  # said nothing more, and goes on
+    world.severed[(node.peer.id, one.peer.id)] = None  # said nothing more, and goes on
     world.run(1.0)
     for peer in node.clusters.members():
-        world.crash(world.node(peer.id))
+        world.crash(world.member(peer.id))
     world.run(1.2)
     assert not one.clusters.is_whole(key)
     assert other.clusters.is_whole(key)
@@ -157,14 +157,14 @@ def test_of_outsiders_one_that_has_a_copy_goes_on(seed: int) -> None:
     node = leader(world)
     holding = holders(world, name_of(node))
     for peer in node.clusters.members():
-        world.crash(world.node(peer.id))
+        world.crash(world.member(peer.id))
     world.run(8)
     assert leader(world) in holding
 
 
 def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
     world = grown(1, nodes=6, clusters=1, size=3)
-    outsider = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    outsider = next(n for n in world.members.values() if n.clusters.role == "none")
     observed_logs = outsider.clusters.observed_logs
     cluster = leader(world).clusters.cluster
     assert cluster is not None
@@ -192,16 +192,16 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     world.run(2)
     node = leader(world)
     slow = node.clusters.observers.observers[holders(world, name_of(node))[0].peer.id]
-    world.node(slow.peer.id).table[ObserverEntries] = []
+    world.member(slow.peer.id).port.ignore(ObserverEntries)
     for number in range(OBSERVER_LAG_MOST + 2):
         node.registry.write(KEY, f"more {number}")
-        node.settle()
+        node.port.turn()
     world.sent.clear()
     node.registry.write(KEY, "too much")
-    node.settle()
+    node.port.turn()
     told = [m for _, to, m in world.sent if to == slow.peer.id]
     assert not any(isinstance(m, ObserverEntries) for m in told)
     assert not slow.live
     node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
-    node.settle()
+    node.port.turn()
     assert slow.live  # it has been sent everything anew

@@ -12,7 +12,7 @@ from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
 from overlay.machine import Peer
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of
 
 KEY = key_of("attr:x")
 
@@ -21,32 +21,32 @@ def entry(text: str) -> bytes:
     return f"{KEY}:{text}".encode()
 
 
-def written(world: MiniWorld, *texts: str) -> None:
+def written(world: RingWorld, *texts: str) -> None:
     for text in texts:
         assert world.write(KEY, text)
         world.run(0.3)
 
 
-def leader(world: MiniWorld, key: str = KEY) -> MiniNode:
+def leader(world: RingWorld, key: str = KEY) -> RingNode:
     (node,) = world.owners(key)
     return node
 
 
-def epoch(node: MiniNode) -> int:
+def epoch(node: RingNode) -> int:
     assert node.clusters.cluster is not None
     return node.clusters.cluster.version[0]
 
 
-def look_up(world: MiniWorld) -> None:
+def look_up(world: RingWorld) -> None:
     """Outsiders who never had to do with the cluster would not miss it."""
-    for node in world.nodes.values():
+    for node in world.members.values():
         node.ring.find(KEY)
-        node.settle()
+        node.port.turn()
     world.run(1)
 
 
-def members(world: MiniWorld, node: MiniNode) -> list[MiniNode]:
-    return [world.node(peer.id) for peer in node.clusters.members()]
+def members(world: RingWorld, node: RingNode) -> list[RingNode]:
+    return [world.member(peer.id) for peer in node.clusters.members()]
 
 
 def test_a_forks_epoch_is_above_all_of_its_cluster_and_of_its_own() -> None:
@@ -186,7 +186,7 @@ def test_clusters_that_took_each_others_arcs_while_cut_off_give_them_back(seed: 
     world.run(10)
     leading = world.primaries()
     here = members(world, leading[1])
-    there = [node for node in world.nodes.values() if node not in here]
+    there = [node for node in world.members.values() if node not in here]
     for one in here:
         for other in there:
             world.cut_link(one, other)
@@ -218,7 +218,7 @@ def test_a_lost_cluster_that_comes_back_is_fenced(seed: int) -> None:
     assert len(world.primaries()) == 1
     assert entry("b") in leader(world).registry.entries
     assert fork_count(epoch(leader(world))) == 1
-    assert new.peer.id in world.nodes
+    assert new.peer.id in world.members
     world.members_agree()
     world.copies_agree()
 
@@ -231,7 +231,7 @@ def test_a_cluster_that_was_only_out_of_sight_outlives_its_fork(seed: int) -> No
     world.run(10)
     look_up(world)
     here = members(world, old)
-    there = [node for node in world.nodes.values() if node not in here]
+    there = [node for node in world.members.values() if node not in here]
     for one in here:
         for other in there:
             world.cut_link(one, other)
@@ -260,7 +260,7 @@ def test_a_majority_that_was_led_outlives_the_fork_of_the_others(
     world.run(12)
     look_up(world)
     rest = [node for node in members(world, old) if node is not old]
-    idle = [n for n in world.nodes.values() if n.clusters.role == "none"]
+    idle = [n for n in world.members.values() if n.clusters.role == "none"]
     one, three = [*rest[:1], *idle[:2]], rest[1:]
     few, many = ([*one, old], three) if deposed else (one, [*three, old])
     for here in few:
@@ -302,12 +302,12 @@ def test_a_fork_does_not_raise_its_epoch_above_those_who_outlived_it() -> None:
 def test_one_broken_link_makes_no_fork() -> None:
     world = grown(3, nodes=8, clusters=1, size=3)
     old = leader(world)
-    outsider = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    outsider = next(n for n in world.members.values() if n.clusters.role == "none")
     world.cut_link(old, outsider)
     world.run(20)
     assert leader(world) is old
     assert fork_count(epoch(old)) == 0
-    assert all(not n.port.counters.get("clusters_recovered") for n in world.nodes.values())
+    assert all(not n.port.counts.get("clusters_recovered") for n in world.members.values())
 
 
 def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_older_things() -> (
@@ -321,9 +321,9 @@ def test_what_is_ours_already_is_not_taken_from_a_lost_cluster_of_which_we_know_
     assert own is not None
     older = msgspec.structs.replace(lost, start=middle_of(own))
     for member in lost.members():
-        world.crash(world.node(member.id))
+        world.crash(world.member(member.id))
     two.clusters.role_changes.take_over_arc(older, own.version[0])
-    two.settle()
+    two.port.turn()
     world.run(1)
     grown_to = two.clusters.cluster
     assert grown_to is not None
@@ -346,7 +346,7 @@ def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebod
         handover.arc, version=(epoch, 0), primary=stranger, standby=None, brokers=()
     )
     node.clusters.role_changes.fence(other)
-    node.settle()
+    node.port.turn()
     assert node.clusters.handovers.current is None
     assert node.clusters.cluster is not None
     assert node.clusters.cluster.start == other.key

@@ -17,18 +17,18 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.events import RingHintReceived
 from overlay.machine import Peer
 from overlay.settings import RingSettings
-from tests.support.mini_world import MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(12)]
 
 
-def find(world: MiniWorld, node: MiniNode, *keys: str) -> None:
+def find(world: RingWorld, node: RingNode, *keys: str) -> None:
     for key in keys:
         node.ring.find(key)
-    node.settle()
+    node.port.turn()
 
 
-def messages(world: MiniWorld, kind: type) -> list[object]:
+def messages(world: RingWorld, kind: type) -> list[object]:
     return [m for _, _, m in world.sent if isinstance(m, kind)]
 
 
@@ -36,19 +36,19 @@ def messages(world: MiniWorld, kind: type) -> list[object]:
 def test_every_node_finds_the_true_owner_of_every_key(seed: int) -> None:
     world = grown(seed, nodes=30, clusters=6)
     assert len(world.arcs()) == 6
-    for node in world.nodes.values():
+    for node in world.members.values():
         find(world, node, *KEYS)
     world.run(5)
     for key in KEYS:
         (owner,) = world.owners(key)
-        for node in world.nodes.values():
+        for node in world.members.values():
             (answer,) = node.answers(key)
             assert isinstance(answer, OwnerFound)
             assert answer.cluster.primary == owner.peer
 
 
 def test_the_owner_answers_itself_without_a_message() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     node = world.add(founder=True)
     world.run(1)
     before = len(world.sent)
@@ -74,7 +74,7 @@ def test_lookups_of_one_key_are_coalesced() -> None:
 
 
 def test_a_lookup_waits_for_the_first_way_into_the_ring() -> None:
-    world = MiniWorld()
+    world = RingWorld()
     founder = world.add(founder=True)
     world.cluster = world.cluster.__class__(size=1)
     outsider = world.add()
@@ -84,7 +84,7 @@ def test_a_lookup_waits_for_the_first_way_into_the_ring() -> None:
     hint = founder.view.hint
     assert hint is not None
     outsider.port.emit(RingHintReceived(hint))
-    outsider.settle()
+    outsider.port.turn()
     world.run(1)
     assert outsider.ring.is_known()
     assert [e.ring for e in outsider.events if isinstance(e, RingKnown)] == [hint.ring]
@@ -92,7 +92,7 @@ def test_a_lookup_waits_for_the_first_way_into_the_ring() -> None:
 
 
 def test_without_a_way_the_answer_is_unknown_in_bounded_time() -> None:
-    world = MiniWorld(ring=RingSettings(found_after=600.0))
+    world = RingWorld(ring=RingSettings(found_after=600.0))
     alone = world.add()
     find(world, alone, KEYS[0])
     assert alone.answers(KEYS[0]) == []
@@ -101,7 +101,7 @@ def test_without_a_way_the_answer_is_unknown_in_bounded_time() -> None:
 
 
 def test_lookups_under_way_are_bounded() -> None:
-    world = MiniWorld(ring=RingSettings(found_after=600.0))
+    world = RingWorld(ring=RingSettings(found_after=600.0))
     alone = world.add()
     find(world, alone, *(f"{n:040x}" for n in range(LOOKUPS_MOST + 1)))
     assert alone.answers(f"{LOOKUPS_MOST:040x}") == [OwnerUnknown(f"{LOOKUPS_MOST:040x}")]
@@ -110,7 +110,7 @@ def test_lookups_under_way_are_bounded() -> None:
 
 def test_a_dead_first_step_is_replaced_by_another_way() -> None:
     world = grown(2, nodes=24, clusters=4)
-    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    asker = next(n for n in world.members.values() if n.clusters.role == "none")
     for node in world.primaries():  # so that it knows them all
         assert node.clusters.cluster is not None
         asker.ring.learn(node.clusters.cluster)
@@ -128,7 +128,7 @@ def test_a_dead_first_step_is_replaced_by_another_way() -> None:
 
 
 def test_stale_knowledge_leads_forward_from_owner_to_owner() -> None:
-    world = MiniWorld(3, cluster=grown(0, 1, 1).cluster)
+    world = RingWorld(3, cluster=grown(0, 1, 1).cluster)
     founder = world.add(founder=True)
     for _ in range(30):
         world.add()
@@ -157,25 +157,25 @@ def test_stale_knowledge_leads_forward_from_owner_to_owner() -> None:
 
 def test_a_lookup_that_goes_in_circles_is_dropped() -> None:
     world = grown(1, nodes=12, clusters=2)
-    outsider = next(n for n in world.nodes.values() if not n.clusters.is_primary)
+    outsider = next(n for n in world.members.values() if not n.clusters.is_primary)
     key = next(k for k in KEYS if not outsider.clusters.owns(k))
     world.sent.clear()
     nobody = Peer("f" * 16, "")
     outsider.ring.lookups.on_find(world.primaries()[0].peer, Find(key, nobody, 1, MOST_HOPS))
     assert not messages(world, Find)
-    assert outsider.port.counters["lookups_dropped"] == 1
+    assert outsider.port.counts["lookups_dropped"] == 1
 
 
 def test_only_an_owner_of_the_key_is_believed() -> None:
     world = grown(1, nodes=12, clusters=2)
     one, other = world.primaries()
-    asker = next(n for n in world.nodes.values() if not n.clusters.is_primary)
+    asker = next(n for n in world.members.values() if not n.clusters.is_primary)
     key = next(k for k in KEYS if one.clusters.owns(k))
     find(world, asker, key)
     wrong = other.clusters.cluster
     assert wrong is not None
     asker.ring.lookups.on_find_reply(other.peer, FindReply(1, wrong, 1))
-    asker.settle()
+    asker.port.turn()
     assert asker.answers(key) == []
 
 
@@ -205,7 +205,7 @@ def test_hops_grow_with_the_logarithm_of_the_clusters() -> None:
 
 def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
     world = grown(2, nodes=24, clusters=4)
-    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    asker = next(n for n in world.members.values() if n.clusters.role == "none")
     asker.ring.state.settings = RingSettings(lookup_timeout=2.0)
     key = KEYS[3]
     (owner,) = world.owners(key)
@@ -222,21 +222,21 @@ def test_a_dead_way_is_left_as_soon_as_it_is_known_to_be_dead() -> None:
         lambda key, avoid=(): owner.peer if wrong.primary.id in avoid else wrong.primary
     )
     find(world, asker, key)
-    world.run(world.DEAD_AFTER + 0.3)  # well before the time-out of the lookup
-    assert asker.ring.state.settings.lookup_timeout > world.DEAD_AFTER + 0.3
+    world.run(world.notice + 0.3)  # well before the time-out of the lookup
+    assert asker.ring.state.settings.lookup_timeout > world.notice + 0.3
     assert len(asker.answers(key)) == 1
 
 
 def test_a_lookup_waits_at_a_member_for_the_next_primary() -> None:
     world = grown(4, nodes=12, clusters=1)
     (old,) = world.primaries()
-    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    asker = next(n for n in world.members.values() if n.clusters.role == "none")
     key = KEYS[0]
     find(world, asker, key)
     world.run(2)
     assert asker.ring.owner(key) == old.clusters.cluster
     world.crash(old)
-    world.run(world.DEAD_AFTER + 0.05)  # everybody knows, nobody is elected
+    world.run(world.notice + 0.05)  # everybody knows, nobody is elected
     assert asker.ring.owner(key) is None
     assert not world.primaries()
     world.sent.clear()
@@ -253,22 +253,22 @@ def test_a_lookup_waits_at_a_member_for_the_next_primary() -> None:
 def test_what_waits_for_a_primary_is_bounded() -> None:
     world = grown(4, nodes=12, clusters=1)
     (old,) = world.primaries()
-    member = next(n for n in world.nodes.values() if n.clusters.role == "broker")
+    member = next(n for n in world.members.values() if n.clusters.role == "broker")
     world.cut_link(member, old)  # from this one alone: nobody else is elected
-    world.run(world.DEAD_AFTER + 0.05)
-    asker = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    world.run(world.notice + 0.05)
+    asker = next(n for n in world.members.values() if n.clusters.role == "none")
     for number in range(LOOKUPS_WAITING_MOST + 3):
         member.ring.lookups.on_find(asker.peer, Find(KEYS[0], asker.peer, number, 1))
-    assert member.port.counters["lookups_dropped"] == 3
+    assert member.port.counts["lookups_dropped"] == 3
 
 
 def test_a_lookup_that_was_passed_to_a_dead_node_takes_another_way() -> None:
     world = grown(2, nodes=24, clusters=4)
-    between = next(n for n in world.nodes.values() if n.clusters.role == "none")
+    between = next(n for n in world.members.values() if n.clusters.role == "none")
     asker = world.primaries()[0]
     key = next(k for k in KEYS if not asker.clusters.owns(k))
     dead = Peer("f" * 16, "")
     between.port.emit(LinkDown(dead, "gone", False, (Find(key, asker.peer, 1, 3),)))
     world.sent.clear()
-    between.settle()
+    between.port.turn()
     assert [m.hop for _, _, m in world.sent if isinstance(m, Find)] == [4]

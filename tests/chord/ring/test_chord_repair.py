@@ -17,18 +17,18 @@ from overlay.chord.ring.stabilisation import finger_key
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Peer
-from tests.support.mini_world import UNRECOVERED, MiniNode, MiniWorld, grown, middle_of
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(12)]
 
 
-def find(world: MiniWorld, node: MiniNode, *keys: str) -> None:
+def find(world: RingWorld, node: RingNode, *keys: str) -> None:
     for key in keys:
         node.ring.find(key)
-    node.settle()
+    node.port.turn()
 
 
-def messages(world: MiniWorld, kind: type) -> list[object]:
+def messages(world: RingWorld, kind: type) -> list[object]:
     return [m for _, _, m in world.sent if isinstance(m, kind)]
 
 
@@ -48,7 +48,7 @@ def test_a_cluster_that_died_is_passed_by_in_the_successor_lists() -> None:
     before, after = leading[2], leading[4]
     assert dead.clusters.cluster is not None
     for member in dead.clusters.cluster.members():
-        world.crash(world.node(member.id))
+        world.crash(world.member(member.id))
     world.run(20)
     pointers = before.ring.state.pointers
     assert after.clusters.cluster is not None
@@ -87,20 +87,20 @@ def test_nobody_is_accepted_as_predecessor_inside_the_own_arc() -> None:
     liar = Cluster(own.ring, middle_of(own), own.start, (1, 0), Peer("f" * 16, ""))
     node.ring.stabilisation.on_rectify(liar.primary, Rectify(liar))
     assert node.ring.state.pointers.predecessor == before
-    assert node.port.counters["ring_conflicts"] == 1
+    assert node.port.counts["ring_conflicts"] == 1
 
 
 def test_a_former_primary_says_what_became_of_its_cluster() -> None:
     world = grown(2, nodes=16, clusters=2)
     one, other = world.primaries()
     one.clusters.leave()
-    one.settle()
+    one.port.turn()
     world.run(3)
     assert one.clusters.left
     world.sent.clear()
     assert other.clusters.cluster is not None
     for question in (Stabilise(other.clusters.cluster), Contact(other.peer.id)):
-        world.send(other.peer, one.peer, question)
+        other.port.send(one.peer, question)
         world.run(0.5)
         answers = [m for s, _, m in world.sent if s == one.peer.id and isinstance(m, Moved)]
         told = answers[-1].cluster
@@ -113,11 +113,11 @@ def test_a_former_primary_says_what_became_of_its_cluster() -> None:
 @pytest.mark.parametrize("clusters", [1, 2, 3, 7])
 def test_the_walk_around_the_ring_finds_every_cluster_once(clusters: int) -> None:
     world = grown(3, nodes=40, clusters=clusters)
-    for node in (world.primaries()[0], *list(world.nodes.values())[:3], world.add()):
+    for node in (world.primaries()[0], *list(world.members.values())[:3], world.add()):
         world.run(2)
         node.ring.walk()
         node.ring.walk()  # who asks meanwhile gets the same answer
-        node.settle()
+        node.port.turn()
         world.run(5)
         answer = node.collected()[-1]
         assert len(node.collected()) == (2 if clusters == 1 and node.clusters.is_primary else 1)
@@ -129,10 +129,10 @@ def test_the_walk_around_the_ring_finds_every_cluster_once(clusters: int) -> Non
 def test_the_walk_says_so_when_a_cluster_is_missing() -> None:
     world = grown(4, nodes=40, clusters=6, election=UNRECOVERED)
     for member in world.arcs()[2].members():
-        world.crash(world.node(member.id))
+        world.crash(world.member(member.id))
     asker = world.primaries()[0]
     asker.ring.walk()
-    asker.settle()
+    asker.port.turn()
     world.run(20)
     (answer,) = asker.collected()
     assert not answer.complete
@@ -146,9 +146,9 @@ def test_a_second_ring_is_noticed_once_and_kept_out() -> None:
     for _ in range(2):
         hint = RingHint("9" + ring, KEYS[0], (9, 9), Peer("f" * 16, ""))
         node.port.emit(RingHintReceived(hint))
-        node.settle()
+        node.port.turn()
     assert node.ring.id == ring
-    assert node.port.counters["other_rings_met"] == 1
+    assert node.port.counts["other_rings_met"] == 1
     noticed = [f for k, f in node.port.traces if "another ring" in f.get("reason", "")]
     assert len(noticed) == 1
     assert all(h.ring == ring for h in node.ring.state.known.hints())
@@ -207,6 +207,6 @@ def test_a_primary_that_gossip_names_and_no_pointer_does_is_asked() -> None:
         peer = Peer(f"{number % 3:016x}", f"other:{number % 3}")
         before = len(world.sent)
         node.port.emit(RingHintReceived(RingHint(own.ring, key, (1, 0), peer)))
-        node.settle()
+        node.port.turn()
         asked.append([type(m) for _, to, m in world.sent[before:] if to == peer.id])
     assert asked == [[Stabilise], [Stabilise], [], []]

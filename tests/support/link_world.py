@@ -1,0 +1,207 @@
+"""Links in virtual time on the simulator's network: dials that may fail, frames that are lost,
+repeated, damaged or delayed, connections that are cut. Deterministic by its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from canopy.sim.world.network import Network
+from canopy.sim.world.scheduler import Scheduler
+from canopy.sim.world.traffic import Traffic
+from overlay.links.events import LinkDown
+from overlay.links.links import Links
+from overlay.links.messages import Frame
+from overlay.machine import LocalEvent, Message, Peer
+from overlay.settings import LinkSettings
+from tests.support.list_codec import ListCodec
+
+
+class Note(Message, frozen=True):
+    """A message for tests."""
+
+    number: int
+    text: str = ""
+
+
+class Host:
+    """One node's links, their transport, and what they emitted and delivered."""
+
+    def __init__(
+        self,
+        world: LinkWorld,
+        name: str,
+        settings: LinkSettings,
+        incarnation: int,
+        overlay: str,
+    ) -> None:
+        self.world = world
+        self.peer = Peer(name, f"{name}:1")
+        self.events: list[LocalEvent] = []
+        self.heard: list[tuple[str, Message]] = []
+        self.counts: dict[str, int] = {}
+        self.traces: list[tuple[str, dict[str, Any]]] = []
+        self.written: list[tuple[int, Frame]] = []
+        self.dialled: list[str] = []
+        self.on_message: Callable[[Peer, Message], None] | None = None
+        self._dialling: dict[int, None] = {}
+        self.is_alive = True
+        self.name = name
+        self.links = Links(
+            self.peer,
+            incarnation,
+            overlay,
+            settings,
+            Random(f"{world.seed}.{name}.{incarnation}"),
+            world.codec,
+            self,
+            lambda: world.now,
+            self.events.append,
+            self._dispatch,
+            self._count,
+            lambda kind, **fields: self.traces.append((kind, fields)),
+        )
+
+    def _dispatch(self, peer: Peer, message: Message) -> None:
+        self.heard.append((peer.id, message))
+        if self.on_message is not None:
+            self.on_message(peer, message)
+
+    def _count(self, name: str, amount: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + amount
+
+    # Transport
+
+    def dial(self, address: str) -> int:
+        self.dialled.append(address)
+        connection = self.world.network.dial(self, address)
+        if address in self.world.no_route:
+            self.world.network.close(connection, "no route")
+            self.world.after(self.world.delay, self.closed, connection, "no route")
+        else:
+            self._dialling[connection] = None
+        return connection
+
+    def write(self, connection: int, frame: Frame) -> None:
+        self.written.append((connection, frame))
+        if connection not in self._dialling:  # a test may forge what comes in before it opens
+            self.world.network.write(connection, frame)
+
+    def close(self, connection: int, reason: str) -> None:
+        self.world.network.close(connection, reason)
+
+    # What the network calls: each is a turn, which ends with flush
+
+    def opened(self, connection: int) -> None:
+        self._dialling.pop(connection, None)
+        self._turn(lambda: self.links.on_opened(connection))
+
+    def accepted(self, connection: int) -> None:
+        self._turn(lambda: self.links.on_accepted(connection))
+
+    def arrived(self, connection: int, frame: Frame) -> None:
+        self._turn(lambda: self.links.on_frame(connection, frame))
+
+    def closed(self, connection: int, reason: str) -> None:
+        self._turn(lambda: self.links.on_closed(connection, reason))
+
+    def _turn(self, step: Callable[[], None]) -> None:
+        if self.is_alive:
+            step()
+            self.links.flush()
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the links' next tick on the heap."""
+        deadline = self.links.deadline()
+        if deadline is not None:
+            self.world.at(deadline, self._tick, deadline)
+
+    def _tick(self, deadline: float) -> None:
+        if self.is_alive and self.links.deadline() == deadline:
+            self._turn(self.links.on_tick)
+
+    # For tests
+
+    def send(self, to: Host | Peer, *numbers: int, text: str = "") -> None:
+        peer = to.peer if isinstance(to, Host) else to
+        for number in numbers:
+            self.links.send(peer, Note(number, text))
+        self.links.flush()
+
+    def numbers(self, sender: Host) -> list[int]:
+        """The numbers of the notes from `sender`, as they arrived."""
+        return [note.number for name, note in self.heard if name == sender.peer.id]
+
+    def downs(self) -> list[LinkDown]:
+        return [event for event in self.events if isinstance(event, LinkDown)]
+
+    def of(self, kind: type[LocalEvent]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def frames(self, kind: type[Frame]) -> list[Any]:
+        return [frame for _, frame in self.written if isinstance(frame, kind)]
+
+
+class LinkWorld(Scheduler):
+    """Hosts by name. `delay` and `jitter` are of each frame, in seconds; the rest is as in
+    `Conditions` (canopy/sim/world/network.py)."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        delay: float = 0.01,
+        jitter: float = 0.0,
+        settings: LinkSettings | None = None,
+        **conditions: float,
+    ) -> None:
+        super().__init__(now=100.0)
+        self.seed = seed
+        self.codec = ListCodec(Note)
+        self.settings = settings or LinkSettings()
+        self.delay = delay
+        self.hosts: dict[str, Host] = {}
+        self.no_route: dict[str, None] = {}
+        """Addresses to which no way leads: a dial fails, and not because it is refused."""
+        self.network = Network(Random(seed), self.at, lambda: self.now, Traffic())
+        self.change(latency_low=delay, latency_high=delay + jitter, **conditions)
+
+    def change(self, **conditions: float) -> None:
+        """Change some of the network's conditions: loss, duplicate, damage …"""
+        self.network.conditions = msgspec.structs.replace(self.network.conditions, **conditions)
+
+    def host(self, name: str, incarnation: int = 1, overlay: str = "test", **settings: Any) -> Host:
+        """Start a node; one of the same name dies silently (its connections are reset)."""
+        if name in self.hosts:
+            self.kill(self.hosts[name])
+        changed = msgspec.structs.replace(self.settings, **settings)
+        host = self.hosts[name] = Host(self, name, changed, incarnation, overlay)
+        self.network.listen(host.peer.address, host)
+        return host
+
+    def kill(self, host: Host, reset: bool = True) -> None:
+        """A crash: without `reset` the others hear nothing, as after a power cut."""
+        host.is_alive = False
+        self.hosts.pop(host.name, None)
+        self.network.vanish(host, silent=not reset)
+
+    def cut(self) -> None:
+        """Every connection is lost, with what is on it."""
+        names = list(self.hosts)
+        for at, one in enumerate(names):
+            for two in names[at + 1 :]:
+                self.network.cut(one, two)
+
+    def live(self) -> int:
+        """Connections that are open."""
+        return self.network.open_connections()
+
+    def run(self, seconds: float) -> None:
+        """Let time pass. What tests called on links before is part of the first turn."""
+        for host in list(self.hosts.values()):
+            host.wake()
+        super().run(seconds)
