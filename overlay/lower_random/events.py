@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 from overlay.lower_random.messages import AccessPoint, RingHint
-from overlay.machine import LocalEvent, Peer
-
-
-class NeighbourUp(LocalEvent, frozen=True):
-    """A node entered the view."""
-
-    peer: Peer
-
-
-class NeighbourDown(LocalEvent, frozen=True):
-    """A node left the view because contact with it failed or it has left the overlay."""
-
-    peer: Peer
+from overlay.machine import LocalEvent
 
 
 class RingHintReceived(LocalEvent, frozen=True):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from overlay.links.events import LinkDown, LinkUp, SeedReached, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_EXCHANGED, MAX_UNANSWERED_PERIODS
-from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
+from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import AccessPoint, Neighbour, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.ring_hints import RingHints
 from overlay.lower_random.tombstones import Tombstones
@@ -179,7 +179,6 @@ class View(Machine):
             replaceable.remove(victim)
             del self._entries[victim]
         self._entries[who] = entry
-        self.port.emit(NeighbourUp(entry.peer))
 
     def _learn_ring(self, hint: RingHint) -> None:
         """Keep a hint and emit the newest one of its cluster, unless its primary is known to be
@@ -229,9 +228,7 @@ class View(Machine):
     def _contact_failed(self, peer_id: NodeId) -> None:
         self._tombstones.add(peer_id, self._shuffles)
         self._asked.pop(peer_id, None)
-        entry = self._entries.pop(peer_id, None)
-        if entry is not None:
-            self.port.emit(NeighbourDown(entry.peer))
+        self._entries.pop(peer_id, None)
 
 
 def _check(message: Shuffle | ShuffleReply) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from overlay.machine import LocalEvent
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from matching import Cut, Interval
+from overlay.client import Event
+from overlay.machine import LocalEvent, Peer
 
 
 class TreeFound(LocalEvent, frozen=True):
@@ -79,3 +84,24 @@ class OwnerRefused(LocalEvent, frozen=True):
     it said about the true one."""
 
     attributes: tuple[str, ...]
+
+
+class Served(Protocol):
+    """What a receiver has to know of a tree to tell where an event came through."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every value is served here."""
+
+    def span(self, spot: Cut) -> Interval | None:
+        """The part of the value space that is served here, around this place."""
+
+
+class Visited(LocalEvent, frozen=True):
+    """Events that visit trees in which only this node has registered: not matched yet, which this
+    node's receiver does."""
+
+    origin: Peer
+    hop: int
+    events: Sequence[Event]
+    trees: Mapping[str, Served]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
+from zlib import crc32
 
 import msgspec
 
@@ -16,6 +18,11 @@ from overlay.upper_tree.summary import Summary
 EVENT_TREE = "$event"
 """The reserved tree of conjunctions without a pivot: every event visits it, and no selector can
 spell its name (C9)."""
+
+
+def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
+    """The event's value in an attribute's tree; in the `$event` tree every event has one."""
+    return True if attribute == EVENT_TREE else event.attributes.get(attribute)
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +113,11 @@ class Renewed(Message, frozen=True):
 
     number: int
     unconfirmed: tuple[str, ...] = ()
+
+
+def ids_digest(ids: Iterable[str]) -> int:
+    """CRC-32 of the sorted ids: tells two sets of registrations apart, not forgery-proof."""
+    return crc32("\n".join(sorted(ids)).encode())
 
 
 class RenewRefused(Message, frozen=True):

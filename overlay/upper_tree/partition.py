@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import pairwise
 
 from matching import EVERYTHING, Cut, Interval
@@ -165,6 +166,16 @@ class Slice:
 def serves(entry: Entry, node: NodeId) -> bool:
     """Whether `node` is one of its hosts."""
     return any(host.id == node for host in entry.hosts)
+
+
+def ranked(me: NodeId, hosts: Sequence[Peer]) -> list[Peer]:
+    """The hosts of a virtual node in the order in which `me` tries them: rendezvous hashing, itself
+    first. (A checksum would not do: those of names of one length differ by the same bits.)"""
+
+    def weight(host: Peer) -> tuple[bool, bytes]:
+        return host.id != me, blake2b(f"{me} {host.id}".encode(), digest_size=8).digest()
+
+    return sorted(hosts, key=weight)
 
 
 def overlap_count(interval: Interval, intervals: list[Interval]) -> int:

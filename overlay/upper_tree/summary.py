@@ -82,18 +82,10 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
                 return True
         return False
 
-    def covers(self, conjunction: Conjunction) -> bool:
-        """Whether all events that the conjunction may match are admitted already.
-
-        One box has to hold it whole: False may be said of what several hold together.
-        """
-        inner = box_of(conjunction)
-        return any(contains(box, inner) for box in self.boxes)
-
-    def widened(self, conjunctions: Iterable[Conjunction], most: int) -> Summary:
-        """This summary, made to cover these as well, of at most `most` boxes."""
-        new = [box_of(one) for one in conjunctions if not self.covers(one)]
-        return _merged([*self.boxes, *new], most, 0.0) if new else self
+    def covers(self, box: Box) -> bool:
+        """Whether all events that `box` admits are admitted. One box of the summary has to hold it
+        whole: False may be said of what several hold together."""
+        return any(contains(outer, box) for outer in self.boxes)
 
 
 def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0) -> Summary:
@@ -102,7 +94,12 @@ def summarise(conjunctions: Iterable[Conjunction], most: int, slack: float = 0.0
     `slack`: how far ends are pushed outwards, as a share (0 to 1) of all ends that the attribute's
     intervals have.
     """
-    return _merged([box_of(one) for one in conjunctions], most, slack)
+    pieces = merging([box_of(one) for one in conjunctions], most, slack)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
 
 
 _Spans: TypeAlias = dict[str, tuple[int, int]]
@@ -184,16 +181,13 @@ def _inside(inner: _Spans, outer: _Spans) -> bool:
     return True
 
 
-class _Cluster:
+class _Cluster(msgspec.Struct, eq=False):
     """A box in the making, and the cheapest partner among those before it."""
 
-    __slots__ = ("growth", "partner", "size", "spans")
-
-    def __init__(self, spans: _Spans, size: float) -> None:
-        self.spans = spans
-        self.size = size
-        self.growth = 0.0
-        self.partner: _Cluster | None = None
+    spans: _Spans
+    size: float
+    growth: float = 0.0
+    partner: _Cluster | None = None
 
     def choose(self, others: list[_Cluster], scale: _Scale) -> None:
         """Find the partner with which merging admits least that is new."""
@@ -206,15 +200,6 @@ class _Cluster:
 
 def _order(box: Box) -> tuple[tuple[str, Cut, Cut], ...]:
     return tuple((name, interval.lo, interval.hi) for name, interval in box)
-
-
-def _merged(boxes: list[Box], most: int, slack: float) -> Summary:
-    pieces = merging(boxes, most, slack)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
 
 
 def merging(boxes: list[Box], most: int, slack: float = 0.0) -> Generator[None, None, Summary]:

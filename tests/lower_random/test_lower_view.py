@@ -9,7 +9,7 @@ import pytest
 from overlay.links.events import LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_EXCHANGED
-from overlay.lower_random.events import NeighbourDown, NeighbourUp, RingHintReceived
+from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import (
     AccessPoint,
     Neighbour,
@@ -217,7 +217,6 @@ def test_a_partner_that_never_answers_leaves_after_three_periods() -> None:
     port.hear(LinkUp(peer("a"), True))
     port.advance(2.0 * 1.25 * 3)
     assert view.is_alone
-    assert port.of(NeighbourDown) == [NeighbourDown(peer("a"))]
 
 
 def test_hearsay_older_than_the_death_is_not_believed_and_younger_is() -> None:
@@ -231,7 +230,6 @@ def test_hearsay_older_than_the_death_is_not_believed_and_younger_is() -> None:
     assert [other.id for other in view.peers()] == ["a"]
     port.hear(Shuffle((Neighbour(peer("a"), 0), Neighbour(peer("b"), 0)), (), ()), peer("a"))
     assert [other.id for other in view.peers()] == ["a", "b"]
-    assert [event.peer.id for event in port.of(NeighbourUp)] == ["a", "b", "b"]
 
 
 def test_the_younger_news_has_the_address() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from matching import Predicate, SelectorError, compile_selector
 from overlay.client import (
     GAP,
@@ -47,23 +49,28 @@ from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
-class LocalSubscription:
+class LocalSubscription(msgspec.Struct):
     """A subscription of one client of this node."""
 
-    def __init__(
-        self, id_: str, client: int, request: int, name: str, predicate: Predicate, gathers: bool
-    ) -> None:
-        self.id = id_
-        self.client = client
-        self.request = request
-        self.name = name
-        self.predicate = predicate
-        self.pivots: tuple[str, ...] = ()
-        self.gathers = gathers  # its client gets events once for all its subscriptions
-        self.order = 0  # among all of this node, by age
-        self.acknowledged = False
-        self.missing_since: float | None = None  # it has lapsed; a time of the Port
-        self.delivered = 0  # where it does not gather
+    id: str
+    client: int
+    request: int
+    name: str
+    predicate: Predicate
+    gathers: bool  # its client gets events once for all its subscriptions
+    pivots: tuple[str, ...] = ()
+    order: int = 0  # among all of this node, by age
+    acknowledged: bool = False
+    missing_since: float | None = None  # it has lapsed; a time of the Port
+    delivered: int = 0  # where it does not gather
+
+
+class PendingReceipt(msgspec.Struct):
+    """An answer that is due when all its events are accepted."""
+
+    client: int
+    answer: Published
+    pending: dict[int, None]  # sequence numbers of the others
 
 
 class LocalClients(Machine):
@@ -347,14 +354,3 @@ class LocalClients(Machine):
 
     def _delivered(self, mine: LocalSubscription) -> int:
         return self.receiver.delivered_to(mine.id) if mine.gathers else mine.delivered
-
-
-class PendingReceipt:
-    """An answer that is due when all its events are accepted."""
-
-    __slots__ = ("answer", "client", "pending")
-
-    def __init__(self, client: int, answer: Published, pending: dict[int, None]) -> None:
-        self.client = client
-        self.answer = answer
-        self.pending = pending

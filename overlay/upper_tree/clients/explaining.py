@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from matching import Explanation
 from matching.selector.unparse import quote_value
 from overlay.client import Event, Explained, Failed, Why
@@ -26,14 +28,13 @@ class WhyTimeout(Timer, frozen=True):
     number: int
 
 
-class WhyQuery:
+class WhyQuery(msgspec.Struct):
     """A client's `Why`, while other nodes are asked."""
 
-    def __init__(self, client: int, command: Why, remembered: Remembered | None) -> None:
-        self.client = client
-        self.command = command
-        self.remembered = remembered
-        self.awaited = 0  # answers that may still come
+    client: int
+    command: Why
+    remembered: Remembered | None
+    awaited: int = 0  # answers that may still come
 
 
 class Explaining(Machine):

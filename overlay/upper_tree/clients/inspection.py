@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
@@ -26,16 +28,15 @@ class QueryTimeout(Timer, frozen=True):
     number: int
 
 
-class OverlayQuery:
+class OverlayQuery(msgspec.Struct):
     """A client's question that other nodes help to answer. `attribute`: None for the whole ring."""
 
-    def __init__(self, client: int, request: int, attribute: str | None = None) -> None:
-        self.client = client
-        self.request = request
-        self.attribute = attribute
-        self.clusters: dict[Key, Cluster] = {}
-        self.answers: dict[Key, TreesReport] = {}
-        self.complete = True
+    client: int
+    request: int
+    attribute: str | None = None
+    clusters: dict[Key, Cluster] = {}
+    answers: dict[Key, TreesReport] = {}
+    complete: bool = True
 
 
 class Inspection(Machine):

@@ -3,6 +3,8 @@ rules."""
 
 from __future__ import annotations
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.chord.keys import in_arc
 from overlay.machine import Key, NodeId
@@ -10,16 +12,13 @@ from overlay.upper_tree.host.constants import LEASE_SHARE, LEASES_MOST, REPLIES_
 from overlay.upper_tree.messages import ServingBeat
 
 
-class ServingLease:
+class ServingLease(msgspec.Struct):
     """What one owner lets this host serve: its arc (start, key], until a time of the Port."""
 
-    __slots__ = ("epoch", "key", "start", "until")
-
-    def __init__(self, start: Key, key: Key) -> None:
-        self.start = start
-        self.key = key
-        self.epoch = 0
-        self.until = 0.0
+    start: Key
+    key: Key
+    epoch: int = 0
+    until: float = 0.0
 
 
 class ServingLeases:

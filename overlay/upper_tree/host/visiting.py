@@ -23,13 +23,12 @@ from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, Recipient
 from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
-from overlay.upper_tree.local_visit import Visited, value_in
-from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit
-from overlay.upper_tree.partition import describe, serves
-from overlay.upper_tree.replica_order import ranked
+from overlay.upper_tree.messages import EVENT_TREE, Accepted, Location, TreeMoved, Visit, value_in
+from overlay.upper_tree.partition import describe, ranked, serves
 
 
 def check_visit(visit: Visit) -> None:

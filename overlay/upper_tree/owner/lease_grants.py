@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.machine import Alarm, Key, NodeId, Peer, Port, Timer
 from overlay.upper_tree.messages import ServingBeat, ServingReply
@@ -37,24 +39,21 @@ class ServingBeatDue(Timer, frozen=True):
     """At the owner: time for another beat."""
 
 
-class LeaseGrant:
+class LeaseGrant(msgspec.Struct):
     """What the owner knows of one host's serving lease."""
 
-    __slots__ = (
-        *("heard", "heard_at", "number", "owed", "peer", "sent", "sent_at", "until"),
-        *("_srtt", "_rttvar"),
+    peer: Peer
+    until: float | None  # when the lease is over for certain; None: it never had one
+    number: int = 0  # of the last beat
+    sent_at: float = float("-inf")
+    sent: BoundedDict[int, float] = msgspec.field(  # when, by number
+        default_factory=lambda: BoundedDict(BEATS_REMEMBERED)
     )
-
-    def __init__(self, peer: Peer, until: float | None) -> None:
-        self.peer = peer
-        self.number = 0  # of the last beat
-        self.sent_at = float("-inf")
-        self.sent: BoundedDict[int, float] = BoundedDict(BEATS_REMEMBERED)  # when, by number
-        self.heard = 0  # the last beat that was answered …
-        self.heard_at = 0.0  # … and when
-        self.owed = False  # it has answered, and has no lease: the next beat should not wait
-        self.until = until  # when the lease is over for certain; None: it never had one
-        self._srtt = self._rttvar = 0.0  # round-trip estimate (RFC 6298)
+    heard: int = 0  # the last beat that was answered …
+    heard_at: float = 0.0  # … and when
+    owed: bool = False  # it has answered, and has no lease: the next beat should not wait
+    _srtt: float = 0.0  # round-trip estimate (RFC 6298) …
+    _rttvar: float = 0.0  # … and its variance
 
     def measured(self, took: float) -> None:
         """An answer took so many seconds: update the round-trip estimate (RFC 6298, section 2)."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 
+import msgspec
+
 from matching import Interval
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer, Version
@@ -23,26 +25,19 @@ from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.summary import Box
 
 
-class PendingRegistration:
+class PendingRegistration(msgspec.Struct):
     """A registration whose SUBACK is not yet due."""
 
-    __slots__ = (
-        *("holders", "installed", "log_index", "merging_owner", "registration"),
-        "unknown_holders_until",
-    )
-
-    def __init__(self, registration: Registration, log_index: int) -> None:
-        """`log_index`: number of the log entry that has to be committed."""
-        self.registration = registration
-        self.log_index = log_index
-        self.merging_owner: Peer | None = None
-        """The owner in a losing ring that registered it for its subscriber (registry_merge.py)."""
-        self.installed: dict[NodeId, None] = {}
-        """The hosts that have acknowledged it."""
-        self.holders: dict[NodeId, float] = {}
-        """Publishers with a cached summary that does not admit it, and until when it is valid."""
-        self.unknown_holders_until = 0.0
-        """Until then a publisher that the owner does not know of may have such a summary."""
+    registration: Registration
+    log_index: int  # number of the log entry that has to be committed
+    merging_owner: Peer | None = None
+    """The owner in a losing ring that registered it for its subscriber (registry_merge.py)."""
+    installed: dict[NodeId, None] = {}
+    """The hosts that have acknowledged it."""
+    holders: dict[NodeId, float] = {}
+    """Publishers with a cached summary that does not admit it, and until when it is valid."""
+    unknown_holders_until: float = 0.0
+    """Until then a publisher that the owner does not know of may have such a summary."""
 
     def await_invalidation(self, holder: NodeId, until: float) -> None:
         """`holder` may use a summary that does not admit this registration, `until` at most."""

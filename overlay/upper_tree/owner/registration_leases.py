@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overlay.machine import NodeId
+from overlay.upper_tree.messages import ids_digest
 from overlay.upper_tree.owner.tree_log import Tree
-from overlay.upper_tree.registration_digest import ids_digest
 
 
 def registrations_of(tree: Tree, subscriber: NodeId) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from matching import Cut, place
 from overlay.client import Event
 from overlay.machine import NodeId
@@ -23,18 +25,14 @@ PairStates = dict[str, tuple[NodeId, float]]
 tree is not located yet, and the time is when that search began."""
 
 
-class PendingEvent:
+class PendingEvent(msgspec.Struct):
     """An event of this publisher that some tree has not accepted yet, with its own record."""
 
-    __slots__ = ("_places", "event", "moves", "pairs", "since")
-
-    def __init__(self, event: Event, pairs: PairStates, since: float) -> None:
-        """`since`: when it was published."""
-        self.event = event
-        self.since = since
-        self.moves = 0  # `TreeMoved` answers so far
-        self.pairs = pairs
-        self._places: dict[str, Cut] | None = None
+    event: Event
+    pairs: PairStates
+    since: float  # when it was published
+    moves: int = 0  # `TreeMoved` answers so far
+    _places: dict[str, Cut] | None = None
 
     @property
     def places(self) -> dict[str, Cut]:

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.constants import (
     MOVED_FOR,
     SILENT_FOR,
@@ -30,17 +33,13 @@ from overlay.upper_tree.publisher.constants import (
     TIMEOUT_LEAST,
 )
 from overlay.upper_tree.publisher.load_prediction import LoadPredictor
-from overlay.upper_tree.replica_order import ranked
 
 
-class LastAcceptance:
+class LastAcceptance(msgspec.Struct):
     """When a host last accepted events. A record that is changed in place: it is written for every
     acceptance, and assigning to a `BoundedDict` costs a microsecond."""
 
-    __slots__ = ("at",)
-
-    def __init__(self, at: float) -> None:
-        self.at = at
+    at: float
 
 
 class ReplicaSelector:

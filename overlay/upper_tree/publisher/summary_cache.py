@@ -13,6 +13,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 
+import msgspec
+
 from matching import Cut
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
@@ -58,24 +60,18 @@ class BoxIndex:
         return False
 
 
-class CachedSummary:
+class CachedSummary(msgspec.Struct):
     """The copy of one tree's summary, and how useful it is. Times are the Port's seconds."""
 
-    __slots__ = (
-        "admits_all", "checked", "digest", "idle", "indexes", "refresh_at", "refresh_together_at",
-        "skipped", "until",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.indexes: dict[str, BoxIndex] = {}  # boxes by the attribute that is checked first
-        self.admits_all = False  # there is a box without sides
-        self.digest = 0
-        self.until = 0.0  # it may be used until then
-        self.refresh_at = 0.0  # from when on it is asked for again
-        self.refresh_together_at = 0.0  # … if another summary is asked for
-        self.idle = 0  # how many terms were granted since it was used
-        self.checked = 0  # events that were checked …
-        self.skipped = 0  # … and not admitted
+    indexes: dict[str, BoxIndex] = {}  # boxes by the attribute that is checked first
+    admits_all: bool = False  # there is a box without sides
+    digest: int = 0
+    until: float = 0.0  # it may be used until then
+    refresh_at: float = 0.0  # from when on it is asked for again
+    refresh_together_at: float = 0.0  # … if another summary is asked for
+    idle: int = 0  # how many terms were granted since it was used
+    checked: int = 0  # events that were checked …
+    skipped: int = 0  # … and not admitted
 
     @property
     def is_useless(self) -> bool:
@@ -122,29 +118,26 @@ class CachedSummary:
         return False
 
 
-class SkipRate:
+class SkipRate(msgspec.Struct):
     """Whether events skip a host by the summaries of all the trees that they visit there.
 
     Each summary may skip many events, and all together none: what one tree does not admit another
     one does. Then they are not checked for a while.
     """
 
-    __slots__ = ("_checked", "_skipped", "since")
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self._checked = 0
-        self._skipped = 0
+    since: float
+    checked: int = 0  # events that were checked against all of the summaries …
+    skipped: int = 0  # … and not admitted by any
 
     def record(self, admitted: bool) -> None:
         """An event was checked against all of the summaries."""
-        self._checked += 1
-        self._skipped += not admitted
+        self.checked += 1
+        self.skipped += not admitted
 
     @property
     def is_useless(self) -> bool:
         """Whether hardly an event skips the host."""
-        return self._checked >= CHECKS_LEAST and self._skipped * SKIPS_SHARE < self._checked
+        return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
 
 
 class SummaryCache:

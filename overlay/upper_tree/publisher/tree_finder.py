@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked, OwnerFound, OwnerUnknown, RingLeft
 from overlay.chord.keys import attribute_key
@@ -48,18 +50,15 @@ class AskAgainDue(Timer, frozen=True):
     """Questions to owners may be lost, or the owner was busy: ask again."""
 
 
-class Search:
+class Search(msgspec.Struct):
     """The search for one attribute's tree."""
 
-    __slots__ = ("again_at", "asked", "asked_at", "hops", "redirects", "stage")
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage  # walk, find (the owner), ask (the owner)
-        self.hops = 0  # messages so far
-        self.again_at = 0.0  # when to try once more (find, ask)
-        self.asked: NodeId = ""  # the owner that was asked last
-        self.asked_at: float | None = None  # when an owner was first asked
-        self.redirects = 0  # owners that named another one
+    stage: str  # walk, find (the owner), ask (the owner)
+    hops: int = 0  # messages so far
+    again_at: float = 0.0  # when to try once more (find, ask)
+    asked: NodeId = ""  # the owner that was asked last
+    asked_at: float | None = None  # when an owner was first asked
+    redirects: int = 0  # owners that named another one
 
 
 class TreeFinder(Machine):

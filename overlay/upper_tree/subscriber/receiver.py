@@ -20,8 +20,8 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
 from overlay.upper_tree.event_history import EventArrival, History, ShownTo
-from overlay.upper_tree.local_visit import Visited, value_in
-from overlay.upper_tree.messages import EVENT_TREE, Deliver
+from overlay.upper_tree.events import Visited
+from overlay.upper_tree.messages import EVENT_TREE, Deliver, value_in
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
 

@@ -48,9 +48,9 @@ from overlay.upper_tree.messages import (
     RenewRefused,
     Unregister,
     Unregistered,
+    ids_digest,
 )
 from overlay.upper_tree.pivots import choose_pivot
-from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.confirmations import Confirmations
 from overlay.upper_tree.subscriber.constants import (
     CONFIRM_FOR,

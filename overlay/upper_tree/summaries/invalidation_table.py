@@ -15,21 +15,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import msgspec
+
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.summaries.constants import COPIES_MOST
 
 
-class CachedCopy:
+class CachedCopy(msgspec.Struct):
     """One publisher's copy of one tree's summary."""
 
-    __slots__ = ("digest", "invalidating", "number", "peer", "until")
-
-    def __init__(self, peer: Peer, until: float, number: int, digest: int) -> None:
-        self.peer = peer
-        self.until = until  # it may be used until then
-        self.number = number
-        self.digest = digest
-        self.invalidating = False  # `Invalidate` was sent, and no answer has come
+    peer: Peer
+    until: float  # it may be used until then
+    number: int
+    digest: int
+    invalidating: bool = False  # `Invalidate` was sent, and no answer has come
 
 
 class InvalidationTable:

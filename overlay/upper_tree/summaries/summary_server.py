@@ -42,7 +42,6 @@ from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
-from overlay.upper_tree.summary import contains
 
 
 class CopyExpires(Timer, frozen=True):
@@ -191,9 +190,7 @@ class SummaryServer(Machine):
         boxes = owned.boxes(pending.registration.id)
         assert boxes is not None
         summary = owned.summary.current
-        admitted = summary is not None and all(
-            any(contains(outer, box) for outer in summary.boxes) for box in boxes
-        )
+        admitted = summary is not None and all(map(summary.covers, boxes))
         if not admitted:
             owned.summary.contradicted(self.port.now, self.settings.summary_term)
         self._invalidate(owned, pending, owned.summary.digest if admitted else 0)

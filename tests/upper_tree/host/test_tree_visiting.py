@@ -10,7 +10,7 @@ from matching import BOTTOM, EVERYTHING, TOP, Interval, place, warm
 from overlay.client import Event
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import History
-from overlay.upper_tree.local_visit import Visited
+from overlay.upper_tree.events import Visited
 from overlay.upper_tree.messages import Assign, Deliver, Entry, Install, Visit
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver

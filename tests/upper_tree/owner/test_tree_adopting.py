@@ -25,6 +25,7 @@ from overlay.upper_tree.messages import (
     RenewRefused,
     TreeAnswer,
     Uninstall,
+    ids_digest,
 )
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
@@ -35,7 +36,6 @@ from overlay.upper_tree.owner.tree_log import (
     encode,
 )
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
 from tests.support.trees import Rig, cluster_of, registration
 from tests.support.world import peer

@@ -29,9 +29,9 @@ from overlay.upper_tree.messages import (
     Uninstall,
     Unregister,
     Unregistered,
+    ids_digest,
 )
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
-from overlay.upper_tree.registration_digest import ids_digest
 from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, one_replica, registration
 from tests.support.world import one_node, peer

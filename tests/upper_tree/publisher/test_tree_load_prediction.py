@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.load_prediction import (
     PREDICTED_MOST,
     REPORT_FOR,
@@ -17,7 +18,6 @@ from overlay.upper_tree.publisher.load_prediction import (
     predicted_time,
 )
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.replica_order import ranked
 from tests.support.world import peer
 
 A, B, C = HOSTS = (peer("a"), peer("b"), peer("c"))

@@ -7,6 +7,7 @@ from collections import Counter
 from matching import EVERYTHING
 from overlay.links.events import LinkDown
 from overlay.upper_tree.messages import Location, Visit
+from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import (
     SILENT_FOR,
@@ -15,7 +16,6 @@ from overlay.upper_tree.publisher.replicas import (
     TIMEOUT_LEAST,
     ReplicaSelector,
 )
-from overlay.upper_tree.replica_order import ranked
 from tests.support.world import peer
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 

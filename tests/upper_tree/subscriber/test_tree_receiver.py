@@ -9,7 +9,7 @@ from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import History
-from overlay.upper_tree.messages import Deliver
+from overlay.upper_tree.messages import Deliver, ids_digest
 from overlay.upper_tree.owner.registration_leases import (
     ClaimChecks,
     RegistrationLeases,
@@ -17,7 +17,6 @@ from overlay.upper_tree.owner.registration_leases import (
 )
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.overlays import settings
 from tests.support.trees import event, registration

@@ -24,8 +24,8 @@ from overlay.upper_tree.messages import (
     RenewRefused,
     Unregister,
     Unregistered,
+    ids_digest,
 )
-from overlay.upper_tree.registration_digest import ids_digest
 from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
 from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar, RenewDue
 from tests.support.overlays import settings

@@ -23,6 +23,7 @@ from canopy.sim.experiments.routing_model.pivot_placement import Placing, conjun
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name
 from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
+from overlay.upper_tree.summary import box_of
 
 PROBES = 1_000
 """New subscriptions that are held against the summaries."""
@@ -100,9 +101,10 @@ def _covered(placing: Placing, load: RangeLoad, first: int) -> float:
     hits = 0
     for number in range(first, first + PROBES):
         conjunction = conjunction_of(load.subscription(number))
+        box = box_of(conjunction)
         hits += all(
             any(
-                summary.covers(conjunction)
+                summary.covers(box)
                 for part in cell
                 if (summary := placing.parts[part].summary)
             )
