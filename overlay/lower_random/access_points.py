@@ -14,7 +14,7 @@ on, since tombstones and ages do the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -120,7 +120,7 @@ class AccessPoints(Machine):
                 del entries[index]
                 break
         entries.append(entry)
-        entries.sort(key=_rank)
+        entries.sort(key=lambda each: each.rank)
         del entries[self._settings.per_attribute :]
         return any(each is entry for each in entries)
 
@@ -146,22 +146,15 @@ class AccessPoints(Machine):
         trees that do not know its subscribers, and are removed."""
         self.ring = crc32(ring.encode())
         for attribute in list(self._table):
-            self._table[attribute] = kept = [
-                each for each in self._table[attribute] if each.point.ring == self.ring
-            ]
-            if not kept:
-                del self._table[attribute]
+            self._keep(attribute, lambda each: each.point.ring == self.ring)
 
     def age_entries(self) -> None:
         """One shuffle later: every point in the table is older by one; what is older than
         ``view.access_point_age`` leaves."""
         self._shuffles += 1
         oldest = self._shuffles - self._settings.access_point_age
-        for attribute, entries in list(self._table.items()):
-            if any(entry.born < oldest for entry in entries):
-                entries[:] = [entry for entry in entries if entry.born >= oldest]
-                if not entries:
-                    del self._table[attribute]
+        for attribute in list(self._table):
+            self._keep(attribute, lambda each: each.born >= oldest)
 
     # --- handlers ---
 
@@ -178,7 +171,7 @@ class AccessPoints(Machine):
         """Contact with the peer failed: all its points leave, and hearsay of them is ignored."""
         self._tombstones.add(event.peer.id, self._shuffles)
         for attribute in list(self._table):
-            self._remove(attribute, event.peer.id, None)
+            self._keep(attribute, lambda each: each.point.peer.id != event.peer.id)
 
     # --- parts ---
 
@@ -192,22 +185,13 @@ class AccessPoints(Machine):
     def _mark_stale(self, attribute: str, peer_id: NodeId, version: Version) -> None:
         key = (attribute, peer_id)
         self._stale.renew(key, max(self._stale.get(key, version), version))
-        self._remove(attribute, peer_id, version)
+        self._keep(
+            attribute, lambda each: each.point.peer.id != peer_id or each.point.version > version
+        )
 
-    def _remove(self, attribute: str, peer_id: NodeId, up_to: Version | None) -> None:
-        entries = self._table.get(attribute)
-        if entries is None:
-            return
-        kept = [
-            each
-            for each in entries
-            if each.point.peer.id != peer_id or (up_to is not None and each.point.version > up_to)
-        ]
-        if not kept:
-            del self._table[attribute]
-        elif len(kept) < len(entries):
-            self._table[attribute] = kept
-
-
-def _rank(entry: CachedPoint) -> tuple[int, int, int]:
-    return entry.rank
+    def _keep(self, attribute: str, is_good: Callable[[CachedPoint], bool]) -> None:
+        """Remove the other points of the attribute."""
+        entries = self._table.get(attribute, [])
+        entries[:] = filter(is_good, entries)
+        if not entries:
+            self._table.pop(attribute, None)

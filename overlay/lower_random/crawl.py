@@ -69,8 +69,7 @@ class Crawl(Machine):
     def _begin(self, attributes: list[str], limit: int) -> None:
         self._number += 1
         number, me = self._number, self.port.me
-        for attribute in attributes:
-            self._record("walk_start", me, number, attribute, hops=limit)
+        self._record("walk_start", me, number, attributes, hops=limit)
         missing = self._open[number] = dict.fromkeys(attributes)
         self.port.set_timer(self._settings.timeout, WalkOverdue(number))
         found, rest = self._look_up(attributes, me)
@@ -104,17 +103,10 @@ class Crawl(Machine):
     ) -> tuple[list[AccessPoint], list[str]]:
         """What this node's table has, and the rest. An entry that names the origin does not count:
         the origin itself knows best what it serves."""
-        found: list[AccessPoint] = []
-        rest: list[str] = []
-        for attribute in attributes:
-            point = self._access_points.lookup(
-                attribute, exclude="" if origin.id == self.port.me.id else origin.id
-            )
-            if point is None:
-                rest.append(attribute)
-            else:
-                found.append(point)
-        return found, rest
+        exclude = "" if origin.id == self.port.me.id else origin.id
+        points = {name: self._access_points.lookup(name, exclude) for name in attributes}
+        found = [point for point in points.values() if point is not None]
+        return found, [name for name, point in points.items() if point is None]
 
     def _forward(self, walk: Walk) -> None:
         """Put this node into the trace, and send the walk to a random neighbour not in it."""
@@ -123,40 +115,31 @@ class Crawl(Machine):
         trace = (*trace, me)[-self._settings.trace :]
         visited = {peer.id for peer in trace}
         ways = [peer for peer in self._view.peers() if peer.id not in visited]
-        hop = walk.hop + 1
         if not ways:
             self._recover(walk, trace)
             return
-        peer = self.port.rng.choice(ways)
-        for attribute in walk.attributes:
-            self._record("walk_hop", walk.origin, walk.number, attribute, hop=hop, peer=peer.id)
-        names, left = walk.attributes, walk.left - 1
-        self.port.send(
-            peer, Walk(walk.origin, walk.number, names, hop, left, walk.limit, trace, walk.ring)
-        )
+        onward = msgspec.structs.replace(walk, left=walk.left - 1, trace=trace)
+        self._send("walk_hop", onward, ways)
 
     def _recover(self, walk: Walk, trace: tuple[Peer, ...]) -> None:
         """The walk is blocked (C4): start again from a random node of the trace with half of the
         limit, or end it if that is less than 1."""
         self.port.count("walks_blocked")
-        for attribute in walk.attributes:
-            self._record("walk_blocked", walk.origin, walk.number, attribute, hop=walk.hop)
+        self._record("walk_blocked", walk.origin, walk.number, walk.attributes, hop=walk.hop)
         limit = walk.limit // 2
         others = [peer for peer in trace if peer.id != self.port.me.id]
         if limit < 1 or not others:
             self.port.send(walk.origin, WalkMiss(walk.number, walk.hop, walk.attributes))
             return
-        peer = self.port.rng.choice(others)
-        hop = walk.hop + 1
         self.port.count("walks_recovered")
-        for attribute in walk.attributes:
-            self._record(
-                "walk_recovered", walk.origin, walk.number, attribute, hop=hop, peer=peer.id
-            )
-        self.port.send(
-            peer,
-            Walk(walk.origin, walk.number, walk.attributes, hop, limit, limit, trace, walk.ring),
-        )
+        again = msgspec.structs.replace(walk, left=limit, limit=limit, trace=trace)
+        self._send("walk_recovered", again, others)
+
+    def _send(self, kind: str, walk: Walk, ways: Sequence[Peer]) -> None:
+        """The walk's next hop, to one of these at random; recorded as `kind`."""
+        peer, hop = self.port.rng.choice(ways), walk.hop + 1
+        self._record(kind, walk.origin, walk.number, walk.attributes, hop=hop, peer=peer.id)
+        self.port.send(peer, msgspec.structs.replace(walk, hop=hop))
 
     # --- the ends of this node's walks ---
 
@@ -188,9 +171,8 @@ class Crawl(Machine):
                 self._access_points.learn(point, sender)  # of use even if it comes late
             if point.attribute in missing:
                 del missing[point.attribute]
-                self._record(
-                    "walk_hit", self.port.me, number, point.attribute, hop=hop, peer=point.peer.id
-                )
+                names, at = (point.attribute,), point.peer.id
+                self._record("walk_hit", self.port.me, number, names, hop=hop, peer=at)
                 self.port.emit(WalkFound(point, hop))
         self._end_if_done(number)
 
@@ -199,8 +181,8 @@ class Crawl(Machine):
         failed = tuple(attribute for attribute in dict.fromkeys(attributes) if attribute in missing)
         for attribute in failed:
             del missing[attribute]
-            self._record("walk_miss", self.port.me, number, attribute, hop=hop)
         if failed:
+            self._record("walk_miss", self.port.me, number, failed, hop=hop)
             self.port.emit(WalkFailed(failed, hop))
         self._end_if_done(number)
 
@@ -210,9 +192,10 @@ class Crawl(Machine):
             self.port.cancel_timer(WalkOverdue(number))
 
     def _record(
-        self, kind: str, origin: Peer, number: int, attribute: str, **fields: int | str
+        self, kind: str, origin: Peer, number: int, names: Iterable[str], **fields: int | str
     ) -> None:
-        self.port.trace(kind, walk=f"{origin.id}.{number}", attribute=attribute, **fields)
+        for attribute in names:
+            self.port.trace(kind, walk=f"{origin.id}.{number}", attribute=attribute, **fields)
 
 
 def _check(walk: Walk) -> None:

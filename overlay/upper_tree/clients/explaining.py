@@ -121,11 +121,7 @@ class Explaining(Machine):
         self.port.reply(query.client, reply)
 
 
-def reason_for(
-    mine: LocalSubscription,
-    event: Event,
-    remembered: Remembered | None,
-) -> Reason:
+def reason_for(mine: LocalSubscription, event: Event, remembered: Remembered | None) -> Reason:
     """Why one subscription got the event or not."""
     explanation = mine.predicate.explain(event.attributes)
     shown = remembered is not None and (

@@ -20,15 +20,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
-from overlay.machine import (
-    Alarm,
-    Machine,
-    NodeId,
-    Peer,
-    Port,
-    ProtocolError,
-    Timer,
-)
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH
 from overlay.upper_tree.compiled_selectors import boxes_of

@@ -28,13 +28,7 @@ from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
-from overlay.upper_tree.messages import (
-    Adopt,
-    Adopted,
-    AdoptRefused,
-    Assign,
-    Registration,
-)
+from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Assign, Registration
 from overlay.upper_tree.owner.constants import ADOPT_AGAIN, AUDIENCE_MOST, MERGE_PERIOD
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registry import Registry, Summaries

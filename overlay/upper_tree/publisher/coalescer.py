@@ -39,10 +39,7 @@ class Coalescer(Machine):
     """Holds back events, those with the same attributes together."""
 
     def __init__(
-        self,
-        port: Port,
-        in_flight: Callable[[], int],
-        dispatch: Callable[[ByNames, int], None],
+        self, port: Port, in_flight: Callable[[], int], dispatch: Callable[[ByNames, int], None]
     ) -> None:
         """`in_flight`: how many events are sent and not accepted; `dispatch` gets the events that
         are to be sent now, by the names of their attributes, and a size in bytes that none of them

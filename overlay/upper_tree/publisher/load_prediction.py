@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.host_load import HostLoad
@@ -42,26 +44,23 @@ def predicted_time(queue: float, service: float) -> float:
     return (max(0.0, queue) + 1) / (2 * service)
 
 
-class HostEstimate:
+class HostEstimate(msgspec.Struct):
     """The load of one host, as far as this publisher knows."""
 
-    __slots__ = ("backlog", "backlog_at", "load", "reported_at")
-
-    def __init__(self, now: float) -> None:
-        self.load: HostLoad | None = None  # as last reported; None: nothing waits there
-        self.reported_at = now
-        self.backlog = 0.0  # what waits there, by the last report and what was sent since …
-        self.backlog_at = now  # … at that time
+    load: HostLoad  # as last reported
+    reported_at: float
+    backlog: float  # what waits there, by the last report and what was sent since …
+    backlog_at: float  # … at that time
 
     @property
     def service(self) -> float:
         """Its service rate as last reported, however long ago; 0: not known."""
-        return 0.0 if self.load is None else self.load.service
+        return self.load.service
 
     def queue(self, now: float) -> float:
         """How many events are predicted to wait there now."""
         own = self._own_backlog(now)
-        if self.load is None or now - self.reported_at > REPORT_FOR:
+        if now - self.reported_at > REPORT_FOR:
             return own
         return max(own, predicted_queue(self.load, now - self.reported_at))
 
@@ -92,16 +91,13 @@ class LoadPredictor:
     def reported(self, node: NodeId, load: HostLoad | None, now: float) -> None:
         """A host's report; None: nothing waits there."""
         estimate = self._estimates.get(node)
-        if estimate is None:
-            if load is None:
-                return  # it never had a queue
-            estimate = HostEstimate(now)
-        self._estimates.renew(node, estimate)
-        estimate.load = HostLoad(0.0, estimate.service, 0) if load is None else load
-        estimate.reported_at = estimate.backlog_at = now
-        estimate.backlog = float(estimate.load.queue)
         if load is not None:
             self._busy[node] = None
+        elif estimate is None:
+            return  # it never had a queue
+        else:
+            load = HostLoad(0.0, estimate.service, 0)
+        self._estimates.renew(node, HostEstimate(load, now, float(load.queue), now))
 
     def sent(self, node: NodeId, events: int, now: float) -> None:
         """This publisher has sent events to a host."""

@@ -65,12 +65,7 @@ class TreeFinder(Machine):
     """Looks trees up. Emits `TreeFound` and `TreeAbsent`, and fills the `LocationCache`."""
 
     def __init__(
-        self,
-        port: Port,
-        settings: Settings,
-        walker: Crawl,
-        ring: Ring,
-        locations: LocationCache,
+        self, port: Port, settings: Settings, walker: Crawl, ring: Ring, locations: LocationCache
     ) -> None:
         super().__init__(port)
         self.settings = settings
@@ -107,11 +102,10 @@ class TreeFinder(Machine):
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
         """Ask the owners where these trees are, without a walk."""
-        questions: dict[str, tuple[Peer, list[str]]] = {}
+        questions: dict[Peer, list[str]] = {}
         for attribute in attributes:
             search = self.searches.setdefault(attribute, Search("find"))
-            key = attribute_key(attribute)
-            owner = self.ring.owner(key)
+            owner = self.ring.owner(attribute_key(attribute))
             if owner is None:
                 self._find(attribute, search)
             else:
@@ -121,10 +115,8 @@ class TreeFinder(Machine):
                 search.hops += 1
                 if search.asked_at is None:
                     search.asked_at = self.port.now
-                primary = owner.primary
-                questions.setdefault(primary.id, (primary, []))[1].append(attribute)
-        for peer, names in questions.values():
-            self._ask(peer, names)
+                questions.setdefault(owner.primary, []).append(attribute)
+        self._ask(questions)
         if self.searches:
             self._again.within(SEARCH_PAUSE)
 
@@ -145,24 +137,24 @@ class TreeFinder(Machine):
 
     def ask_summaries(self, attributes: Iterable[str]) -> None:
         """Ask the owners for these trees' summaries. Nothing waits for the answer."""
-        questions: dict[str, tuple[Peer, list[str]]] = {}
+        questions: dict[Peer, list[str]] = {}
         for attribute in attributes:
             key = attribute_key(attribute)
             owner = self.ring.owner(key)
             if owner is None:
                 self.ring.find(key)
             else:
-                primary = owner.primary
-                questions.setdefault(primary.id, (primary, []))[1].append(attribute)
-        for peer, names in questions.values():
-            self._ask(peer, names)
+                questions.setdefault(owner.primary, []).append(attribute)
+        self._ask(questions)
 
-    def _ask(self, owner: Peer, attributes: list[str]) -> None:
-        for names in in_batches(attributes, weigh_text):
-            self._number += 1
-            self._asked[self._number] = self.port.now
-            cached = tuple(map(self.locations.summaries.digest, names))
-            self.port.send(owner, AskTree(names, self._number, cached if any(cached) else ()))
+    def _ask(self, questions: dict[Peer, list[str]]) -> None:
+        """Ask each owner about these attributes."""
+        for owner, attributes in questions.items():
+            for names in in_batches(attributes, weigh_text):
+                self._number += 1
+                self._asked[self._number] = self.port.now
+                cached = tuple(map(self.locations.summaries.digest, names))
+                self.port.send(owner, AskTree(names, self._number, cached if any(cached) else ()))
 
     # --- walks ---
 
@@ -265,13 +257,7 @@ class TreeFinder(Machine):
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
         """A cluster went on under another primary: ask it at once what its former one was asked."""
-        self.ask_ring(
-            [
-                attribute
-                for attribute, search in self.searches.items()
-                if search.stage != "walk" and event.cluster.owns(attribute_key(attribute))
-            ]
-        )
+        self.ask_ring([name for name in self._asking() if event.cluster.owns(attribute_key(name))])
 
     def on_link_down(self, event: LinkDown) -> None:
         """An owner that was asked is lost: look up which primary its cluster has then."""
@@ -287,22 +273,23 @@ class TreeFinder(Machine):
         for search in self.searches.values():
             search.asked_at = None
             search.redirects = 0
-        self.ask_ring([a for a, search in self.searches.items() if search.stage != "walk"])
+        self.ask_ring(list(self._asking()))
+
+    def _asking(self) -> dict[str, Search]:
+        """The searches that are no walks (any more), by attribute."""
+        return {name: search for name, search in self.searches.items() if search.stage != "walk"}
 
     def on_ask_again_due(self, timer: AskAgainDue) -> None:
         """Ask once more what was not answered in time, after another lookup."""
         self._again.rang()
-        due = [
-            attribute
-            for attribute, search in self.searches.items()
-            if search.stage != "walk" and search.again_at <= self.port.now
-        ]
-        for attribute in due:
-            search = self.searches[attribute]
+        due = {
+            a: search for a, search in self._asking().items() if search.again_at <= self.port.now
+        }
+        for attribute, search in due.items():
             if search.stage == "ask":
                 self._find(attribute, search)
-        self.ask_ring([a for a in due if self.searches[a].again_at <= self.port.now])
-        waiting = [s.again_at for s in self.searches.values() if s.stage != "walk"]
+        self.ask_ring([a for a, search in due.items() if search.again_at <= self.port.now])
+        waiting = [search.again_at for search in self._asking().values()]
         if waiting:
             self._again.within(min(SEARCH_PAUSE, max(0.0, min(waiting) - self.port.now)))
         elif self.searches:

@@ -24,15 +24,7 @@ from overlay.chord.events import ClusterForked, OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown, LocalStall
-from overlay.machine import (
-    Alarm,
-    Machine,
-    NodeId,
-    Peer,
-    Port,
-    ProtocolError,
-    Timer,
-)
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
 from overlay.upper_tree.compiled_selectors import compiled, keep
