@@ -234,9 +234,9 @@ class Assign(Message, frozen=True):
 
     attribute: str
     version: Version
-    intervals: tuple[Interval, ...]
-    size: int
-    known: tuple[tuple[int, Entry], ...]
+    intervals: tuple[Interval, ...] = ()
+    size: int = 0
+    known: tuple[tuple[int, Entry], ...] = ()
 
 
 class TreesHosted(Message, frozen=True):

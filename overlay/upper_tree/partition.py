@@ -26,7 +26,7 @@ from itertools import pairwise
 
 from matching import EVERYTHING, Cut, Interval
 from overlay.machine import NodeId, Peer, Version
-from overlay.upper_tree.messages import Entry
+from overlay.upper_tree.messages import Assign, Entry
 
 
 def tree_path(size: int, index: int) -> Iterator[int]:
@@ -91,6 +91,10 @@ class PartitionMap:
         """The intervals that `node` serves."""
         return tuple(entry.interval for entry in self.entries if serves(entry, node))
 
+    def counts(self, intervals: list[Interval]) -> list[int]:
+        """How many of `intervals` share some value with each virtual node."""
+        return [overlap_count(entry.interval, intervals) for entry in self.entries]
+
     def root(self) -> Entry:
         """The virtual node at the root of the tree."""
         return self.entries[len(self.entries) // 2]
@@ -105,6 +109,11 @@ class PartitionMap:
                     wanted[step] = None
                     wanted.update(dict.fromkeys(tree_children(size, step)))
         return tuple((index, self.entries[index]) for index in sorted(wanted))
+
+    def assignment(self, attribute: str, node: NodeId) -> Assign:
+        """What `node` is sent of this map: what it serves, and its slice."""
+        served, known = self.hosted_by(node), self.slice_for(node)
+        return Assign(attribute, self.version, served, len(self.entries), known)
 
     # --- changes ---
 

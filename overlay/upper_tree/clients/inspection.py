@@ -19,7 +19,7 @@ from overlay.machine import Key, Machine, Peer, Port, Timer
 from overlay.upper_tree.clients.constants import QUERY_TIMEOUT
 from overlay.upper_tree.messages import AskTrees, TreesReport
 from overlay.upper_tree.owner.owner import Owner
-from overlay.upper_tree.partition import describe, overlap_count
+from overlay.upper_tree.partition import describe
 
 
 class QueryTimeout(Timer, frozen=True):
@@ -118,8 +118,8 @@ class Inspection(Machine):
         owned = self.trees.get(message.attribute)
         if owned is not None:
             version = owned.tree.map.version
-            intervals = [r.interval for r in owned.tree.registrations.values()]
-            entries = [(e, overlap_count(e.interval, intervals)) for e in owned.tree.map.entries]
+            counts = owned.tree.map.counts(owned.tree.intervals())
+            entries = list(zip(owned.tree.map.entries, counts, strict=True))
         names = tuple(sorted(self.trees))
         reply = TreesReport(
             message.number,

@@ -51,7 +51,8 @@ class HostedTree:
         return len(self.spans) == 1 and self.spans[0] == EVERYTHING
 
     def assign(self, message: Assign) -> None:
-        """Serve exactly these intervals, with what is registered already."""
+        """Serve exactly these intervals, with what is registered already; what overlaps none of
+        them is uninstalled."""
         self.version = message.version
         self.slice = Slice(message.size, dict(message.known))
         self.intervals = message.intervals
@@ -63,6 +64,13 @@ class HostedTree:
                 self.spans.append(interval)
         self._starts = [span.lo for span in self.spans]
         self.hosts = {span: self._hosts_of(span) for span in self.spans}
+        for id_, (registration, _) in list(self.registrations.items()):
+            if not any(registration.interval.overlaps(span) for span in self.spans):
+                self.uninstall(id_)
+
+    def empty(self) -> None:
+        """Serve nothing any more."""
+        self.assign(Assign(self.attribute, self.version))
 
     def _hosts_of(self, span: Interval) -> tuple[Peer, ...]:
         inside = [
@@ -100,12 +108,6 @@ class HostedTree:
     def _forget_level(self, id_: str) -> None:
         if (known := self.registrations.get(id_)) is not None:
             self.latency.remove(known[0].latency_level, types_of(known[1]))
-
-    def forget_foreign(self) -> None:
-        """Uninstall registrations that overlap none of the served intervals any more."""
-        for id_, (registration, _) in list(self.registrations.items()):
-            if not any(registration.interval.overlaps(span) for span in self.spans):
-                self.uninstall(id_)
 
     def match(self, event: Event) -> list[str]:
         """The registrations that the event matches; for tests and checks."""

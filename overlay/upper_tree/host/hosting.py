@@ -109,7 +109,6 @@ class Hosting(Machine):
         tree = self._tree(message.attribute)
         if message.version >= tree.version:
             tree.assign(message)
-            tree.forget_foreign()
             if not message.intervals:
                 del self.trees[message.attribute]
             else:
@@ -140,9 +139,7 @@ class Hosting(Machine):
             and max(tree.version[0], self._epochs.get(attribute, 0)) <= message.epoch
         ]
         for attribute in ended:
-            tree = self.trees.pop(attribute)
-            tree.assign(Assign(attribute, tree.version, (), 0, ()))
-            tree.forget_foreign()
+            self.trees.pop(attribute).empty()
         if ended:
             self.port.count("trees_dropped", len(ended))
             self._publish_access_points()
@@ -180,8 +177,7 @@ class Hosting(Machine):
         here."""
         self.installer.clear()
         for tree in self.trees.values():
-            tree.assign(Assign(tree.attribute, tree.version, (), 0, ()))
-            tree.forget_foreign()
+            tree.empty()
         self.trees.clear()
         self._epochs.clear()
         self._arc_epochs.clear()

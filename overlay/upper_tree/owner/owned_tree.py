@@ -20,7 +20,7 @@ from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, SCAN_PERIOD, SCAN_SHARE
 from overlay.upper_tree.owner.summary_state import SummaryState
 from overlay.upper_tree.owner.tree_log import Tree
-from overlay.upper_tree.partition import PartitionMap, overlap_count
+from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import Popularity
 from overlay.upper_tree.summary import Box
 
@@ -355,14 +355,11 @@ class OwnedTree:
 
     def registration_counts(self) -> list[int]:
         """How many registrations each virtual node has, of the coming map if there is one."""
-        map_, registrations = self._next or self.tree.map, self.tree.registrations
+        map_, size = self._next or self.tree.map, len(self.tree.registrations)
         if len(map_.entries) == 1:
-            return [len(registrations)]
-        key = (map_.version, len(registrations))
-        if self._counted[0] != key:
-            intervals = [registration.interval for registration in registrations.values()]
-            counts = [overlap_count(entry.interval, intervals) for entry in map_.entries]
-            self._counted = (key, counts)
+            return [size]
+        if self._counted[0] != (map_.version, size):
+            self._counted = ((map_.version, size), map_.counts(self.tree.intervals()))
         return self._counted[1]
 
     def empty_for(self, now: float) -> float:
@@ -393,6 +390,11 @@ class OwnedTrees(Mapping[str, OwnedTree]):
         self.popularity = Popularity()
         """How many of their conjunctions ask for each attribute (pivots.py)."""
         self._trees: dict[str, OwnedTree] = {}
+
+    @property
+    def registrations(self) -> int:
+        """How many registrations they have together."""
+        return sum(len(owned.tree.registrations) for owned in self._trees.values())
 
     def adopt(self, tree: Tree) -> OwnedTree:
         """Begin to decide about a tree of the log's state."""

@@ -36,10 +36,12 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.tree_log import (
     CacheHoldersChanged,
     ClusterState,
+    MapChanged,
     Operation,
     decode,
     encode,
 )
+from overlay.upper_tree.partition import PartitionMap
 
 
 class RebalanceDue(Timer, frozen=True):
@@ -55,6 +57,7 @@ class Owner(Machine):
         self.ring = ring
         self.trees = OwnedTrees()  # only at the primary
         self.hosts = HostSupervisor(port, settings, clusters, self.trees, self)
+        self.leases = self.hosts.leases
         self.selector = HostSelector(port.me, settings, clusters, self.trees, self.hosts)
         self._rebalance = Alarm(port, RebalanceDue())
         self._state = ClusterState()
@@ -88,12 +91,18 @@ class Owner(Machine):
 
     def refuse(self, sender: Peer, attributes: Iterable[str]) -> None:
         """Answer that this node does not decide about the attributes, with who may."""
-        by_owner: dict[str, list[str]] = {}
+        for names, cluster in self.by_known_owner(attributes):
+            self.port.send(sender, NotOwner(tuple(names), cluster))
+
+    def by_known_owner(
+        self, attributes: Iterable[str]
+    ) -> Iterable[tuple[list[str], Cluster | None]]:
+        """The attributes in groups, each with the cluster that decides about all of them."""
+        found: dict[str, tuple[list[str], Cluster | None]] = {}
         for attribute in attributes:
             cluster = self.known_owner(attribute)
-            by_owner.setdefault("" if cluster is None else cluster.key, []).append(attribute)
-        for names in by_owner.values():
-            self.port.send(sender, NotOwner(tuple(names), self.known_owner(names[0])))
+            found.setdefault(cluster.key if cluster else "", ([], cluster))[0].append(attribute)
+        return found.values()
 
     # --- the log ---
 
@@ -120,6 +129,14 @@ class Owner(Machine):
         for operation in operations:
             self._state.apply(operation)
         return index
+
+    def write_map(self, attribute: str, map_: PartitionMap) -> None:
+        """The tree is created with this map, or its map changes to it."""
+        epoch, version = map_.version
+        self.append(MapChanged(attribute, map_.version, map_.entries))
+        self.port.trace(
+            "map", attribute=attribute, epoch=epoch, version=version, size=len(map_.entries)
+        )
 
     @property
     def epoch(self) -> int:
@@ -191,7 +208,7 @@ class Owner(Machine):
             epoch, number = self._state.highest()
             for attribute, owned in self.trees.items():
                 for host in owned.all_hosts().values():
-                    self.port.send(host, Assign(attribute, (epoch, number + 1), (), 0, ()))
+                    self.port.send(host, Assign(attribute, (epoch, number + 1)))
         self._led = None
         self._departing = self._transferred = None
         self.trees.clear()
@@ -211,12 +228,8 @@ class Owner(Machine):
         """How far these trees are on their way to another ring."""
         return self._merge_phase
 
-    def rebalance_soon(self) -> None:
-        """Look at the load in a moment (rebalance.py)."""
-        self._rebalance.within(REBALANCE_DELAY)
-
-    def rebalance_within(self, delay: float) -> None:
-        """Look at the load in `delay` seconds, or sooner if that is due already."""
+    def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:
+        """Look at the load in `delay` seconds, or sooner if that is due already (rebalance.py)."""
         self._rebalance.within(delay)
 
     def rebalance_rang(self) -> None:
@@ -266,9 +279,8 @@ class Owner(Machine):
         start = cluster.start
         if self._transferred is not None:
             arc, since = self._transferred
-            leases = self.hosts.leases
             # Its next owner takes leases of before for over `most` seconds after it was given it.
-            if self.port.now + leases.longest > since + leases.most:
+            if self.port.now + self.leases.longest > since + self.leases.most:
                 start = arc.key
             if start == cluster.key:
                 return None

@@ -42,8 +42,8 @@ from overlay.upper_tree.owner.constants import (
 from overlay.upper_tree.owner.owned_tree import OwnedTree, ScanThrottle
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
 from overlay.upper_tree.owner.placement import Placement
-from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, MapChanged, TreeRemoved
-from overlay.upper_tree.partition import PartitionMap, best_cut, overlap_count
+from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
+from overlay.upper_tree.partition import PartitionMap, best_cut
 
 
 class Rebalance(Machine):
@@ -82,7 +82,7 @@ class Rebalance(Machine):
                 self._prepare_departure(owned)
         self._release()
         self._ask_for_split()
-        self._owner.rebalance_within(SCAN_PERIOD)
+        self._owner.rebalance_soon(SCAN_PERIOD)
 
     def _recruit(self, members: int) -> None:
         """Hosts for the load, those first who subscribe most: what they host they need not be
@@ -91,8 +91,7 @@ class Rebalance(Machine):
         self._clusters.want(members)
         trees = [owned.tree for owned in self._trees.values()]
         changes = sum(tree.registration_changes for tree in trees)
-        registrations = self._owner.state.registrations
-        due = self._subscriber_scan.is_due(None, changes, registrations, now)
+        due = self._subscriber_scan.is_due(None, changes, self._trees.registrations, now)
         if cluster is not None and len(cluster.members()) < members and due:
             self._subscriber_scan.done(None, changes, now)
             subscribed = Counter(
@@ -131,10 +130,7 @@ class Rebalance(Machine):
         is_merging = self._owner.merge_phase is not MergePhase.NONE
         if cluster is None or len(trees) < 2 or is_merging:
             return
-        if (
-            len(trees) > limits.split_trees
-            or self._owner.state.registrations > limits.split_registrations
-        ):
+        if len(trees) > limits.split_trees or trees.registrations > limits.split_registrations:
             keys = sorted(attribute_key(attribute) for attribute in trees)
             after = [key for key in keys if key > cluster.start]
             in_ring_order = after + keys[: len(keys) - len(after)]
@@ -179,7 +175,7 @@ class Rebalance(Machine):
         attribute = owned.attribute
         version = self._owner.next_version()
         for host in self._hosts.reachable(owned).values():
-            self.port.send(host, Assign(attribute, version, (), 0, ()))
+            self.port.send(host, Assign(attribute, version))
         self._owner.append(TreeRemoved(attribute))
         self._trees.drop(attribute)
         self._hosts.watch()
@@ -215,7 +211,7 @@ class Rebalance(Machine):
         limit = self._settings.tree.split_at
         if len(owned.tree.registrations) <= limit:
             return None
-        intervals = [r.interval for r in owned.tree.registrations.values()]
+        intervals = owned.tree.intervals()
         for index, entry in enumerate(owned.tree.map.entries):
             here = [i for i in intervals if i.overlaps(entry.interval)]
             if len(here) > limit and (cut := best_cut(entry.interval, here)) is not None:
@@ -228,8 +224,7 @@ class Rebalance(Machine):
         map_ = owned.tree.map
         if len(map_.entries) == 1:
             return None
-        intervals = [r.interval for r in owned.tree.registrations.values()]
-        counts = [overlap_count(entry.interval, intervals) for entry in map_.entries]
+        counts = map_.counts(owned.tree.intervals())
         for index in range(len(counts) - 1):
             if (counts[index] + counts[index + 1]) * MERGE_SHARE < self._settings.tree.split_at:
                 return map_.merged(self._owner.next_version(), index)
@@ -247,7 +242,7 @@ class Rebalance(Machine):
                 continue
             owned.await_host(host)
             if host.id in owned.stale_hosts:
-                self.port.send(host, Assign(attribute, new.version, (), 0, ()))
+                self.port.send(host, Assign(attribute, new.version))
             registrations = [
                 r
                 for r in owned.tree.registrations.values()
@@ -255,7 +250,7 @@ class Rebalance(Machine):
             ]
             for batch in in_batches(registrations, weigh_registration):
                 self.port.send(host, Install(attribute, self._owner.epoch, batch))
-            self._assign(owned, host, new)
+            self.port.send(host, new.assignment(attribute, host.id))
         self._hosts.watch()
         if not owned.is_awaiting_hosts:
             self._commit(owned)
@@ -269,11 +264,6 @@ class Rebalance(Machine):
             for interval in new.hosted_by(host.id)
             if not any(s.lo <= interval.lo and interval.hi <= s.hi for s in served)
         ]
-
-    def _assign(self, owned: OwnedTree, host: Peer, map_: PartitionMap) -> None:
-        hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
-        message = Assign(owned.attribute, map_.version, hosted, len(map_.entries), known)
-        self.port.send(host, message)
 
     def on_assigned(self, sender: Peer, message: Assigned) -> None:
         """A host has followed; perhaps the last one that a change waits for."""
@@ -312,17 +302,13 @@ class Rebalance(Machine):
         new = owned.commit_change()
         serving = new.hosts()
         concerned: dict[NodeId, Peer] = {**owned.stale_hosts, **old.hosts(), **serving}
-        self._owner.append(MapChanged(attribute, new.version, new.entries))
-        epoch, version = new.version
-        self.port.trace(
-            "map", attribute=attribute, epoch=epoch, version=version, size=len(new.entries)
-        )
+        self._owner.write_map(attribute, new)
         for host in concerned.values():
             is_back = host.id in owned.stale_hosts and host.id in serving  # since it was prepared
             if is_back or not self._hosts.is_reachable(host.id):
                 continue
             owned.await_host(host)
-            self._assign(owned, host, new)
+            self.port.send(host, new.assignment(attribute, host.id))
         self._advance(owned)
 
     def _finish(self, owned: OwnedTree) -> None:

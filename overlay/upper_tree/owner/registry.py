@@ -27,7 +27,6 @@ from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.events import CopyInvalidated, LeasesOver, MapSettled
 from overlay.upper_tree.messages import (
     Adopted,
-    Assign,
     BetterPivots,
     Install,
     Installed,
@@ -51,7 +50,6 @@ from overlay.upper_tree.owner.registration_leases import (
 )
 from overlay.upper_tree.owner.restoration import TreeRestoration
 from overlay.upper_tree.owner.tree_log import (
-    MapChanged,
     RegistrationAdded,
     RegistrationsRemoved,
     Tree,
@@ -193,15 +191,12 @@ class Registry(Machine):
     def _create_tree(self, attribute: str) -> OwnedTree:
         hosts = self._owner.selector.hosts_for_new_tree()
         map_ = PartitionMap.single(self._owner.next_version(), hosts)
-        self._owner.append(MapChanged(attribute, map_.version, map_.entries))
+        self._owner.write_map(attribute, map_)
         owned = self._owner.adopt(attribute)
         self._hosts.watch()
         for host in map_.hosts().values():
-            hosted, known = map_.hosted_by(host.id), map_.slice_for(host.id)
-            self.port.send(host, Assign(attribute, map_.version, hosted, 1, known))
+            self.port.send(host, map_.assignment(attribute, host.id))
         self.port.count("trees_created")
-        self.port.trace("map", attribute=attribute, version=map_.version[1], size=1,
-                        epoch=map_.version[0])  # fmt: skip
         return owned
 
     # --- acknowledging ---
@@ -250,7 +245,7 @@ class Registry(Machine):
             pending.log_index < self._owner.committed
             and self._summaries.is_admitted(pending)
             and self._clusters.is_copied(pending.log_index)
-            and owned.is_installed(pending, self._hosts.leases.is_over)
+            and owned.is_installed(pending, self._owner.leases.is_over)
         )
 
     def _acknowledge(

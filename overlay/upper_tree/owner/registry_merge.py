@@ -131,8 +131,7 @@ class RegistryMerge(Machine):
             wanted.setdefault(peer.id, (peer, []))[1].extend(registrations)
         for peer, registrations in wanted.values():
             for batch in in_batches(registrations, weigh_registration):
-                trees = self._owner.state.trees
-                since = tuple(trees[r.attribute].incarnations[r.id] for r in batch)
+                since = tuple(self._trees[r.attribute].tree.incarnations[r.id] for r in batch)
                 self.port.send(peer, Adopt(batch, since))
 
     def _missing(self) -> Iterator[tuple[str, list[Registration]]]:
@@ -179,13 +178,13 @@ class RegistryMerge(Machine):
                 version = self._owner.next_version()
                 owned.begin_stop(version)
                 for host in self._hosts.reachable(owned).values():
-                    self.port.send(host, Assign(attribute, version, (), 0, ()))
+                    self.port.send(host, Assign(attribute, version))
         self._summaries.invalidate_all()
         if self._is_stopped():
             self._clusters.merge_phase_reached(MergePhase.STOPPED, self._audience())
 
     def _is_stopped(self) -> bool:
-        may_serve = self._hosts.leases.may_serve
+        may_serve = self._owner.leases.may_serve
         return self._summaries.none_cached() and not any(
             may_serve(host) for owned in self._trees.values() for host in owned.stopping_hosts
         )
@@ -217,12 +216,9 @@ class RegistryMerge(Machine):
                 self._registry.adopt(sender, registration, incarnation)
             else:
                 foreign[registration.attribute] = None
-        by_owner: dict[str, list[str]] = {}
-        for attribute in foreign:
-            cluster = self._owner.known_owner(attribute)
+        for names, cluster in self._owner.by_known_owner(foreign):
             if cluster is None:
-                self._ring.find(attribute_key(attribute))
-            by_owner.setdefault("" if cluster is None else cluster.key, []).append(attribute)
-        for names in by_owner.values():
+                for attribute in names:
+                    self._ring.find(attribute_key(attribute))
             for some in in_batches(names, weigh_text):
-                self.port.send(sender, AdoptRefused(some, self._owner.known_owner(some[0])))
+                self.port.send(sender, AdoptRefused(some, cluster))

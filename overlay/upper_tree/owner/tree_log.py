@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from matching import Interval
 from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.messages import Entry, Registration
 from overlay.upper_tree.partition import PartitionMap
@@ -113,6 +114,10 @@ class Tree:
         self.registration_changes = 0
         """How often `registrations` has changed so far."""
 
+    def intervals(self) -> list[Interval]:
+        """Of the registrations."""
+        return [registration.interval for registration in self.registrations.values()]
+
     def operations(self) -> Iterator[Operation]:
         """What makes the tree from nothing."""
         yield MapChanged(self.attribute, self.map.version, self.map.entries)
@@ -186,11 +191,6 @@ class ClusterState:
         for tree in self.trees.values():
             yield from tree.map.hosts().values()
             yield from tree.unsettled_hosts.values()
-
-    @property
-    def registrations(self) -> int:
-        """How many registrations all trees have."""
-        return sum(len(tree.registrations) for tree in self.trees.values())
 
     def highest(self) -> Version:
         """The latest version of any map."""
