@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from matching import EVERYTHING, Interval
 from overlay.client import Event
 from overlay.machine import NodeId
@@ -66,10 +68,8 @@ class EventArrival(NamedTuple):
     def lines(self, event: Event) -> list[str]:
         """What `canopy why` shows of it."""
         lo, hi = describe(self.interval.lo), describe(self.interval.hi)
-        return [
-            f"arrived after {counted(self.hops)} from {self.sender}, virtual node "
-            f"[{lo}, {hi}) of tree {self.attribute}"
-        ]
+        came = f"arrived after {counted(self.hops)} from {self.sender}"
+        return [f"{came}, virtual node [{lo}, {hi}) of tree {self.attribute}"]
 
 
 class ShownTo(NamedTuple):
@@ -87,40 +87,19 @@ HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo
 """What is noted of several events at once."""
 
 
-class Remembered:
+class Remembered(msgspec.Struct):
     """One event as this node saw it."""
 
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        self.steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
-        self.arrival = EventArrival()  # the last one
-        self.shown: tuple[str | int, ...] = ()
-        self.latest = 0
+    event: Event
+    steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival] = []
+    arrival: EventArrival = EventArrival()  # the last one
+    shown: tuple[str | int, ...] = ()
+    latest: int = 0
 
     @property
     def path(self) -> list[str]:
         """The steps as text, at most `PATH_MOST`."""
         return [line for step in self.steps for line in step.lines(self.event)][:PATH_MOST]
-
-    @property
-    def attribute(self) -> str:
-        """The tree that it came through; "" if it did not arrive."""
-        return self.arrival.attribute
-
-    @property
-    def lo(self) -> str:
-        """Lower end of the virtual node that it came from, as text."""
-        return describe(self.arrival.interval.lo) if self.attribute else ""
-
-    @property
-    def hi(self) -> str:
-        """Upper end of that virtual node, as text."""
-        return describe(self.arrival.interval.hi) if self.attribute else ""
-
-    @property
-    def hops(self) -> int:
-        """Messages from the publisher to here."""
-        return self.arrival.hops
 
 
 class History:

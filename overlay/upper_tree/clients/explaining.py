@@ -20,6 +20,7 @@ from overlay.upper_tree.clients.clients import LocalClients, LocalSubscription
 from overlay.upper_tree.clients.constants import WHY_PEERS_MOST, WHY_TIMEOUT
 from overlay.upper_tree.event_history import Remembered, counted
 from overlay.upper_tree.messages import AskEvent, EventFacts
+from overlay.upper_tree.partition import describe
 
 
 class WhyTimeout(Timer, frozen=True):
@@ -134,11 +135,13 @@ def reason_for(mine: LocalSubscription, event: Event, remembered: Remembered | N
         )
     )
     if shown and remembered is not None:
+        attribute, interval, hops, _ = remembered.arrival
+        lo, hi = describe(interval.lo), describe(interval.hi)
         summary = (
-            f"it matches, and came through the tree of {remembered.attribute}, virtual node "
-            f"[{remembered.lo}, {remembered.hi}), after {counted(remembered.hops)}"
+            f"it matches, and came through the tree of {attribute}, virtual node "
+            f"[{lo}, {hi}), after {counted(hops)}"
         )
-        where = (remembered.attribute, remembered.lo, remembered.hi, remembered.hops)
+        where = (attribute, lo, hi, hops)
     else:
         where = ("", "", "", 0)
         if explanation.verdict is True:

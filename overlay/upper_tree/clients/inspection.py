@@ -93,21 +93,23 @@ class Inspection(Machine):
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner is known: ask it for the tree."""
-        for number, query in list(self._queries.items()):
-            if query.attribute is None:
-                continue
-            if attribute_key(query.attribute) == event.key:
-                query.clusters = {event.cluster.key: event.cluster}
-                self.port.send(event.cluster.primary, AskTrees(number, query.attribute))
+        for number, query, attribute in self._looked_up(event.key):
+            query.clusters = {event.cluster.key: event.cluster}
+            self.port.send(event.cluster.primary, AskTrees(number, attribute))
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
         """The lookup failed: say so."""
-        for number, query in list(self._queries.items()):
-            if query.attribute is None:
-                continue
-            if attribute_key(query.attribute) == event.key:
-                reason = "the ring does not answer; try again in a moment"
-                self._answer(number, Failed(query.request, "time-out", reason))
+        for number, query, _ in self._looked_up(event.key):
+            reason = "the ring does not answer; try again in a moment"
+            self._answer(number, Failed(query.request, "time-out", reason))
+
+    def _looked_up(self, key: Key) -> list[tuple[int, OverlayQuery, str]]:
+        """Number, query and attribute of the questions for the tree at this key."""
+        return [
+            (number, query, query.attribute)
+            for number, query in self._queries.items()
+            if query.attribute is not None and attribute_key(query.attribute) == key
+        ]
 
     def on_ask_trees(self, sender: Peer, message: AskTrees) -> None:
         """Answer with the own cluster's trees, if this node leads it."""

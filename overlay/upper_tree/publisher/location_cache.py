@@ -260,9 +260,7 @@ class LocationCache:
         self.summaries.invalidate(attribute)
         self._invalidated.renew(attribute, (epoch, until))
 
-    def learn_summary(
-        self, found: TreeSummary, until: float, epoch: int, now: float
-    ) -> None:  # fmt: skip
+    def learn_summary(self, found: TreeSummary, until: float, epoch: int, now: float) -> None:
         """The owner says who subscribes; ignored if that answer is stale."""
         if not self._is_stale(found.attribute, epoch, now):
             self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
