@@ -59,7 +59,9 @@ class Hosting(Machine):
             ServingBeat: self.on_serving_beat,
         }  # fmt: skip
         self.installer = Installer(port, from_owners)
-        self.orphans = OrphanedTrees(port, self, ring, settings.tree.serving_most)
+        self.orphans = OrphanedTrees(
+            port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
+        )
         self.leases = ServingLeases()
         self._announced = AnnouncedLocations()
         self._ring = ""  # that this node belongs to

@@ -16,8 +16,7 @@ has to have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked
@@ -38,27 +37,24 @@ class ForkCheckDue(Timer, frozen=True):
     """Look whether the owner that we serve for still grants leases, now that a fork leads, too."""
 
 
-class HostedTrees(Protocol):
-    """What is needed of the host (hosting.py)."""
-
-    @property
-    def trees(self) -> Mapping[str, HostedTree]:
-        """By attribute, the trees that are here."""
-
-    def has_lease(self, tree: HostedTree) -> bool:
-        """Whether the tree's owner lets this host serve it now."""
-
-    def known_epoch(self, tree: HostedTree) -> int:
-        """The epoch of the tree's owner, the latest that this host heard of."""
-
-
 class OrphanedTrees(Machine):
     """Asks owners whether they know of the trees that this host has without a lease."""
 
-    def __init__(self, port: Port, hosting: HostedTrees, ring: Ring, lease_most: float) -> None:
-        """`lease_most`: seconds after which a lease that is not renewed is over."""
+    def __init__(
+        self,
+        port: Port,
+        trees: Mapping[str, HostedTree],
+        has_lease: Callable[[HostedTree], bool],
+        known_epoch: Callable[[HostedTree], int],
+        ring: Ring,
+        lease_most: float,
+    ) -> None:
+        """`trees`, `has_lease` and `known_epoch` are the host's (hosting.py); `lease_most`: seconds
+        after which a lease that is not renewed is over."""
         super().__init__(port)
-        self._hosting = hosting
+        self._trees = trees
+        self._has_lease = has_lease
+        self._known_epoch = known_epoch
         self._ring = ring
         self._lease_most = lease_most
         self._forks: BoundedDict[Key, Cluster] = BoundedDict(FORKS_MOST)  # the latest that led
@@ -94,7 +90,7 @@ class OrphanedTrees(Machine):
         self._fork_check.rang()
         for cluster in self._forks.values():
             trees = self._of_former(cluster)
-            if not all(map(self._hosting.has_lease, trees)):
+            if not all(map(self._has_lease, trees)):
                 self.port.send(cluster.primary, StillHosting(cluster.key))
             if trees:
                 self._fork_check.within(self._lease_most)
@@ -104,7 +100,7 @@ class OrphanedTrees(Machine):
         epoch = cluster.version[0]
         return [
             tree
-            for tree in self._hosting.trees.values()
+            for tree in self._trees.values()
             if cluster.owns(tree.key) and tree.version[0] < epoch
         ]
 
@@ -112,11 +108,10 @@ class OrphanedTrees(Machine):
         """Ask the owners of trees that had no lease at the last look either."""
         self._orphan_check.rang()
         self._orphan_check.within(ORPHAN_PERIOD)
-        hosting = self._hosting
         unleased = {
-            attribute: hosting.known_epoch(tree)
-            for attribute, tree in hosting.trees.items()
-            if not hosting.has_lease(tree)
+            attribute: self._known_epoch(tree)
+            for attribute, tree in self._trees.items()
+            if not self._has_lease(tree)
         }
         asked: dict[tuple[NodeId, Key], tuple[Peer, int]] = {}
         for attribute, epoch in unleased.items():

@@ -8,7 +8,7 @@ from that (messages, log entries) is up to registry.py, rebalance.py and registr
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -383,49 +383,30 @@ class OwnedTree:
         self._size_scan.done(self.tree.map, self.tree.registration_changes, now)
 
 
-class OwnedTrees(Mapping[str, OwnedTree]):
-    """The trees that this node decides about, by attribute; empty where it is no primary."""
+class OwnedTrees(dict[str, OwnedTree]):
+    """The trees that this node decides about, by attribute; empty where it is no primary. Written
+    by `adopt`, `drop` and `clear` only."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.popularity = Popularity()
         """How many of their conjunctions ask for each attribute (pivots.py)."""
-        self._trees: dict[str, OwnedTree] = {}
 
     @property
     def registrations(self) -> int:
         """How many registrations they have together."""
-        return sum(len(owned.tree.registrations) for owned in self._trees.values())
+        return sum(len(owned.tree.registrations) for owned in self.values())
 
     def adopt(self, tree: Tree) -> OwnedTree:
         """Begin to decide about a tree of the log's state."""
-        owned = self._trees[tree.attribute] = OwnedTree(tree, self.popularity)
+        owned = self[tree.attribute] = OwnedTree(tree, self.popularity)
         return owned
 
     def drop(self, attribute: str) -> None:
         """Decide about this tree no more. KeyError if it is not there."""
-        self._trees.pop(attribute).forget_boxes()
+        self.pop(attribute).forget_boxes()
 
     def clear(self) -> None:
         """Decide about no tree any more."""
-        self._trees.clear()
+        super().clear()
         self.popularity.clear()
-
-    def __getitem__(self, attribute: str) -> OwnedTree:
-        return self._trees[attribute]
-
-    def __contains__(self, attribute: object) -> bool:
-        return attribute in self._trees
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._trees)
-
-    def __len__(self) -> int:
-        return len(self._trees)
-
-    def items(self) -> ItemsView[str, OwnedTree]:
-        """The built-in dict's view: `Mapping`'s looks each tree up."""
-        return self._trees.items()
-
-    def values(self) -> ValuesView[OwnedTree]:
-        """The built-in dict's view: `Mapping`'s looks each tree up."""
-        return self._trees.values()

@@ -80,7 +80,8 @@ class Rebalance(Machine):
                 self._step(owned)
             elif not owned.is_changing and self._owner.is_departing(attribute):
                 self._prepare_departure(owned)
-        self._release()
+        for peer in self._hosts.take_released():
+            self._clusters.release(peer)
         self._ask_for_split()
         self._owner.rebalance_soon(SCAN_PERIOD)
 
@@ -108,21 +109,10 @@ class Rebalance(Machine):
         usual = min(replicas, max(1, self._settings.cluster.size - LEADERS))
         return self._plan.wanted // replicas * usual
 
-    def on_member_joined(self, event: MemberJoined) -> None:
-        """A new member can take load over."""
+    def on_members_changed(self, event: MemberJoined | MemberLost | MemberLeaving) -> None:
+        """A new member can take load over; the virtual nodes of one that is lost or leaves need
+        another host."""
         self._owner.rebalance_soon()
-
-    def on_member_lost(self, event: MemberLost) -> None:
-        """The lost member's virtual nodes need another host."""
-        self._owner.rebalance_soon()
-
-    def on_member_leaving(self, event: MemberLeaving) -> None:
-        """The member is released when it hosts nothing."""
-        self._owner.rebalance_soon()
-
-    def _release(self) -> None:
-        for peer in self._hosts.take_released():
-            self._clusters.release(peer)
 
     def _ask_for_split(self) -> None:
         cluster, trees = self._clusters.cluster, self._trees

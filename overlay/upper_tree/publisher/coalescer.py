@@ -11,7 +11,7 @@ accept within milliseconds.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from overlay.client import Event
 from overlay.machine import Alarm, Machine, Port, Timer
@@ -64,7 +64,8 @@ class Coalescer(Machine):
     def submit(self, by_names: ByNames, largest: int) -> None:
         """Dispatch events now or hold them back. None of them exceeds `largest` bytes."""
         for names, events in by_names.items():
-            self._add(names, events)
+            self._held.setdefault(names, []).extend(events)
+            self._count += len(events)
         self._largest = max(self._largest, largest)
         if not self._count:
             return
@@ -72,10 +73,6 @@ class Coalescer(Machine):
             self._release()
         else:
             self._alarm.within(HOLD_MOST)
-
-    def _add(self, names: tuple[str, ...], events: Sequence[Event]) -> None:
-        self._held.setdefault(names, []).extend(events)
-        self._count += len(events)
 
     def on_hold_over(self, timer: HoldOver) -> None:
         """Dispatch what is held back."""

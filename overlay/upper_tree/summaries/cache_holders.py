@@ -51,7 +51,7 @@ class CacheHolders(Machine):
     ) -> None:
         super().__init__(port)
         self.term = settings.tree.summary_term
-        self.table = InvalidationTable(settings.tree.summary_term)
+        self.table = InvalidationTable()
         self.owner = owner
         self.clusters = owner.clusters
         self.trees = owner.trees

@@ -34,9 +34,8 @@ class CachedCopy(msgspec.Struct):
 class InvalidationTable:
     """Bounded memory of copies. Times are the Port's seconds."""
 
-    def __init__(self, term: float, capacity: int = COPIES_MOST) -> None:
-        """`term`: seconds for which a publisher may use a copy; `capacity` in copies."""
-        self.term = term
+    def __init__(self, capacity: int = COPIES_MOST) -> None:
+        """`capacity` in copies."""
         self.capacity = capacity
         self.number = 0
         """Of the last copy that was granted."""
@@ -46,12 +45,11 @@ class InvalidationTable:
         """Until then publishers may have valid copies that this table does not name: for want of
         room, or since a former owner granted them (cache_holders.py)."""
 
-    def grant(
-        self, attribute: str, peer: Peer, now: float, term: float | None = None, digest: int = 0
-    ) -> None:
-        """`peer` is sent the tree's summary with this digest (0: the tree has no subscribers)."""
+    def grant(self, attribute: str, peer: Peer, now: float, term: float, digest: int = 0) -> None:
+        """`peer` is sent the tree's summary with this digest (0: the tree has no subscribers), and
+        may use it for `term` seconds."""
         self.number += 1
-        until = now + (self.term if term is None else term)
+        until = now + term
         key = (attribute, peer.id)
         if (before := self._copies.get(key)) is not None:
             until = max(until, before.until)  # it uses the old copy until the new one arrives

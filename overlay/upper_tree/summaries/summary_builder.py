@@ -22,7 +22,7 @@ from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.summaries.constants import AT_ONCE, COMPILED_AT_ONCE
-from overlay.upper_tree.summary import Box, Summary, merging
+from overlay.upper_tree.summary import Box, merging
 
 
 class BuildDue(Timer, frozen=True):
@@ -88,12 +88,9 @@ class SummaryBuilder(Machine):
             boxes += known
         summary = yield from merging(boxes, self.most)
         if all(begun.get(id_) is one for id_, one in tree.registrations.items()):
-            self._finish(owned, summary, len(begun))
+            encoded = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
+            digest = int.from_bytes(encoded, "big") or 1
+            owned.summary.replace(summary, digest, len(begun), self.port.now)
+            self.port.count("summaries_made")
         else:
             owned.summary.outdated(self.port.now)
-
-    def _finish(self, owned: OwnedTree, summary: Summary, count: int) -> None:
-        encoded = blake2b(msgspec.msgpack.encode(summary), digest_size=7).digest()
-        digest = int.from_bytes(encoded, "big") or 1
-        owned.summary.replace(summary, digest, count, self.port.now)
-        self.port.count("summaries_made")

@@ -13,53 +13,53 @@ def holders(table: InvalidationTable, attribute: str, now: float) -> list[str]:
 
 
 def test_believers_are_those_told_within_the_term() -> None:
-    table = InvalidationTable(term=10.0)
-    table.grant("x", A, now=0.0)
-    table.grant("x", B, now=6.0, digest=7)
-    table.grant("y", C, now=6.0)
+    table = InvalidationTable()
+    table.grant("x", A, now=0.0, term=10.0)
+    table.grant("x", B, now=6.0, term=10.0, digest=7)
+    table.grant("y", C, now=6.0, term=10.0)
     assert holders(table, "x", now=7.0) == ["a", "b"]
     (copy,) = table.holders("x", now=11.0)
     assert (copy.peer, copy.until, copy.digest) == (B, 16.0, 7)
 
 
 def test_a_recalled_node_believes_no_more() -> None:
-    table = InvalidationTable(term=10.0)
-    table.grant("x", A, now=0.0)
+    table = InvalidationTable()
+    table.grant("x", A, now=0.0, term=10.0)
     table.invalidated("x", "a", table.number)
     table.invalidated("x", "b", table.number)  # never told
     assert holders(table, "x", now=1.0) == []
 
 
 def test_an_old_recall_does_not_end_what_was_told_since() -> None:
-    table = InvalidationTable(term=10.0)
-    table.grant("x", A, now=0.0)
+    table = InvalidationTable()
+    table.grant("x", A, now=0.0, term=10.0)
     recall = table.number
-    table.grant("x", A, now=1.0, digest=7)
+    table.grant("x", A, now=1.0, term=10.0, digest=7)
     table.invalidated("x", "a", recall)
     assert holders(table, "x", now=2.0) == ["a"]
 
 
 def test_a_full_table_makes_registrations_wait_instead_of_forgetting() -> None:
-    table = InvalidationTable(term=10.0, capacity=2)
-    table.grant("x", A, now=0.0)
-    table.grant("y", B, now=1.0)
+    table = InvalidationTable(capacity=2)
+    table.grant("x", A, now=0.0, term=10.0)
+    table.grant("y", B, now=1.0, term=10.0)
     assert table.unknown_until == 0.0
-    table.grant("z", C, now=2.0)  # pushes (x, a) out while a still believes it
+    table.grant("z", C, now=2.0, term=10.0)  # pushes (x, a) out while a still believes it
     assert holders(table, "x", now=3.0) == []
     assert table.unknown_until == 10.0
 
 
 def test_what_is_over_needs_no_room() -> None:
-    table = InvalidationTable(term=10.0, capacity=1)
-    table.grant("x", A, now=0.0)
-    table.grant("x", B, now=10.5)
+    table = InvalidationTable(capacity=1)
+    table.grant("x", A, now=0.0, term=10.0)
+    table.grant("x", B, now=10.5, term=10.0)
     assert table.unknown_until == 0.0
     assert holders(table, "x", now=11.0) == ["b"]
 
 
 def test_a_belief_that_is_told_again_for_less_lasts_as_long_as_before() -> None:
     """What the new word takes the place of may still be believed until the new one arrives."""
-    table = InvalidationTable(term=10.0)
-    table.grant("x", A, now=0.0)
+    table = InvalidationTable()
+    table.grant("x", A, now=0.0, term=10.0)
     table.grant("x", A, now=1.0, term=3.0, digest=7)
     assert [(b.until, b.digest) for b in table.holders("x", now=2.0)] == [(10.0, 7)]

@@ -103,11 +103,7 @@ def _covered(placing: Placing, load: RangeLoad, first: int) -> float:
         conjunction = conjunction_of(load.subscription(number))
         box = box_of(conjunction)
         hits += all(
-            any(
-                summary.covers(box)
-                for part in cell
-                if (summary := placing.parts[part].summary)
-            )
+            any(summary.covers(box) for part in cell if (summary := placing.parts[part].summary))
             for cell in placing.cells_for(conjunction)
         )
     return hits / PROBES
