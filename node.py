@@ -183,7 +183,7 @@ class Node:
         self.turns.cancel_timer(timer)
 
     def emit(self, event: LocalEvent) -> None:
-        """Tell the machines that listen, after the present handler has returned."""
+        """Queue for the machines that listen, after the present handler has returned."""
         self.turns.emit(event)
 
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
@@ -196,7 +196,7 @@ class Node:
         self._watched[group] = new
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Answer a client, or tell it news."""
+        """Send a client a reply, or a notice."""
         self.driver.reply(client, reply)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
@@ -238,15 +238,11 @@ class Node:
 
     def on_opened(self, connection: ConnectionId) -> None:
         """A dial of this node succeeded."""
-        self.turns.begin()
-        self.links.on_opened(connection)
-        self._finish_turn()
+        self._turn(self.links.on_opened, connection)
 
     def on_accepted(self, connection: ConnectionId) -> None:
         """Another process has dialled this node."""
-        self.turns.begin()
-        self.links.on_accepted(connection)
-        self._finish_turn()
+        self._turn(self.links.on_accepted, connection)
 
     def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
         """Frames of one connection that were read together, for one turn."""
@@ -257,15 +253,11 @@ class Node:
 
     def on_garbage(self, connection: ConnectionId, reason: str) -> None:
         """What was read is no frame: the links close the connection."""
-        self.turns.begin()
-        self.links.on_garbage(connection, reason)
-        self._finish_turn()
+        self._turn(self.links.on_garbage, connection, reason)
 
     def on_closed(self, connection: ConnectionId, reason: str) -> None:
         """A connection ended, or a dial failed."""
-        self.turns.begin()
-        self.links.on_closed(connection, reason)
-        self._finish_turn()
+        self._turn(self.links.on_closed, connection, reason)
 
     def deadline(self) -> float | None:
         """When `on_tick` is due next, by the driver's clock."""
@@ -293,8 +285,11 @@ class Node:
 
     def client_gone(self, client: int) -> None:
         """A client's connection ended: its subscriptions end."""
+        self._turn(self.clients.client_closed, client)
+
+    def _turn(self, handler: Callable[..., None], *arguments: Any) -> None:
         self.turns.begin()
-        self.clients.client_closed(client)
+        handler(*arguments)
         self._finish_turn()
 
     def _finish_turn(self) -> None:

@@ -1,7 +1,7 @@
 """Disjunctive normal form in three-valued logic (C9; docs/design/selectors.md).
 
 A predicate becomes an OR of conjunctions such that the predicate *is true* exactly when one of them
-is. False and unknown need not be told apart, since only true delivers. NOT is pushed down to the
+is. False and unknown need not be distinguished, since only true delivers. NOT is pushed down to the
 tests by laws that hold for unknown, too: De Morgan, double negation, and the inverse comparison
 (``NOT x < 3`` and ``x >= 3`` are unknown for the same x). The law of the excluded middle does not
 hold in three-valued logic and is never used.

@@ -1,8 +1,7 @@
 """Progress bars, one after another, on standard error if that is a terminal.
 
-Without a terminal the two users of `Bars` print lines: `sim/progress` for a simulated world,
-`demo/display` for the steps of a demo. (`canopy.traces.analysis` may import nothing of this and has
-a bar of its own.)
+Without a terminal `sim/progress` prints lines for a simulated world, and `demo/display` for the
+steps of a demo.
 """
 
 from __future__ import annotations

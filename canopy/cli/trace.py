@@ -35,10 +35,16 @@ def analyze(folder: Path, out: Path, master: str | None, overwrite: bool, as_jso
     canopy trace analyze /shared/traces --out /shared/report --master spark://host:7077
     """
     require("analysis")
-    from canopy.traces.analysis import RichProgress, analyze
+    from canopy.cli.bars import Bars
+    from canopy.traces.analysis import STAGES, analyze
 
-    with RichProgress() as progress:
-        found = analyze(folder, out, master, progress, overwrite=overwrite)
+    with Bars() as bars:
+        bars.begin("analysis", len(STAGES))
+        found = analyze(
+            *(folder, out, master),
+            lambda stage, done, total: bars.show(done, total, stage),
+            overwrite=overwrite,
+        )
     if as_json:
         print_json(found.to_dict(), indent=2)
         return

@@ -2,7 +2,7 @@
 
 What it promises: a matching event that was published after `subscribe` returned is handed out once,
 in the order of arrival, or a `Gap` stands in its place; a node that goes away is looked for, and
-subscribed to again; nothing here waits for ever unless it is told to. A program talks to its node
+subscribed to again; nothing here waits for ever unless asked to. A program talks to its node
 over the control socket (docs/reference/wire.md); the node does the rest.
 
 Read in this order:

@@ -23,7 +23,7 @@ NOTICES: Final = 100
 measured: the node sends one for each run of dropped deliveries, some per second at most."""
 
 
-class Segment:
+class ArrivalSegment:
     """What came between two notices of missing deliveries."""
 
     __slots__ = ("bytes_delivered", "bytes_gathered", "delivered", "end", "gathered")
@@ -46,7 +46,7 @@ class Arrivals:
         """Whether the node should be granted more credit now."""
         self._credit = credit
         self._granted = 0  # `consumed` of the last grant
-        self._segments: deque[Segment] = deque([Segment()])
+        self._segments: deque[ArrivalSegment] = deque([ArrivalSegment()])
 
     def __bool__(self) -> bool:
         """Whether a call would hand out deliveries or a notice."""
@@ -66,7 +66,7 @@ class Arrivals:
             self.notices.append(frame)
         else:
             last.end = frame
-            self._segments.append(Segment())
+            self._segments.append(ArrivalSegment())
 
     def take_delivered(self) -> tuple[list[Delivery], bool]:
         """All deliveries up to the next notice, and whether that notice was passed on to `notices`
@@ -90,7 +90,7 @@ class Arrivals:
         if self.consumed - self._granted >= self._credit // 2:
             self.grant_due = True
 
-    def _pass(self, head: Segment) -> bool:
+    def _pass(self, head: ArrivalSegment) -> bool:
         """Pass on the notice at the end of a segment that was handed out whole."""
         if head.end is None or head.delivered or head.gathered:
             return False

@@ -2,7 +2,7 @@
 
 A node forgets a client's subscriptions when the connection ends. A `Resubscription` remembers them:
 `opening` has the commands that make them on a new connection, `opened` takes their acknowledgements
-and returns the `Gap` that the program has to know of, `lost` notes the end of a connection, and
+and returns the `Gap` that the program is given, `lost` notes the end of a connection, and
 `delay` says how long to wait before the next attempt. Each subscription has a connection, and so a
 credit, of its own: a program that takes the events of one and leaves another alone is not held up.
 """

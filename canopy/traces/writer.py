@@ -56,7 +56,7 @@ class TraceFile(Protocol):
         """Close the file; no writes follow."""
 
 
-class Identified(Protocol):
+class TracedEvent(Protocol):
     """An event as the writer sees it."""
 
     @property
@@ -64,7 +64,7 @@ class Identified(Protocol):
         """The event's identity in the records."""
 
 
-Named = TypeVar("Named", bound=Identified)
+Named = TypeVar("Named", bound=TracedEvent)
 
 OpenFile = Callable[[str], TraceFile]
 """Opens a path for appending and makes the folders above it; may raise OSError."""

@@ -1,4 +1,4 @@
-"""The numbers of `canopy.wire` that nobody sets; what a user may set is in `canopy.wire.config`.
+"""The numbers of `canopy.wire` that are no settings, which are in `canopy.wire.config`.
 
 Each says where it comes from. *Guess* means that it was never measured; then it says what would
 measure it. Times are seconds, sizes bytes.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
@@ -53,7 +54,7 @@ class NodeOutputs(Protocol):
         """Queue for clients that gather, by number, the events at their places."""
 
     def announce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Tell the directory at which addresses `name` is reached."""
+        """Announce in the directory at which addresses `name` is reached."""
 
     def end_turn(self) -> None:
         """Send what was queued: what the node stored in this turn is durable now."""
@@ -248,12 +249,6 @@ class TrioDriver:
         self._log.warning("garbage", connection=connection, reason=reason)
         self.turn(self.node.on_garbage, connection, reason)
 
-    def _on_opened(self, connection: int) -> None:
-        self.turn(self.node.on_opened, connection)
-
-    def _on_accepted(self, connection: int) -> None:
-        self.turn(self.node.on_accepted, connection)
-
     async def _dial(self, connection: Connection) -> None:
         async def connect() -> trio.SocketStream:
             if len(self._connections) > CONNECTIONS:
@@ -263,7 +258,8 @@ class TrioDriver:
                 return await trio.open_tcp_stream(host, port)
             raise OSError(0, f"no answer within {self._connect_timeout:g} s")
 
-        self._ended(connection, await connection.run(connect, self._on_opened))
+        opened = partial(self.turn, self.node.on_opened)
+        self._ended(connection, await connection.run(connect, opened))
 
     async def _accept(self, stream: trio.SocketStream) -> None:
         async def connect() -> trio.SocketStream:
@@ -279,7 +275,8 @@ class TrioDriver:
             await trio.aclose_forcefully(stream)
             return
         connection = self._connection(f"{host}:{port}")
-        self._ended(connection, await connection.run(connect, self._on_accepted))
+        accepted = partial(self.turn, self.node.on_accepted)
+        self._ended(connection, await connection.run(connect, accepted))
 
     def _ended(self, connection: Connection, reason: str | None) -> None:
         del self._connections[connection.number]

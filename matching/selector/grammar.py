@@ -1,7 +1,7 @@
 """The grammar of the selector language for lark: the search condition of SQL-92, as in JMS.
 
 Conditions and terms share one set of rules; `parser` checks which of them may stand where when it
-builds a node. An LALR(1) grammar cannot tell them apart, since ``(`` opens both, and the messages
+builds a node. An LALR(1) grammar cannot distinguish them, since ``(`` opens both, and the messages
 are better. Precedence, loosest first: OR, AND, NOT, tests (comparison, BETWEEN, IN, LIKE, IS; they
 do not chain), + -, * /, sign.
 

@@ -41,7 +41,7 @@ def pieces(pattern: str, escape: str | None) -> list[_Piece] | None:
 
 
 def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """A function that tells whether a whole string matches the pattern."""
+    """A function that returns whether a whole string matches the pattern."""
     parts = pieces(pattern, escape)
     if parts is None:
         return lambda value: False

@@ -15,7 +15,7 @@ from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis import Summary
+    from canopy.traces.analysis import AnalysisSummary
 
 
 def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _live(
     return outcome
 
 
-def _analyse(plan: DemoPlan, display: Display) -> Summary:
+def _analyse(plan: DemoPlan, display: Display) -> AnalysisSummary:
     from canopy.traces.analysis import STAGES, analyze
 
     display.step("Spark reads the traces", len(STAGES))

@@ -16,12 +16,12 @@ from canopy.cli.demo.publisher import PublishResult
 from canopy.cli.output import table
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis import Summary
+    from canopy.traces.analysis import AnalysisSummary
 
 
 def summarise(
     plan: DemoPlan,
-    analysis: Summary,
+    analysis: AnalysisSummary,
     outcome: PublishResult,
     seen: Mapping[str, int],
     notes: list[str],

@@ -17,17 +17,16 @@ PySpark is imported when an analysis begins: importing this package is cheap.
 """
 
 from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.progress import STAGES, OnProgress, RichProgress
+from canopy.traces.analysis.progress import STAGES, OnProgress
 from canopy.traces.analysis.run import analyze
 from canopy.traces.analysis.session import spark_session
-from canopy.traces.analysis.summary import Summary
+from canopy.traces.analysis.summary import AnalysisSummary
 
 __all__ = [
     "STAGES",
     "AnalysisError",
+    "AnalysisSummary",
     "OnProgress",
-    "RichProgress",
-    "Summary",
     "analyze",
     "spark_session",
 ]

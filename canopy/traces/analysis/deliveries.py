@@ -84,7 +84,6 @@ class VerdictCounts:
     ending: int
     unknown: int
     latency_ms: dict[str, float | None]
-    mean_latency_ms: float | None
 
 
 def count(judged: DataFrame) -> VerdictCounts:
@@ -94,13 +93,11 @@ def count(judged: DataFrame) -> VerdictCounts:
         *(f"count_if(verdict = '{kind}') AS {kind}" for kind in kinds),
         "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates",
         "percentile(latency_ms, array(0.5, 0.9, 0.99, 1.0)) AS latency",
-        "avg(latency_ms) AS mean",
     ).collect()[0]
     latency = row["latency"] or [None] * 4
     return VerdictCounts(
         expected=row["delivered"] + row["missing"],
         duplicates=row["duplicates"],
         latency_ms=dict(zip(("p50", "p90", "p99", "max"), latency, strict=True)),
-        mean_latency_ms=row["mean"],
         **{kind: row[kind] for kind in kinds},
     )

@@ -85,7 +85,7 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Trees:
+class SelectorTrees:
     """The distinct selector trees of a run: those that could be translated, and why the others
     not."""
 
@@ -93,7 +93,7 @@ class Trees:
     bad: tuple[tuple[str, str], ...]  # (key, reason)
 
 
-def distinct_trees(subscribed: DataFrame) -> Trees:
+def distinct_trees(subscribed: DataFrame) -> SelectorTrees:
     """Collect the distinct trees and try to translate each."""
     rows = subscribed.where("tree IS NOT NULL").select("tree_key", "tree").distinct().collect()
     good, bad = [], []
@@ -104,23 +104,23 @@ def distinct_trees(subscribed: DataFrame) -> Trees:
             bad.append((key, str(error)))
         else:
             good.append((key, text))
-    return Trees(tuple(good), tuple(bad))
+    return SelectorTrees(tuple(good), tuple(bad))
 
 
 @dataclass(frozen=True)
-class Group:
+class PredicateGroup:
     """Trees that are evaluated in one pass: the attributes they use and their predicates in SQL."""
 
     attributes: tuple[str, ...]
     predicates: tuple[tuple[str, str], ...]  # (key of the tree, SQL)
 
 
-def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> list[Group]:
+def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> list[PredicateGroup]:
     """Divide the trees into groups of about `limit` characters of SQL, with similar attributes
     together."""
     parsed = [(key, parse_tree(text)) for key, text in trees]
     parsed.sort(key=lambda item: (sorted(dict.fromkeys(attributes_of(item[1]))), item[0]))
-    out: list[Group] = []
+    out: list[PredicateGroup] = []
     names: dict[str, int] = {}
     predicates: list[tuple[str, str]] = []
     size = 0
@@ -133,10 +133,10 @@ def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> l
         predicates.append((key, text))
         size += len(text)
         if size >= limit:
-            out.append(Group(tuple(names), tuple(predicates)))
+            out.append(PredicateGroup(tuple(names), tuple(predicates)))
             names, predicates, size = {}, [], 0
     if predicates:
-        out.append(Group(tuple(names), tuple(predicates)))
+        out.append(PredicateGroup(tuple(names), tuple(predicates)))
     return out
 
 
@@ -167,7 +167,7 @@ def typed_attributes(events: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def matching_pairs(
-    spark: SparkSession, published: DataFrame, subscribed: DataFrame, trees: Trees
+    spark: SparkSession, published: DataFrame, subscribed: DataFrame, trees: SelectorTrees
 ) -> DataFrame:
     """All matching pairs: event, subscription, published, standing (see this file's docstring)."""
     events = published.selectExpr(

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from canopy.traces.analysis import deliveries, details, slowest, walks
-from canopy.traces.analysis.summary import Summary
+from canopy.traces.analysis.summary import AnalysisSummary
 
 
 @dataclass(frozen=True)
 class Findings:
     """All results of an analysis."""
 
-    summary: Summary
+    summary: AnalysisSummary
     counts: deliveries.VerdictCounts
     walk_counts: walks.WalkCounts
     tree: walks.TreeHops

@@ -29,7 +29,7 @@ from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import render
 from canopy.traces.analysis.session import first_line, spark_session
-from canopy.traces.analysis.summary import Summary
+from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.schema import VERSION
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def analyze(
     *,
     overwrite: bool = False,
     session: SparkSession | None = None,
-) -> Summary:
+) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
@@ -86,7 +86,7 @@ class _Analysis:
         frame.write.parquet(path)
         return self.spark.read.schema(frame.schema).parquet(path)
 
-    def run(self, traces: Path) -> Summary:
+    def run(self, traces: Path) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
         spark = self.spark
         self.stage()
@@ -181,7 +181,7 @@ class _Analysis:
         seconds: float,
         unreadable: int,
         corrupt: list[dict[str, Any]],
-    ) -> Summary:
+    ) -> AnalysisSummary:
         def total(name: str) -> int:
             return sum(row[name] for row in loads)
 
@@ -190,18 +190,11 @@ class _Analysis:
         messages = total("data_messages")
         share = messages * sample
         ratio = counts.delivered / counts.expected if counts.expected else None
-        return Summary(
+        return AnalysisSummary(
             version=VERSION,
             nodes=len(loads),
             published=total("published"),
-            expected=counts.expected,
-            delivered=counts.delivered,
-            missing=counts.missing,
-            duplicates=counts.duplicates,
-            spurious=counts.spurious,
-            early=counts.early,
-            ending=counts.ending,
-            unknown=counts.unknown,
+            **vars(counts),
             refused=total("refused"),
             drops=total("drops"),
             subscriptions=self._subscribed,
@@ -221,7 +214,6 @@ class _Analysis:
             messages_per_delivery=share / counts.delivered if counts.delivered else None,
             # CBDLO section 5.3: messages divided by the share of deliveries that was made.
             effective_distribution_cost=share / ratio if ratio else None,
-            latency_ms=counts.latency_ms,
             load=[
                 {k: v for k, v in row.items() if k not in ("routing", "sample")} for row in loads
             ],

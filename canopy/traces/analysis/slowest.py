@@ -123,25 +123,20 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
     steps = tuple(
         Step(
             after_ms=(row["time"] - begun) * 1_000,
-            kind=row["kind"],
-            node=row["node"],
-            peer=row["peer"],
-            attribute=row["attribute"],
             note=_note(row),
+            **{name: row[name] for name in ("kind", "node", "peer", "attribute")},
         )
         for row in mine
     )
     return DeliveryPath(
-        event=slow["event"],
-        id=slow["id"],
-        subscription=slow["subscription"],
-        name=slow["name"],
-        latency_ms=slow["latency_ms"],
-        attribute=slow["attribute"],
+        **{name: slow[name] for name in PATH_COLUMNS},
         steps=steps[: PATH_STEPS - 1] + steps[-1:] if len(steps) > PATH_STEPS else steps,
         left_out=max(len(steps) - PATH_STEPS, 0),
     )
 
+
+PATH_COLUMNS: Final = ("event", "id", "subscription", "name", "latency_ms", "attribute")
+"""What a path takes over from the row of its delivery."""
 
 ORDER: Final = {
     kind: place

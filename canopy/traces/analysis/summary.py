@@ -9,7 +9,7 @@ from canopy.traces.analysis.output import FORMAT
 
 
 @dataclass(frozen=True)
-class Summary:
+class AnalysisSummary:
     """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were

@@ -72,8 +72,7 @@ class WalkCounts:
     unfinished: int  # neither a hit nor a miss was recorded
     findable: int  # walks for an attribute that has a tree
     hit_rate: float | None  # of all walks
-    by_walk: int  # `located` records
-    by_ring: int
+    by_ring: int  # `located` records
     nobody: int
     blocked: int
     recovered: int
@@ -109,7 +108,6 @@ def count_walks(walks: DataFrame, records: DataFrame) -> WalkCounts:
         unfinished=row["started"] - row["hits"] - row["missed"],
         findable=row["findable"],
         hit_rate=row["hits"] / row["started"] if row["started"] else None,
-        by_walk=results.get(("located", "walk"), 0),
         by_ring=results.get(("located", "ring"), 0),
         nobody=sum(count for (kind, _), count in results.items() if kind == "nobody"),
         blocked=row["blocked"],

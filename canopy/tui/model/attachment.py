@@ -7,6 +7,7 @@ through the inbox only, which `pump` empties once per tick.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -20,23 +21,20 @@ from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from overlay.client import Command, GetStatus, Reply, Status
 
 
+@dataclass(eq=False)
 class SubscriptionEntry:
-    """One subscription of the TUI: `key` is its number here, `id` the node's, "" until the
-    SUBACK."""
+    """One subscription of the TUI."""
 
-    def __init__(
-        self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
-    ) -> None:
-        self.key = key
-        self.selector = selector
-        self.name = name
-        self.attributes = attributes
-        self.level = level  # latency level; 0: none
-        self.state = SubscriptionState.WAITING
-        self.id = ""
-        self.reason = ""
-        self.pivots: tuple[str, ...] = ()
-        self.rate = Rate()
+    key: int  # its number here
+    selector: str
+    name: str
+    attributes: tuple[str, ...]
+    level: int = 0  # latency level; 0: none
+    state: SubscriptionState = SubscriptionState.WAITING
+    id: str = ""  # the node's, "" until the SUBACK
+    reason: str = ""
+    pivots: tuple[str, ...] = ()
+    rate: Rate = field(default_factory=Rate)
 
 
 class Changes(NamedTuple):
@@ -141,18 +139,12 @@ class Attachment:
     def pause(self, key: int) -> None:
         """Pause a subscription (it ends at the node, too), or resume it."""
         subscription = self.subscriptions[key]
-        if (
-            subscription.state is SubscriptionState.PAUSED
-            or subscription.state is SubscriptionState.FAILED
-        ):
+        if subscription.state in (SubscriptionState.PAUSED, SubscriptionState.FAILED):
             self._begin(subscription)
         else:
             self._end(key)
-            subscription.state, subscription.id, subscription.reason = (
-                SubscriptionState.PAUSED,
-                "",
-                "",
-            )
+            subscription.state = SubscriptionState.PAUSED
+            subscription.id = subscription.reason = ""
         self._changed[0] = True
 
     def find(self, subscription_id: str) -> SubscriptionEntry | None:

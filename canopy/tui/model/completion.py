@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from canopy.tui.constants import CANDIDATES
 from matching import Value
-from matching.selector.keywords import KEYWORDS, is_plain_name
+from matching.selector.keywords import KEYWORDS
+from matching.selector.unparse import quote_name, quote_value
 
 _TOKEN = re.compile(
     r"""(?P<string>'(?:[^']|'')*'?)
@@ -81,24 +82,6 @@ def complete(text: str, names: Sequence[str], values_of: ValuesOf) -> Completion
     return Completion(start, tuple(found[:CANDIDATES]))
 
 
-def write_name(name: str) -> str:
-    """An attribute's name as in a selector, quoted if necessary."""
-    if is_plain_name(name):
-        return name
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def write_value(value: Value) -> str:
-    """A value as a literal of a selector."""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, str):
-        doubled = value.replace("'", "''")
-        return f"'{doubled}'"
-    return repr(value)
-
-
 def _fits(proposal: str, prefix: str) -> bool:
     return proposal.casefold().startswith(prefix.casefold()) or (
         # cpu finds "host.cpu", but a single letter would find everything
@@ -108,7 +91,7 @@ def _fits(proposal: str, prefix: str) -> bool:
 
 def _proposals(read: list[Token], names: Sequence[str], values_of: ValuesOf) -> list[str]:
     last = read[-1] if read else None
-    written = [write_name(name) for name in names]
+    written = [quote_name(name) for name in names]
     if last is None or last.keyword in ("AND", "OR", "NOT") or last.text == "(":
         subject = _subject(read) if last is not None and last.text == "(" else ""
         if subject and len(read) > 1 and read[-2].keyword == "IN":
@@ -142,4 +125,4 @@ def _subject(read: list[Token]) -> str:
 
 
 def _values(name: str, values_of: ValuesOf) -> list[str]:
-    return [write_value(value) for value in values_of(name)] if name else []
+    return [quote_value(value) for value in values_of(name)] if name else []

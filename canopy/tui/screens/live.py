@@ -15,7 +15,7 @@ from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.publish import PublishDialog
 from canopy.tui.screens.subscribe import SubscribeDialog, SubscriptionRequest
 from canopy.tui.widgets.detail import DetailPane
-from canopy.tui.widgets.event_columns import Columns
+from canopy.tui.widgets.event_columns import EventColumns
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
@@ -152,7 +152,7 @@ class LiveScreen(MainScreen):
         stream = self.query_one(EventStream)
         stream.border_title = "Events" if key is None else f"Events of {titles[key]}"
         self._show_view(key)
-        stream.set_columns(Columns(names, key is None and len(titles) > 1, titles))
+        stream.set_columns(EventColumns(names, key is None and len(titles) > 1, titles))
 
     # -- events -----------------------------------------------------------------------------
 

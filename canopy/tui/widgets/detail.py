@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,12 +24,11 @@ NOTHING = "Select an event: ↑ in the list, Enter shows it here, w explains why
 class DetailPane(Vertical):
     """Two tabs on the selected event."""
 
+    @dataclass
     class WhyRequested(Message):
         """The tab *Why* is visible, and has no explanation of the event `identity` yet."""
 
-        def __init__(self, identity: str) -> None:
-            super().__init__()
-            self.identity = identity
+        identity: str
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -42,7 +42,7 @@ def fit_middle(text: str, width: int) -> str:
     return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
-class Columns:
+class EventColumns:
     """The columns. `names` are attributes; `titles` are names of subscriptions by key, shown in a
     column of their own if `with_names`."""
 

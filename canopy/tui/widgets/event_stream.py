@@ -7,6 +7,7 @@ tick.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from textual.strip import Strip
 
 from canopy.tui.constants import SIDEWAYS
 from canopy.tui.model.log import EventLog, Row
-from canopy.tui.widgets.event_columns import REST, Columns
+from canopy.tui.widgets.event_columns import REST, EventColumns
 
 
 class EventStream(ScrollView, can_focus=True):
@@ -47,12 +48,11 @@ class EventStream(ScrollView, can_focus=True):
         "event-stream--cursor",
     }
 
+    @dataclass
     class Selected(Message):
         """The cursor is on `row`; None while following."""
 
-        def __init__(self, row: Row | None) -> None:
-            super().__init__()
-            self.row = row
+        row: Row | None
 
     class NearEviction(Message):
         """The selected event will soon be evicted from the log."""
@@ -63,7 +63,7 @@ class EventStream(ScrollView, can_focus=True):
     def __init__(self, log: EventLog, id: str | None = None) -> None:
         super().__init__(id=id)
         self.log_of_events = log
-        self.columns = Columns((), False, {})
+        self.columns = EventColumns((), False, {})
         self.place: int | None = None  # of the cursor; None while following
         self.updates = 0  # how often the list was brought up to date
 
@@ -76,7 +76,7 @@ class EventStream(ScrollView, can_focus=True):
     def _page(self) -> int:
         return max(1, self.scrollable_content_region.height - 1)
 
-    def set_columns(self, columns: Columns) -> None:
+    def set_columns(self, columns: EventColumns) -> None:
         """Replace the columns and draw."""
         self.columns = columns
         self.update_view()

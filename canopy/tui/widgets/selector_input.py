@@ -7,6 +7,7 @@ completion. Tab takes the marked one, the arrows mark another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -69,13 +70,12 @@ class _Line(Input):
 class SelectorInput(Vertical):
     """The input, the caret with the error, the candidates."""
 
+    @dataclass
     class Changed(Message):
         """The text has changed; `check` is the result of its validation."""
 
-        def __init__(self, text: str, check: Check) -> None:
-            super().__init__()
-            self.text = text
-            self.check = check
+        text: str
+        check: Check
 
     class Submitted(Message):
         """Enter was pressed in the input."""

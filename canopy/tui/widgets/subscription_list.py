@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -36,20 +37,18 @@ class SubscriptionList(OptionList):
         Binding("e", "request('edit')", "Edit", tooltip="Change this subscription's selector"),
     ]
 
+    @dataclass
     class Chosen(Message):
         """Show the events of this subscription (None: of all)."""
 
-        def __init__(self, key: int | None) -> None:
-            super().__init__()
-            self.key = key
+        key: int | None
 
+    @dataclass
     class ActionRequested(Message):
         """The user wants to `what` ("remove", "pause", "edit") the subscription `key`."""
 
-        def __init__(self, what: str, key: int) -> None:
-            super().__init__()
-            self.what = what
-            self.key = key
+        what: str
+        key: int
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -18,13 +19,12 @@ class SyncedTable(DataTable[Text]):
 
     BINDINGS: ClassVar[list[BindingType]] = []
 
+    @dataclass
     class Chosen(Message):
         """The cursor has moved to the row `key`."""
 
-        def __init__(self, table: SyncedTable, key: str) -> None:
-            super().__init__()
-            self.table = table
-            self.key = key
+        table: SyncedTable
+        key: str
 
         @property
         def control(self) -> SyncedTable:

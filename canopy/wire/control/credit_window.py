@@ -10,7 +10,7 @@ credit.
 - **Dropping.** What comes when the queue is full is dropped: the newest, so that what waits is
   without a gap. Dropping goes on until half of the queue is free, so that a client that is always
   too slow gets long runs with few gaps, not a gap after each event. The gap takes its place in the
-  queue: the client is told of it once, with the exact count, after what was before it and before
+  queue: the client is notified once, with the exact count, after what was before it and before
   what comes after it.
 - **Large deliveries.** A client grants when it has consumed half of its credit, so it may have
   consumed all while almost half seems to be under way. One delivery that is larger than the rest of

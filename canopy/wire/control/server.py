@@ -15,7 +15,7 @@ connection is a client with a number; what it subscribed ends with it.
   the whole batch get the very same one.
 - **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
   program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
-  traced, and the client is told in its place (`Dropped`; canopy/wire/control/credit_window.py).
+  traced, and the client is notified in its place (`Dropped`; canopy/wire/control/credit_window.py).
   Replies need no credit: requests are bounded, and a program that consumes nothing can still ask
   and unsubscribe. (A reply overtakes what waits: after that to `Unsubscribe` deliveries may still
   come.)
@@ -345,14 +345,14 @@ class ControlServer:
             self._log.warning("bad_client", client=client.number, reason=reader.error)
             self._put(client, REPLY_FRAMES.encode(Failed(NO_REQUEST, "usage", reader.error)))
             self.flush()
-            with trio.move_on_after(1.0):  # a moment for the writer to tell it
+            with trio.move_on_after(1.0):  # a moment for the writer to send it
                 while client.outlet:
                     await trio.sleep(0.01)
         scope.cancel()
 
     def _take(self, client: ClientConnection, command: Command) -> Command | None:
-        """Note the request and stamp its events; None where its number is in use (the client is
-        told)."""
+        """Note the request and stamp its events; None where its number is in use (the client
+        gets a `Failed`)."""
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
             self._put(client, REPLY_FRAMES.encode(Failed(command.request, "usage", reason)))

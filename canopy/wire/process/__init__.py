@@ -5,7 +5,7 @@
 - ``node_process`` `run_node` and `NodeProcess`: opens everything in order, carries out the commands
   that concern the process, handles signals, drains and leaves;
 - ``listening`` the TCP port, and as many open files as the system allows;
-- ``memory`` what the C library and Python's garbage collector are told at start and when the node
+- ``memory`` what the C library and Python's garbage collector are set to at start and when the node
   is ready;
 - ``compiling`` prepares the compiled matching engine beside the running node;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.

@@ -1,4 +1,4 @@
-"""What the C library and Python's garbage collector are told about memory.
+"""How the C library and Python's garbage collector are set up.
 
 glibc keeps freed memory for later use, and raises its thresholds when large blocks come and go, so
 that after a burst a node kept 8 MB that it did not need. With fixed thresholds large blocks are

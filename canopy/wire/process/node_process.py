@@ -249,7 +249,7 @@ class NodeProcess:
         self._control.share(events, places)
 
     def announce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Tell the directory at which addresses `name` is reached."""
+        """Announce in the directory at which addresses `name` is reached."""
         self._discovery.publish(name, addresses)
 
     def end_turn(self) -> None:

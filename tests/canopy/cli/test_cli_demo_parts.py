@@ -34,7 +34,7 @@ from canopy.cli.demo.publisher import PublishResult, batches
 from canopy.cli.demo.usgs import fetch
 from canopy.cli.feeds import Refusal, read_feed
 from canopy.cli.main import main
-from canopy.traces.analysis import Summary
+from canopy.traces.analysis import AnalysisSummary
 from matching import compile_selector
 
 
@@ -197,7 +197,7 @@ def test_a_node_that_dies_shows_the_end_of_its_log(
         node.check()
 
 
-ANALYSIS = Summary(
+ANALYSIS = AnalysisSummary(
     version=1, nodes=3, published=10, expected=4, delivered=4, missing=0, duplicates=0, spurious=0,
     early=0, ending=0, unknown=0, refused=0, drops=0, subscriptions=1, unreadable_subscriptions=0,
     walks=1, walks_findable=1, walk_hits=1, ring_hits=2, nobody=0,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from canopy.traces.analysis import STAGES, AnalysisError, Summary, analyze, load
+from canopy.traces.analysis import STAGES, AnalysisError, AnalysisSummary, analyze, load
 from tests.support.trace_runs import START, Overlay, busy_run, verdict
 
 pytestmark = pytest.mark.spark
@@ -22,7 +22,7 @@ EVIL = "<script>alert('x')</script> & \"quotes\""
 class Analysed:
     overlay: Overlay
     out: Path
-    summary: Summary
+    summary: AnalysisSummary
     stages: list[tuple[str, int, int]]
     notes: dict[str, str]
 

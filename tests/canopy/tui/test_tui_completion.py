@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canopy.tui.model.check import check
-from canopy.tui.model.completion import complete, tokens, write_name, write_value
+from canopy.tui.model.completion import complete, tokens
 from matching import compile_selector
+from matching.selector.unparse import quote_name, quote_value
 
 NAMES = ("magnitude", "place", "host.cpu", "odd name", "magType")
 SEEN = {"place": ("Peru", "it's"), "odd name": (True,), "magnitude": (5, 2.5)}
@@ -75,7 +76,7 @@ def test_any_text_is_read_whole(text: str) -> None:
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=12).filter(lambda name: not name.startswith("$")))
 def test_a_written_name_is_read_back(name: str) -> None:
-    checked = check(f"{write_name(name)} = 1")
+    checked = check(f"{quote_name(name)} = 1")
     if checked.good:
         assert checked.attributes == (name,)
     else:  # what the language refuses (a lone surrogate) is refused here as well
@@ -92,7 +93,7 @@ def test_a_written_name_is_read_back(name: str) -> None:
     )
 )
 def test_a_written_value_equals_itself(value: bool | int | float | str) -> None:
-    assert compile_selector(f"x = {write_value(value)}").matches({"x": value})
+    assert compile_selector(f"x = {quote_value(value)}").matches({"x": value})
 
 
 @pytest.mark.parametrize(

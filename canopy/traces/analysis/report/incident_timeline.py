@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.constants import INCIDENTS_SHOWN
 from canopy.traces.analysis.incidents import INCIDENT_KINDS
-from canopy.traces.analysis.report.pictures import WIDTH
+from canopy.traces.analysis.report.pictures import WIDTH, chart, time_axis
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
 from canopy.traces.analysis.report.wording import duration, some
 
@@ -74,10 +74,7 @@ def _picture(findings: Findings) -> str:
     length = max(findings.summary.seconds, 0.001)
     ground = LANE * len(lanes) + BARS + 10
     title = "Losses, elections and recoveries over the time of the run"
-    parts = [
-        f'<svg class="chart" viewBox="0 0 {2 * WIDTH} {ground + 24}" role="img" '
-        f'aria-label="{title}"><title>{title}</title>'
-    ]
+    parts = [chart(2 * WIDTH, ground + 24, title)]
     wide = 2 * WIDTH - LABELS
 
     def place(seconds: float) -> float:
@@ -99,12 +96,7 @@ def _picture(findings: Findings) -> str:
             f'<g><title>{escape(tip)}</title><circle cx="{place(at):.1f}" cy="{y}" r="5.5" '
             f'style="fill:var(--{colour})"/></g>'
         )
-    for share, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        parts.append(
-            f'<text class="axis" text-anchor="{side}" x="{LABELS + share * wide:.0f}" '
-            f'y="{ground + 17}">{share * length:.3g} s</text>'
-        )
-    return "".join(parts) + "</svg>"
+    return "".join(parts) + time_axis(length, LABELS, wide, ground + 17) + "</svg>"
 
 
 def _deliveries(findings: Findings, place: Any, ground: int) -> Sequence[str]:

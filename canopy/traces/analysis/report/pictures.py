@@ -33,6 +33,23 @@ class Mark:
     label: str
 
 
+def chart(width: float, height: float, title: str) -> str:
+    """The beginning of a picture as SVG; `title` is for screen readers."""
+    return (
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>'
+    )
+
+
+def time_axis(seconds: float, left: float, width: float, y: float) -> str:
+    """The labels of an axis of `seconds` at its beginning, middle and end."""
+    return "".join(
+        f'<text class="axis" text-anchor="{side}" x="{left + share * width:.0f}" y="{y}">'
+        f"{share * seconds:.3g} s</text>"
+        for share, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
+    )
+
+
 def columns(
     bars: Sequence[Bar], title: str, unit: str, marks: Sequence[Mark] = (), height: int = 210
 ) -> str:
@@ -42,8 +59,7 @@ def columns(
     step = WIDTH / max(len(bars), 1)
     inner = height - top - bottom
     parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
+        chart(WIDTH, height, title),
         f'<text class="axis" x="0" y="12">{escape(unit)} per column, {most:,.0f} at most</text>',
         f'<line class="ground" x1="0" x2="{WIDTH}" y1="{height - bottom}" y2="{height - bottom}"/>',
     ]
@@ -77,7 +93,7 @@ def columns(
 
 
 @dataclass(frozen=True)
-class Part:
+class BarShare:
     """A share of a bar: its name, its size, and the CSS class of its colour."""
 
     name: str
@@ -85,7 +101,7 @@ class Part:
     colour: str
 
 
-def stacked(parts: Sequence[Part], of: str) -> str:
+def stacked(parts: Sequence[BarShare], of: str) -> str:
     """One bar divided into shares, with a legend that has the numbers."""
     total = sum(part.value for part in parts)
     if not total:
@@ -134,8 +150,7 @@ def run_over_time(
     inner = height - top - bottom
     ground = height - bottom
     parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(title)}"><title>{escape(title)}</title>',
+        chart(WIDTH, height, title),
         f'<text class="axis" x="0" y="12">per {bin_seconds:.2g} s, {most:,} at most</text>',
         f'<line class="ground" x1="0" x2="{WIDTH}" y1="{ground}" y2="{ground}"/>',
     ]
@@ -153,9 +168,4 @@ def run_over_time(
         points.append(f"{x + step / 2:.1f},{ground - inner * events / most:.1f}")
     parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
     length = bin_seconds * len(published)
-    for share, side in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        parts.append(
-            f'<text class="axis" text-anchor="{side}" x="{share * WIDTH:.0f}" y="{height - 7}">'
-            f"{share * length:.3g} s</text>"
-        )
-    return "".join(parts) + "</svg>"
+    return "".join(parts) + time_axis(length, 0, WIDTH, height - 7) + "</svg>"

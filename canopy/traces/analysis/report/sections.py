@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from canopy.traces.analysis.constants import BINS_PER_DECADE
 from canopy.traces.analysis.report.pictures import (
     Bar,
+    BarShare,
     Mark,
-    Part,
     columns,
     meter,
     run_over_time,
@@ -48,7 +48,7 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 def tiles(findings: Findings) -> str:
     """The most important numbers."""
     summary = findings.summary
-    shown = [
+    shown = (
         ("published", number(summary.published), "events"),
         ("expected", number(summary.expected), "deliveries"),
         ("delivered", number(summary.delivered), "of those"),
@@ -57,7 +57,7 @@ def tiles(findings: Findings) -> str:
         ("spurious", number(summary.spurious), "without a match"),
         ("median latency", duration(summary.latency_ms["p50"]), "publish to delivery"),
         ("messages", number(summary.messages_per_delivery), "per delivered event"),
-    ]
+    )
     bad = {"missing", "duplicates", "spurious"}
     out = []
     for label, value, note in shown:
@@ -161,9 +161,9 @@ def tree_discovery(findings: Findings) -> str:
     walks, summary = findings.walk_counts, findings.summary
     shares = stacked(
         [
-            Part("found by a random walk", walks.hits, "leaf"),
-            Part("found by the ring", walks.by_ring, "sky"),
-            Part("no subscriptions", walks.nobody, "sand"),
+            BarShare("found by a random walk", walks.hits, "leaf"),
+            BarShare("found by the ring", walks.by_ring, "sky"),
+            BarShare("no subscriptions", walks.nobody, "sand"),
         ],
         "searches",
     )
@@ -317,15 +317,8 @@ def subscriptions(findings: Findings) -> str:
 
 
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
-    faults = [
-        f"{row[kind]:,} {word}"
-        for kind, word in (
-            ("missing", "missing"),
-            ("spurious", "spurious"),
-            ("duplicates", "twice"),
-        )
-        if row[kind]
-    ]
+    words = {"missing": "missing", "spurious": "spurious", "duplicates": "twice"}
+    faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
     if not row["readable"]:
         faults.append("unreadable selector")
     wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"

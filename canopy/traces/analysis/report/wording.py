@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from canopy.traces.analysis.summary import Summary
+from canopy.traces.analysis.summary import AnalysisSummary
 
 NONE = "-"
 """Shown for a share or percentile of nothing."""
@@ -61,7 +61,7 @@ def some(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def headline(summary: Summary) -> str:
+def headline(summary: AnalysisSummary) -> str:
     """The verdict as a headline."""
     if summary.exact and summary.expected:
         return "Everything arrived"
@@ -76,7 +76,7 @@ def headline(summary: Summary) -> str:
     return "Not everything could be judged"
 
 
-def verdict(summary: Summary) -> list[str]:
+def verdict(summary: AnalysisSummary) -> list[str]:
     """The verdict in sentences, the most important first."""
     if summary.exact and summary.expected:
         every = (
@@ -108,7 +108,7 @@ def verdict(summary: Summary) -> list[str]:
     return out
 
 
-def _faults(summary: Summary) -> list[str]:
+def _faults(summary: AnalysisSummary) -> list[str]:
     wanted = some(summary.expected, "expected delivery", "expected deliveries")
     out = [f"{summary.delivered:,} of {wanted} {'was' if summary.expected == 1 else 'were'} made."]
     if summary.missing:
