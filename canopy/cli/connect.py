@@ -14,7 +14,6 @@ from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
     from canopy.client.synchronous import Client
-    from matching import Predicate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,10 +64,3 @@ def open_client(where: str | None, reconnect: float = 0.0) -> Client:
             USAGE,
         )
     return connect(where, reconnect=reconnect)
-
-
-def compiled(selector: str) -> Predicate:
-    """The compiled selector. Raises SelectorError, which shows the place of the error."""
-    from matching import compile_selector
-
-    return compile_selector(selector)

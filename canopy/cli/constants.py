@@ -29,8 +29,7 @@ GEOJSON_LIMIT: Final = 512 * 1024 * 1024
 """A whole GeoJSON file, which is parsed at once; a month of all earthquakes has 10 MB. Guess; to be
 measured by the memory that parsing takes."""
 
-MSGPACK_READ: Final = 64 * 1024
-"""Asked for in one read of a MessagePack stream."""
+MSGPACK_READ: Final = 64 * 1024  # asked for in one read of a MessagePack stream
 
 # --- pub and sub ---
 
@@ -40,17 +39,13 @@ PUB_BATCH: Final = 512
 PUB_BATCH_BYTES: Final = 1 << 20
 """Bytes of one command at which it is sent, an eighth of what a frame may have."""
 
-READ_AHEAD: Final = 4 * PUB_BATCH
-"""Events that are parsed ahead of the node."""
+READ_AHEAD: Final = 4 * PUB_BATCH  # events that are parsed ahead of the node
 
 REFUSED_PRINTED: Final = 20
 """Refused lines that `pub` prints; the rest is counted. Guess: about a screen."""
 
-REFUSED_LISTED: Final = 10_000
-"""Refused lines that `pub --json` lists. Guess: about a megabyte."""
-
-COUNT_INTERVAL: Final = 0.5
-"""Between two updates of the count on a terminal."""
+REFUSED_LISTED: Final = 10_000  # refused lines that `pub --json` lists. Guess: about a megabyte
+COUNT_INTERVAL: Final = 0.5  # between two updates of the count on a terminal
 
 
 # --- demo: the overlay ---
@@ -79,11 +74,8 @@ DEATH_TIMEOUT: Final = 3.0
 """From a node's last answer to the end of its process, where a command fails because it died.
 Guess; to be measured by the time that a crashing node takes to write its log."""
 
-LOG_TAIL: Final = 12
-"""Lines of a dead node's log that are shown."""
-
-POLL: Final = 0.05
-"""Between two checks of the processes."""
+LOG_TAIL: Final = 12  # lines of a dead node's log that are shown
+POLL: Final = 0.05  # between two checks of the processes
 
 # --- demo: subscriptions, publishing, the end ---
 
@@ -102,8 +94,7 @@ DEMO_BATCH: Final = 64
 """Events that one node publishes before the next one does: small, so that all nodes publish part of
 a short feed. Guess; to be measured by events per second of a demo."""
 
-DEMO_BATCH_BYTES: Final = 256 * 1024
-"""Bytes at which a batch is sent."""
+DEMO_BATCH_BYTES: Final = 256 * 1024  # bytes at which a batch is sent
 
 ADMISSION_TIMEOUT: Final = 120.0
 """For the admission of one batch. Guess; to be measured in an overlay under overload."""
@@ -111,8 +102,7 @@ ADMISSION_TIMEOUT: Final = 120.0
 SAMPLE_EVENTS: Final = 14
 """Events of one telemetry sample on a common machine (measured: 11 to 16), for --rate."""
 
-SAMPLE_PERIOD: Final = 1.0
-"""Between two samples of a node: as often as system monitors sample."""
+SAMPLE_PERIOD: Final = 1.0  # between two samples of a node: as often as system monitors sample
 
 SAMPLING_NODES: Final = 16
 """Nodes of one machine that can sample every `SAMPLE_PERIOD`; with more the period is longer. A
@@ -122,41 +112,29 @@ QUIET_ROUNDS: Final = 4
 """Equal rounds of status requests in a row that count as quiescence. Guess; with `QUIET_PAUSE` this
 is over a second. To be measured by demos that end before the last delivery."""
 
-QUIET_PAUSE: Final = 0.35
-"""Between two rounds."""
+QUIET_PAUSE: Final = 0.35  # between two rounds
 
 STALL_TIMEOUT: Final = 60.0
 """Without any change after which waiting for quiescence ends: longer than any retry of the
 overlay. Guess; to be measured by the longest retry under load."""
 
-PROGRESS_INTERVAL: Final = 5.0
-"""Between two plain lines of one step, so that a log stays short."""
-
-SUMMARY_REFUSED_PRINTED: Final = 10
-"""Refused lines in the printed summary."""
-
-SUMMARY_REFUSED_LISTED: Final = 1_000
-"""Refused lines in summary.json."""
+PROGRESS_INTERVAL: Final = 5.0  # between two plain lines of one step, so that a log stays short
+SUMMARY_REFUSED_PRINTED: Final = 10  # refused lines in the printed summary
+SUMMARY_REFUSED_LISTED: Final = 1_000  # refused lines in summary.json
 
 FETCH_TIMEOUT: Final = 20.0
 """For the connection to the USGS and for each read. Guess; to be measured on slow connections."""
 
-FETCH_LIMIT: Final = 64 * 1024 * 1024
-"""The size of the USGS feed; a week has 1 to 3 MB."""
+FETCH_LIMIT: Final = 64 * 1024 * 1024  # the size of the USGS feed; a week has 1 to 3 MB
 
 # --- sim (wall-clock times) ---
 
 MAX_CONFIGURATIONS: Final = 32
 """Runs of one `sim replay`. Guess: the columns of a table that can still be compared."""
 
-REPORT_INTERVAL: Final = 10.0
-"""Between two lines of progress of `sim soak` and `sim pairs`."""
-
-STAGE_INTERVAL: Final = 2.0
-"""Between two lines of progress of one stage of `sim routing`."""
-
-LINE_INTERVAL: Final = 1.0
-"""Between two lines of progress of one stage of a run."""
+REPORT_INTERVAL: Final = 10.0  # between two lines of progress of `sim soak` and `sim pairs`
+STAGE_INTERVAL: Final = 2.0  # between two lines of progress of one stage of `sim routing`
+LINE_INTERVAL: Final = 1.0  # between two lines of progress of one stage of a run
 
 REDRAW_INTERVAL: Final = 0.1
 """Between two updates of a bar: a run reports progress for every node and event."""
@@ -164,5 +142,4 @@ REDRAW_INTERVAL: Final = 0.1
 SHRINK_TIME: Final = 30.0
 """For which a bad seed is shrunk by default: some fifty runs of a small overlay."""
 
-VIOLATIONS_PRINTED: Final = 20
-"""Violations of a bad seed that are printed."""
+VIOLATIONS_PRINTED: Final = 20  # violations of a bad seed that are printed

@@ -77,11 +77,11 @@ def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
     return {"payload_base64": encoded, "payload_type": kind}
 
 
-def console(stderr: bool = False) -> Console:
+def console() -> Console:
     """A console of rich, which is imported here because most commands never need it."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return Console(highlight=False, soft_wrap=False)
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from overlay.client import Status
     from overlay.info import ClusterInfo
 
-SHORT = 8
-"""Digits of a ring key that tables show; --json has all 40."""
+SHORT = 8  # digits of a ring key that tables show; --json has all 40
 
 
 @click.command()

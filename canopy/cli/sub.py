@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.connect import compiled, node_options, open_client
+from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import TIME_OUT
 from canopy.cli.output import delivery_object, print_json, printable
 from overlay.client import LEVELS
@@ -57,7 +57,9 @@ def sub(
     canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
     canopy sub "TRUE" --count 10 --for 60
     """
-    attributes = compiled(selector).attributes
+    from matching import compile_selector
+
+    attributes = compile_selector(selector).attributes
     until = None if seconds is None else time.monotonic() + seconds
     urgency = latency_level or 0
     with (

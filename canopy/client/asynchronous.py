@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from pathlib import Path
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from canopy.client.async_link import AsyncLink, Runtime, pipelined
 from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
@@ -51,16 +51,9 @@ from overlay.client import (
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 V = TypeVar("V")
-C = TypeVar("C", bound="Closeable")
+C = TypeVar("C", bound="AsyncClient | AsyncSubscription | AsyncGathering")
 E = TypeVar("E")
 F = TypeVar("F", bound="AsyncSubscription | AsyncGathering")
-
-
-class Closeable(Protocol):
-    """What `Opening` can open and close."""
-
-    async def __aexit__(self, *exc: object) -> None:
-        """Close it when the ``async with`` block is left."""
 
 
 class Opening(Generic[C]):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from canopy.client.blocking import ControlClient, pipelined
 from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
@@ -38,7 +37,6 @@ from overlay.client import (
     Delivery,
     Draft,
     Event,
-    Failed,
     Published,
     Reply,
     Subscribe,
@@ -50,29 +48,6 @@ R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 E = TypeVar("E")
 F = TypeVar("F", bound="Subscription | Gathering")
-
-
-class Link(Protocol):
-    """What a subscription uses of a `ControlClient`."""
-
-    notices: deque[Failed]
-
-    def request(self, command: Command, timeout: float = ...) -> Reply:
-        """The reply; raises a ControlError."""
-
-    def ask_many(
-        self, commands: Iterable[Command], kind: type[R], timeout: float = ..., ahead: int = ...
-    ) -> list[R]:
-        """The replies in order, with `ahead` requests under way; raises a ControlError."""
-
-    def deliveries(self, timeout: float | None = ...) -> list[Delivery]:
-        """What came; [] at the end of the time or with a notice; raises UnreachableError."""
-
-    def gathered(self, timeout: float | None = ...) -> list[OpaqueEvent]:
-        """As `deliveries`, where the client gathers."""
-
-    def close(self) -> None:
-        """End the connection, and with it what was subscribed on it."""
 
 
 def connect(
@@ -269,12 +244,12 @@ class Client:
                 self._closed.wait(delay)
 
 
-class _Feed(Feed[Link, T, E]):
+class _Feed(Feed[ControlClient, T, E]):
     """A feed whose connection blocks. One thread takes events; `close` may be called from any."""
 
     def __init__(
         self,
-        link: Callable[[], Link],
+        link: Callable[[], ControlClient],
         wanted: Iterable[Wanted],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
@@ -283,7 +258,7 @@ class _Feed(Feed[Link, T, E]):
         """`link` opens a connection; the rest is as for `Feed`."""
         super().__init__(wanted, reconnect, timeout, on_closed)
         self._open_link = link
-        self._opening: Link | None = None
+        self._opening: ControlClient | None = None
         self._closed = threading.Event()
 
     def __enter__(self) -> Self:
@@ -358,7 +333,7 @@ class _Feed(Feed[Link, T, E]):
                 yield rest.popleft()
             rest.extend(self.receive())
 
-    def _take(self, link: Link, timeout: float | None) -> list[T]:
+    def _take(self, link: ControlClient, timeout: float | None) -> list[T]:
         raise NotImplementedError
 
     def open(self) -> None:
@@ -414,7 +389,7 @@ class Subscription(_Feed[Delivery, Event]):
         """The node's name of it, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
 
-    def _take(self, link: Link, timeout: float | None) -> list[Delivery]:
+    def _take(self, link: ControlClient, timeout: float | None) -> list[Delivery]:
         return link.deliveries(timeout)
 
     def _event(self, item: Delivery | Notice) -> Event | None:
@@ -441,7 +416,7 @@ class Gathering(_Feed[OpaqueEvent, OpaqueEvent]):
         if link is not None and id_:
             link.request(Unsubscribe(0, id_), self._timeout)
 
-    def _take(self, link: Link, timeout: float | None) -> list[OpaqueEvent]:
+    def _take(self, link: ControlClient, timeout: float | None) -> list[OpaqueEvent]:
         return link.gathered(timeout)
 
     def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1
-"""Incremented when a field changes its meaning, not for new fields."""
+VERSION: Final = 1  # incremented when a field changes its meaning, not for new fields
 
 FIELDS: Final[dict[str, str]] = {
     # common to all

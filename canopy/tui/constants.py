@@ -13,8 +13,7 @@ from typing import Final
 TICK: Final = 0.1
 """Between two redraws at least: ten per second, which is as much as a person can read."""
 
-RATE_TICKS: Final = 10
-"""Ticks between two updates of the rates."""
+RATE_TICKS: Final = 10  # ticks between two updates of the rates
 
 POLL_TICKS: Final = 20
 """Ticks between two requests for the node's state: its gossip has a period of 2 s
@@ -23,8 +22,7 @@ POLL_TICKS: Final = 20
 RATE_WINDOW: Final = 2.0
 """The time constant of a rate: steady enough to read, quick enough to follow."""
 
-TELEMETRY_PERIOD: Final = 1.0
-"""Between two samples of the telemetry feed that is started from here."""
+TELEMETRY_PERIOD: Final = 1.0  # between two samples of the telemetry feed that is started from here
 
 # --- the event log ---
 
@@ -44,11 +42,8 @@ SUBSCRIPTIONS: Final = 32
 """Each has a thread and a connection. Guess; to be measured by the delay of a tick with so many. A
 screen shows ten."""
 
-REQUESTS: Final = 64
-"""Requests that may be queued. Guess: a person makes one at a time."""
-
-REQUEST_TIMEOUT: Final = 10.0
-"""For a reply: the traversal of a large ring takes a few seconds."""
+REQUESTS: Final = 64  # requests that may be queued. Guess: a person makes one at a time
+REQUEST_TIMEOUT: Final = 10.0  # for a reply: the traversal of a large ring takes a few seconds
 
 CONNECT_TIMEOUT: Final = 3.0
 """For a connection to the control socket, which takes milliseconds. Guess; to be measured on a
@@ -57,31 +52,23 @@ machine that swaps."""
 STOP_CHECK: Final = 0.25
 """Between two checks of a subscriber's thread whether it has to stop; too short to be noticed."""
 
-IDLE_CHECK: Final = 0.5
-"""The same, of the requester's thread."""
+IDLE_CHECK: Final = 0.5  # the same, of the requester's thread
 
 # --- dialogs and panes ---
 
-CANDIDATES: Final = 50
-"""Completions of a selector at most: more than anybody scrolls through."""
+CANDIDATES: Final = 50  # completions of a selector at most: more than anybody scrolls through
 
 VALUE_SAMPLE: Final = 300
 """Events that are searched for an attribute's values; takes a few milliseconds."""
 
-VALUES: Final = 20
-"""Values that are proposed for an attribute. Guess: two screens of candidates."""
+VALUES: Final = 20  # values that are proposed for an attribute. Guess: two screens of candidates
 
 DRAFT_CHARACTERS: Final = 200_000
 """Characters of a test event: far more than anybody types, far less than a frame may have."""
 
-SELECTOR_CHARACTERS: Final = 16_384
-"""Characters of a selector; the compiler's own limit is lower."""
-
-HEX_DUMP: Final = 512
-"""Bytes of a binary payload that are shown. Guess: a screen."""
-
-PAYLOAD_CHARACTERS: Final = 20_000
-"""Characters of a payload that are shown. Guess: some 300 lines."""
+SELECTOR_CHARACTERS: Final = 16_384  # characters of a selector; the compiler's own limit is lower
+HEX_DUMP: Final = 512  # bytes of a binary payload that are shown. Guess: a screen
+PAYLOAD_CHARACTERS: Final = 20_000  # characters of a payload that are shown. Guess: some 300 lines
 
 CLUSTER_ATTRIBUTES: Final = 60
 """Names of attributes that a cluster's details list. Guess: half a screen."""
@@ -89,5 +76,4 @@ CLUSTER_ATTRIBUTES: Final = 60
 SELECTOR_COLUMNS: Final = 6
 """Columns for the attributes of all selectors together; more would leave no room for the rest."""
 
-SIDEWAYS: Final = 8
-"""Cells by which one press of an arrow moves the columns. Guess: a short column."""
+SIDEWAYS: Final = 8  # cells by which one press of an arrow moves the columns. Guess: a short column

@@ -35,21 +35,18 @@ LINGER: Final = 2.0
 """How long after `close` what was written before may still leave. Guess; to be measured by how long
 a `Bye` takes to a loaded peer."""
 
-BODY_LIMIT: Final = 1 << 20
-"""Bytes of a batch's body after decompression (docs/reference/wire.md)."""
+BODY_LIMIT: Final = 1 << 20  # bytes of a batch's body after decompression (docs/reference/wire.md)
 
 HANDSHAKE_LIMIT: Final = 64 * 1024
 """Bytes of the first frame of a connection (docs/reference/wire.md)."""
 
-FRAME_LIMIT: Final = 1 << 20
-"""Bytes of any later frame (docs/reference/wire.md)."""
+FRAME_LIMIT: Final = 1 << 20  # bytes of any later frame (docs/reference/wire.md)
 
 CONTROL_LIMIT: Final = 8 << 20
 """Bytes of a frame of the control socket: programs of the same user publish thousands of events at
 once. Guess; to be measured by publishing throughput against the size of a command."""
 
-WRITE_PIECES: Final = 1_024
-"""Buffers of one `writev`: what Linux and macOS accept (IOV_MAX)."""
+WRITE_PIECES: Final = 1_024  # buffers of one `writev`: what Linux and macOS accept (IOV_MAX)
 
 # --- the control socket ---
 
@@ -155,8 +152,7 @@ BUCKET_SIZE: Final = 8
 """Kademlia's k: contacts per bucket and copies of a value. The paper's 20 is for millions of nodes
 (Maymounkov and Mazières 2002, section 2.2); on loopback there are some dozens."""
 
-PARALLEL_QUERIES: Final = 3
-"""Kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)."""
+PARALLEL_QUERIES: Final = 3  # kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)
 
 QUERY_TIMEOUT: Final = 0.3
 """Until a contact on loopback counts as dead; an answer takes about a millisecond. The library's
@@ -173,8 +169,7 @@ STORED_VALUES: Final = 1_000
 """Values of others that a node stores. Guess; to be measured by the memory of a full store (values
 are at most 1 KiB)."""
 
-VALUE_LIMIT: Final = 1_024
-"""Bytes of one stored value: `ENTRY_ADDRESSES` addresses."""
+VALUE_LIMIT: Final = 1_024  # bytes of one stored value: `ENTRY_ADDRESSES` addresses
 
 VALUE_AGE: Final = 300.0
 """After so long without being announced again a value is dropped: five times `SEEK`."""
@@ -188,14 +183,10 @@ subscriber of a desktop machine finds useful."""
 FEED_PERIOD_LEAST: Final = 0.05
 """The shortest period of the feed; a sample of a machine with few processes takes 5 ms."""
 
-FEED_PERIOD_MOST: Final = 86_400.0
-"""The longest period of the feed: a day."""
+FEED_PERIOD_MOST: Final = 86_400.0  # the longest period of the feed: a day
 
 DISKS: Final = 16
 """Disks of a sample at most. Guess, as the next two; to be measured by the largest machines."""
 
-INTERFACES: Final = 16
-"""Network interfaces of a sample at most."""
-
-CORES: Final = 256
-"""Processor cores of a sample at most."""
+INTERFACES: Final = 16  # network interfaces of a sample at most
+CORES: Final = 256  # processor cores of a sample at most

@@ -21,8 +21,7 @@ from matching.engine.kernels import layout
 from matching.engine.kernels.layout import COLUMNS, E_SLOTS, E_VALUES, EVENT
 from matching.values import Attributes
 
-EVENTS = 64
-"""Events of one call, at four kilobytes each: they fit into a second-level cache."""
+EVENTS = 64  # events of one call, at four kilobytes each: they fit into a second-level cache
 
 MAX_SHAPES = 64
 """Shapes that are cached, at 4 KB each. Not measured; would be measured by the number of shapes

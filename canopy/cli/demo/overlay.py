@@ -193,6 +193,16 @@ class Overlay:
         for node in self.nodes:
             node.check()
 
+    @contextlib.contextmanager
+    def clients(self, failed: str) -> Iterator[list[ControlClient]]:
+        """A connection to each node; a ControlError in the block ends as `fail(failed: …)`."""
+        with contextlib.ExitStack() as stack:
+            try:
+                connected = (ControlClient.connect(node.data) for node in self.nodes)
+                yield [stack.enter_context(client) for client in connected]
+            except ControlError as error:
+                self.fail(f"{failed}: {error}")
+
     def fail(self, what: str) -> NoReturn:
         """Raise DemoError: with the log of a node if one dies within `DEATH_TIMEOUT`, else
         `what`."""

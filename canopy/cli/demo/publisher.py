@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.cli.feeds import FeedEvent, Refusal, read_feed, weight
 from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError
 from overlay.client import Done, Feed, Publish, Published
 
 
@@ -39,14 +37,10 @@ def publish(
 
     Raises DemoError.
     """
-    with ExitStack() as stack:
-        try:
-            clients = [stack.enter_context(ControlClient.connect(n.data)) for n in overlay.nodes]
-            if source is None:
-                return _telemetry(plan, overlay, clients, on_progress)
-            return _file(plan, overlay.nodes, clients, source, on_progress)
-        except ControlError as error:
-            overlay.fail(f"publishing failed: {error}")
+    with overlay.clients("publishing failed") as clients:
+        if source is None:
+            return _telemetry(plan, overlay, clients, on_progress)
+        return _file(plan, overlay.nodes, clients, source, on_progress)
 
 
 def _file(

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from canopy.cli.constants import QUIET_PAUSE, QUIET_ROUNDS, STALL_TIMEOUT
 from canopy.cli.demo.overlay import Overlay
-from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError
 from overlay.client import GetStatus, Status
 
 
@@ -27,26 +24,22 @@ def await_quiescence(
     `STALL_TIMEOUT` the waiting ends too: the analysis then shows what is missing. Raises DemoError
     if a node died or does not answer.
     """
-    with ExitStack() as stack:
-        try:
-            clients = [stack.enter_context(ControlClient.connect(n.data)) for n in overlay.nodes]
-            last: tuple[int, ...] = ()
-            changed = time.monotonic()
-            equal = 0
-            while True:
-                overlay.check()
-                found = [client.ask(GetStatus(0), Status) for client in clients]
-                pending = sum(status.pending for status in found)
-                delivered = sum(status.counters.get("delivered", 0) for status in found)
-                now = (pending, delivered, received())
-                on_progress(pending, now[2])
-                if now != last:
-                    changed, equal, last = time.monotonic(), 0, now
-                equal += 1
-                if equal >= QUIET_ROUNDS and pending == 0:
-                    return found
-                if time.monotonic() - changed > STALL_TIMEOUT:
-                    return found
-                time.sleep(QUIET_PAUSE)
-        except ControlError as error:
-            overlay.fail(f"a node does not answer: {error}")
+    with overlay.clients("a node does not answer") as clients:
+        last: tuple[int, ...] = ()
+        changed = time.monotonic()
+        equal = 0
+        while True:
+            overlay.check()
+            found = [client.ask(GetStatus(0), Status) for client in clients]
+            pending = sum(status.pending for status in found)
+            delivered = sum(status.counters.get("delivered", 0) for status in found)
+            now = (pending, delivered, received())
+            on_progress(pending, now[2])
+            if now != last:
+                changed, equal, last = time.monotonic(), 0, now
+            equal += 1
+            if equal >= QUIET_ROUNDS and pending == 0:
+                return found
+            if time.monotonic() - changed > STALL_TIMEOUT:
+                return found
+            time.sleep(QUIET_PAUSE)

@@ -138,9 +138,19 @@ def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str,
     return attributes, rest
 
 
-def name_event(
-    attributes: dict[str, Value | None], rest: dict[str, Any], number: int
-) -> dict[str, Value | None]:
+def fields_of(
+    fields: Mapping[str, Any], number: int, *, json: bool = True
+) -> tuple[dict[str, Value | None], dict[str, Any]]:
+    """A whole event's attributes and the fields for its payload. Raises BadEventError."""
+    check_fields(fields)
+    attributes, rest = split(fields)
+    for name, value in rest.items():
+        check_nested(name, value, json=json)
+    name_event(attributes, rest, number)
+    return attributes, rest
+
+
+def name_event(attributes: dict[str, Value | None], rest: dict[str, Any], number: int) -> None:
     """Give the event its `id` and `type`; a `type` that is no text moves to `rest`."""
     if attributes.get("id") is None:
         attributes["id"] = str(number)
@@ -149,7 +159,6 @@ def name_event(
         if own is not None:
             rest["type"] = own
         attributes["type"] = "event"
-    return attributes
 
 
 def weight(draft: Draft) -> int:

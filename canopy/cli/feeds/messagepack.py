@@ -18,11 +18,8 @@ from canopy.cli.feeds.drafts import (
     FeedEvent,
     Item,
     Refusal,
-    check_fields,
-    check_nested,
-    name_event,
+    fields_of,
     object_of,
-    split,
 )
 from overlay.client import Draft
 
@@ -83,11 +80,7 @@ def _item(value: Any, number: int, size: int) -> Item:
 
 def map_draft(fields: dict[Any, Any], number: int) -> Draft:
     """The event in one map. Raises BadEventError."""
-    check_fields(fields)
-    attributes, rest = split(fields)
-    for name, inner in rest.items():
-        check_nested(name, inner, json=False)
-    name_event(attributes, rest, number)
+    attributes, rest = fields_of(fields, number, json=False)
     if not rest:
         return Draft(attributes)
     payload: bytes = msgpack.packb(rest, unicode_errors="surrogateescape")

@@ -10,8 +10,7 @@ from typing import Final
 
 # --- Java and Spark ---
 
-OLDEST_JAVA: Final = 17
-"""Spark 4's documented minimum."""
+OLDEST_JAVA: Final = 17  # spark 4's documented minimum
 
 JAVA_TIMEOUT: Final = 30.0
 """Seconds for a JVM to print its version, which takes 0.1 s. Guess; to be measured on a machine
@@ -51,23 +50,10 @@ EXAMPLES_SHOWN: Final = 100
 SUBSCRIPTIONS_SHOWN: Final = 60
 """Subscriptions that are listed, those with faults first. Guess, as above."""
 
-INCIDENTS_SHOWN: Final = 200
-"""Incidents that are listed, the first ones. Guess, as above."""
-
-SLOWEST_EVENTS: Final = 6
-"""Slow deliveries whose paths are drawn. Guess: two screens."""
-
-PATH_STEPS: Final = 60
-"""Steps of one path that are drawn; the number of the others is shown."""
-
-LINE_CHARACTERS: Final = 400
-"""Characters of a corrupt line that are kept: enough to recognise it."""
-
-BINS_PER_DECADE: Final = 6
-"""Of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms."""
-
-LEAST_MS: Final = 0.01
-"""Latencies below this are in one bin: the clock is not more precise."""
-
-TIME_BINS: Final = 60
-"""Columns of the picture of the run over time: what a phone can show."""
+INCIDENTS_SHOWN: Final = 200  # incidents that are listed, the first ones. Guess, as above
+SLOWEST_EVENTS: Final = 6  # slow deliveries whose paths are drawn. Guess: two screens
+PATH_STEPS: Final = 60  # steps of one path that are drawn; the number of the others is shown
+LINE_CHARACTERS: Final = 400  # characters of a corrupt line that are kept: enough to recognise it
+BINS_PER_DECADE: Final = 6  # of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms
+LEAST_MS: Final = 0.01  # latencies below this are in one bin: the clock is not more precise
+TIME_BINS: Final = 60  # columns of the picture of the run over time: what a phone can show

@@ -15,8 +15,7 @@ from typing import Final
 
 from canopy.traces.analysis.errors import AnalysisError
 
-FORMAT: Final = "canopy-report"
-"""`format` in summary.json."""
+FORMAT: Final = "canopy-report"  # `format` in summary.json
 
 OURS: Final = ("summary.json", ".summary.json.new", "report.html", "tables")
 """Everything that an analysis writes into its folder."""

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 CORRUPT: Final = "corrupt"
 """The partition of lines that are not records; no kind of the schema has this name."""
 
-PATTERN: Final = "*.jsonl"
-"""The writer's files."""
+PATTERN: Final = "*.jsonl"  # the writer's files
 
 COLUMNS: Final = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items())
 

@@ -11,26 +11,19 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from canopy.client.blocking import ControlClient
-from canopy.client.errors import CommandFailed, ControlError
-from canopy.client.synchronous import Link
+from canopy.client.errors import ControlError
 from canopy.tui.constants import CONNECT_TIMEOUT
-from overlay.client import Failed
 
 LOST = (ControlError, OSError)
 """What a connection raises if it fails; CommandFailed has to be caught before."""
 
-Connector: TypeAlias = Callable[[], Link]
+Connector: TypeAlias = Callable[[], ControlClient]
 """Opens a connection to the node, or raises a ControlError that says what to do about it."""
 
 
 def connector(where: str | None) -> Connector:
     """Connections to the node whose data folder is `where` (None: the default one)."""
     return lambda: ControlClient.connect(where, CONNECT_TIMEOUT)
-
-
-def failure(error: CommandFailed) -> Failed:
-    """The `Failed` reply that the connection raised as `error`."""
-    return Failed(0, error.code, error.reason)
 
 
 def reason_of(error: BaseException) -> str:

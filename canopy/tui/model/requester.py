@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError
 from canopy.client.resubscription import Backoff
-from canopy.client.synchronous import Link
 from canopy.tui.constants import IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
-from canopy.tui.model.client import LOST, Connector, failure, reason_of
+from canopy.tui.model.client import LOST, Connector, reason_of
 from canopy.tui.model.inbox import Inbox
 from overlay.client import Command, Failed, GetStatus, Reply
 
@@ -106,7 +106,7 @@ class Requester:
                 client.close()
 
     @staticmethod
-    def _confirm(client: Link) -> None:
+    def _confirm(client: ControlClient) -> None:
         """See that the node serves this connection: one that has no room says so by its answer."""
         with contextlib.suppress(CommandFailed):
             client.request(GetStatus(0), REQUEST_TIMEOUT)
@@ -122,7 +122,7 @@ class Requester:
         with self._wake:
             self._wake.wait_for(lambda: self._stopping, wait)
 
-    def _serve(self, client: Link) -> None:
+    def _serve(self, client: ControlClient) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._queue, IDLE_CHECK)
@@ -134,7 +134,7 @@ class Requester:
             try:
                 reply = client.request(request.command, request.timeout)
             except CommandFailed as error:
-                reply = failure(error)
+                reply = Failed(0, error.code, error.reason)
             except CommandTimeoutError:
                 reply = Failed(0, "time-out", f"no answer within {request.timeout:g} s")
             except LOST as error:

@@ -60,8 +60,7 @@ from overlay.client import (
 )
 from overlay.info import ClientInfo
 
-NO_REQUEST: Final = 0
-"""The request number of what was not asked for: deliveries and notices."""
+NO_REQUEST: Final = 0  # the request number of what was not asked for: deliveries and notices
 
 DELIVERED, GATHERED = range(2)  # kinds of deliveries
 

@@ -22,8 +22,7 @@ from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from overlay.machine import Peer
 
-RING: Final = "ring"
-"""The entry with the addresses of some cluster."""
+RING: Final = "ring"  # the entry with the addresses of some cluster
 
 
 class Discovery:

@@ -20,8 +20,7 @@ from canopy.wire.constants import WARM_CHECK
 from canopy.wire.log import Log
 from canopy.wire.process.memory import freeze_heap
 
-COMPILE: Final = "import matching; matching.warm()"
-"""The program of the compiling process."""
+COMPILE: Final = "import matching; matching.warm()"  # the program of the compiling process
 
 
 async def prepare_engine(log: Log) -> None:

@@ -23,8 +23,7 @@ from overlay.client import Draft, Failed, Publish, Published
 if TYPE_CHECKING:
     from canopy.wire.process.telemetry import Sampler
 
-FEED: Final = "telemetry"
-"""The name of the only feed."""
+FEED: Final = "telemetry"  # the name of the only feed
 
 
 class FeedError(Exception):

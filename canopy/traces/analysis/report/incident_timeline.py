@@ -18,14 +18,9 @@ from canopy.traces.analysis.report.wording import duration, some
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
 
-LANE = 20
-"""Height of one lane of the timeline."""
-
-LABELS = 96
-"""Width of the column of the lanes' names."""
-
-BARS = 64
-"""Height of the deliveries below the lanes."""
+LANE = 20  # height of one lane of the timeline
+LABELS = 96  # width of the column of the lanes' names
+BARS = 64  # height of the deliveries below the lanes
 
 COLOURS = {"link down": "clay", "silent": "sand", "elected": "leaf", "back": "sky"}
 """CSS classes of incidents' marks; others look like "link down"."""

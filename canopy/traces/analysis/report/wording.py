@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from canopy.traces.analysis.summary import AnalysisSummary
 
-NONE = "-"
-"""Shown for a share or percentile of nothing."""
+NONE = "-"  # shown for a share or percentile of nothing
 
 
 def number(value: float | None) -> str:
