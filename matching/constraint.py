@@ -220,8 +220,7 @@ def constant(node: Expression) -> tuple[bool, Value | None]:
 
 
 def _bounded(value: Value | None) -> bool:
-    """Whether the value may stand in a cut: exact integer arithmetic can exceed the 64 bits of the
-    wire format."""
+    """Whether a cut can have the value: exact integers can exceed the 64 bits on the wire."""
     return type(value) is not int or INT_MIN <= value <= INT_MAX
 
 

@@ -153,8 +153,7 @@ class GroupedIndex(Generic[Key, Group]):
         return not (found.unsure or self.index.has_plain or len(found.positions) < NUMPY_PAIRS)
 
     def hits(self, key: Key) -> int:
-        """How often a key was the witness in `share` since it was added; KeyError if it is not
-        there."""
+        """How often a key was the witness in `share` since it was added. Raises KeyError."""
         by_label = (
             0
             if self._group_matcher is None

@@ -69,8 +69,7 @@ class Arrivals:
             self._segments.append(ArrivalSegment())
 
     def take_delivered(self) -> tuple[list[Delivery], bool]:
-        """All deliveries up to the next notice, and whether that notice was passed on to `notices`
-        with them."""
+        """All deliveries up to the next notice, and whether that went to `notices` with them."""
         head = self._segments[0]
         found, head.delivered = head.delivered, []
         self._consume(head.bytes_delivered)

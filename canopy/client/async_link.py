@@ -197,8 +197,7 @@ class AsyncLink:
                 self._sending = False
 
     async def _arrived(self, timeout: float) -> None:
-        """Wait until something can be handed out; a grant that could not leave before goes
-        first."""
+        """Wait until something can be handed out; a grant that is due goes first."""
         session = self._session
         if session.arrivals.grant_due and not session.arrivals and session.gone is None:
             grant, data = session.encode_grant()
@@ -225,8 +224,7 @@ class AsyncLink:
         return taken
 
     async def _wait(self, timeout: float, is_there: Callable[[], bool]) -> None:
-        """Read, or let another task read, until `is_there`, the connection has ended, or the time
-        is over."""
+        """Read, or let another task read, until `is_there`, the connection ends, or time is up."""
 
         async def wait() -> None:
             while not is_there() and self._session.gone is None:

@@ -371,8 +371,7 @@ class _AsyncFeed(Feed[AsyncLink, T, E]):
 
 
 class Items(Generic[T, V]):
-    """An asynchronous iterator (no generator, which would have to be closed) over what `chosen` is
-    not None for."""
+    """An asynchronous iterator (a generator would have to be closed) over what `chosen` returns."""
 
     def __init__(
         self, next_item: Callable[[], Awaitable[T]], chosen: Callable[[T], V | None]

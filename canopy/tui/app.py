@@ -105,8 +105,7 @@ class CanopyApp(App[int]):
         return None
 
     def tick(self) -> None:
-        """Take the inbox and draw the changes once; skipped while the last drawing is not
-        finished."""
+        """Take the inbox and draw the changes once; skipped while the last are being drawn."""
         screen = self.main_screen
         if self._painting or screen is None or not self.is_running:
             return  # not running: the widgets are being removed

@@ -152,7 +152,7 @@ BUCKET_SIZE: Final = 8
 """Kademlia's k: contacts per bucket and copies of a value. The paper's 20 is for millions of nodes
 (Maymounkov and Mazières 2002, section 2.2); on loopback there are some dozens."""
 
-PARALLEL_QUERIES: Final = 3  # kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)
+PARALLEL_QUERIES: Final = 3  # Kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)
 
 QUERY_TIMEOUT: Final = 0.3
 """Until a contact on loopback counts as dead; an answer takes about a millisecond. The library's

@@ -101,14 +101,12 @@ class Columns:
             self.set_bounds(column, self.buckets(column, ends))
 
     def buckets(self, column: int, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The inner bounds of equi-depth buckets of a column for these ends of intervals
-        (codes)."""
+        """The inner bounds of equi-depth buckets of a column for these ends (codes)."""
         rows = int(self.lines[column + 1] - self.lines[column])
         return _equi_depth(np.sort(ends[(ends > LOWEST + 1) & (ends < HIGHEST)]), rows - 4)
 
     def set_bounds(self, column: int, inner: npt.NDArray[np.int64]) -> None:
-        """Set a column's inner bounds, and the shifts by which offsets in its buckets fit into
-        `FINE` bits."""
+        """Set a column's inner bounds, and the shifts that fit its offsets into `FINE` bits."""
         bounds = self.bounds[column * BOUNDS :][:BOUNDS]
         bounds[0], bounds[1], bounds[2:] = LOWEST, LOWEST + 1, HIGHEST
         bounds[2 : 2 + len(inner)] = inner

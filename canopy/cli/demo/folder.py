@@ -21,8 +21,7 @@ FORMAT: Final = "canopy-demo"
 
 
 def prepare(out: Path, mark: str) -> None:
-    """Make `out` an empty folder with the marker `mark`. Raises DemoError if it has other
-    content."""
+    """Make `out` an empty folder with the marker `mark`. DemoError if it has other content."""
     try:
         if out.exists() and not out.is_dir():
             raise DemoError(f"the output {out} is a file; name a folder with --out")

@@ -86,8 +86,7 @@ def canopy_command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without the variables that would connect a demo's node
-    elsewhere."""
+    """The environment without the variables that would connect a demo's node elsewhere."""
     mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
     kept = {name: value for name, value in os.environ.items() if name not in mine}
     return {**kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
@@ -125,8 +124,7 @@ class Overlay:
                 process.wait()
 
     def start(self, started: OnCount) -> None:
-        """Start all nodes: the first founds the ring, the others join at it and at one more
-        node."""
+        """Start all nodes: the first founds the ring, the others join at it and at one more."""
         first = self.nodes[0]
         self._launch(first, [])
         self._await_listening([first])
@@ -165,8 +163,7 @@ class Overlay:
             time.sleep(POLL)
 
     def await_ready(self, ready: OnCount) -> None:
-        """Wait until every node is ready. Raises DemoError after a time-out or if a node has
-        died."""
+        """Wait until every node is ready. DemoError after a time-out or if a node has died."""
         until = time.monotonic() + READY_TIMEOUT * (1 + len(self.nodes) / 30)
         waiting = list(self.nodes)
         while waiting:
@@ -204,8 +201,7 @@ class Overlay:
                 self.fail(f"{failed}: {error}")
 
     def fail(self, what: str) -> NoReturn:
-        """Raise DemoError: with the log of a node if one dies within `DEATH_TIMEOUT`, else
-        `what`."""
+        """Raise DemoError: the log of a node that dies within `DEATH_TIMEOUT`, else `what`."""
         until = time.monotonic() + DEATH_TIMEOUT
         while time.monotonic() < until:
             self.check()

@@ -98,8 +98,7 @@ def _telemetry(
     clients: list[ControlClient],
     on_progress: Callable[[float, str], None],
 ) -> PublishResult:
-    """Let every node publish its telemetry for the plan's duration. The analysis counts the
-    events."""
+    """Let every node publish its telemetry for a time. The analysis counts the events."""
     period = SAMPLE_PERIOD * max(1.0, len(clients) / SAMPLING_NODES)
     if plan.rate:
         period = max(0.05, SAMPLE_EVENTS * len(clients) / plan.rate)

@@ -52,8 +52,7 @@ def _live(
     subscribers: Subscribers,
     display: Display,
 ) -> PublishResult:
-    """Start, join, subscribe, publish, and wait for quiescence: the steps of the running
-    overlay."""
+    """The steps of the running overlay: start, join, subscribe, publish, await quiescence."""
     nodes = plan.nodes
     display.step("Starting the nodes", nodes)
     overlay.start(lambda n: display.update(n, nodes, f"{n} of {nodes} listen"))

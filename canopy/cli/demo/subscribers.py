@@ -95,8 +95,7 @@ class Subscribers:
         return len(wanted)
 
     def _collect(self, number: int, client: ControlClient) -> None:
-        """Write down the deliveries of one node until the node or the demo ends; runs in a
-        thread."""
+        """In a thread: write down the deliveries of one node until it or the demo ends."""
         while not self._closing:
             try:
                 deliveries = client.deliveries(timeout=DELIVERY_WAIT)

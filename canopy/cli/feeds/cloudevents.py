@@ -62,8 +62,7 @@ def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
 
 
 def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
-    """The context attributes; null is the same as absent (CloudEvents JSON format 1.0, section
-    2.2)."""
+    """The context attributes; null is as absent (CloudEvents JSON format 1.0, section 2.2)."""
     context = {
         name: value
         for name, value in fields.items()

@@ -85,8 +85,7 @@ def feature_draft(feature: Any, number: int) -> Draft:
 
 
 def _point(geometry: Any) -> tuple[dict[str, Value], Any]:
-    """Longitude, latitude and depth of a point, and the geometry itself if it is not a plain
-    point."""
+    """Longitude, latitude and depth of a point; the geometry itself if it is no plain point."""
     if geometry is None:
         return {}, None
     place = geometry.get("coordinates") if isinstance(geometry, Mapping) else None

@@ -58,8 +58,7 @@ def maps(stream: BinaryIO) -> Iterator[Item]:
 
 
 def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
-    """Whether the stream ended within a map: a further nil is then not read as a value by
-    itself."""
+    """Whether the stream ended within a map: a further nil is then no value by itself."""
     try:
         unpacker.feed(b"\xc0")
         return next(unpacker, False) is not None

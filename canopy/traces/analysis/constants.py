@@ -10,7 +10,7 @@ from typing import Final
 
 # --- Java and Spark ---
 
-OLDEST_JAVA: Final = 17  # spark 4's documented minimum
+OLDEST_JAVA: Final = 17  # Spark 4's documented minimum
 
 JAVA_TIMEOUT: Final = 30.0
 """Seconds for a JVM to print its version, which takes 0.1 s. Guess; to be measured on a machine

@@ -86,8 +86,7 @@ def subscriptions(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class SelectorTrees:
-    """The distinct selector trees of a run: those that could be translated, and why the others
-    not."""
+    """A run's distinct selector trees: those that could be translated, why the others not."""
 
     good: tuple[tuple[str, str], ...]  # (key, JSON text)
     bad: tuple[tuple[str, str], ...]  # (key, reason)
@@ -116,8 +115,7 @@ class PredicateGroup:
 
 
 def groups(trees: Sequence[tuple[str, str]], limit: int = GROUP_CHARACTERS) -> list[PredicateGroup]:
-    """Divide the trees into groups of about `limit` characters of SQL, with similar attributes
-    together."""
+    """Divide the trees into groups of about `limit` characters of SQL, by their attributes."""
     parsed = [(key, parse_tree(text)) for key, text in trees]
     parsed.sort(key=lambda item: (sorted(dict.fromkeys(attributes_of(item[1]))), item[0]))
     out: list[PredicateGroup] = []

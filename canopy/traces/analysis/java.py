@@ -47,8 +47,7 @@ class Java:
     """Whether it has the module that Spark's launcher requests."""
 
     def home(self, scratch: Path) -> Path:
-        """A JAVA_HOME for Spark's launcher; `scratch` is a folder for the shim, if one is
-        needed."""
+        """A JAVA_HOME for Spark's launcher; a shim that it needs is put into `scratch`."""
         if self.has_vector and self.executable.parent.name == "bin":
             return self.executable.parent.parent
         shim = scratch / "java" / "bin" / "java"

@@ -114,8 +114,7 @@ def _problem() -> str:
 
 
 def store_records(spark: SparkSession, traces: Path, table: Path) -> DataFrame:
-    """Write the checked lines to the Parquet folder `table`, by kind, and return them from
-    there."""
+    """Write the checked lines to the Parquet folder `table`, by kind, and read them back."""
     checked_lines(spark, traces).write.partitionBy("kind").parquet(table.resolve().as_uri())
     columns = ", ".join(f"`{name}` {kind}" for name, kind in FIELDS.items() if name != "kind")
     schema = f"{columns}, problem string, line string, file string, kind string"

@@ -67,8 +67,7 @@ class Translator:
         self._depth = 0
 
     def predicate(self, tree: Any) -> str:
-        """SQL of type BOOLEAN: true, false or NULL (unknown). Raises TreeError for an invalid
-        tree."""
+        """SQL of type BOOLEAN: true, false or NULL (unknown). TreeError for an invalid tree."""
         try:
             return self._condition(tree)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:

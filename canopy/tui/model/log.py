@@ -95,8 +95,7 @@ class EventLog:
             self.add(held)
 
     def show(self, only: int | None, words: str) -> None:
-        """Rebuild the view: the rows of subscription `only` (None: of all) that contain all
-        `words`."""
+        """Rebuild the view: the rows of `only` (None: of all) that contain all `words`."""
         self._only = only
         self._words = tuple(words.casefold().split())
         self.first = 0

@@ -67,8 +67,7 @@ class Requester:
         poll: bool = False,
         timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        """Queue a request. A `poll` waits for a user's requests and is dropped if one of its type
-        is queued."""
+        """Queue a request. A `poll` waits for users' requests; one of each type is queued."""
         with self._wake:
             if poll and any(type(q.command) is type(command) for q in self._queue):
                 return

@@ -54,8 +54,7 @@ class DetailPane(Vertical):
         self.query_one(TabbedContent).active = tab
 
     def show(self, row: Row | None, name_of: Callable[[int], str], first: str = "") -> None:
-        """Show another event; `first` is the id (at the node) of the subscription to explain
-        first."""
+        """Show another event; `first` is the node's id of the subscription to explain first."""
         self._row = row
         self._first = first
         self.query_one("#all-of-it", Static).update(NOTHING if row is None else _all(row, name_of))

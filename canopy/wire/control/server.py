@@ -215,8 +215,7 @@ class ControlServer:
     def _enqueue(
         self, client: ClientConnection, kind: int, encoded: Sequence[bytes], events: Sequence[Event]
     ) -> None:
-        """Queue deliveries behind those that wait for credit; drop what the queue has no room
-        for."""
+        """Queue deliveries behind those that wait for credit; drop what has no room."""
         self._pack(client)
         window = client.window
         for piece, event in zip(encoded, events, strict=True):

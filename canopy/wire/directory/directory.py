@@ -116,8 +116,7 @@ class Directory:
         self._run(store, lambda _: None)
 
     def get(self, name: str, found: Found) -> None:
-        """Look `name` up and call `found` with its addresses in the trio thread; () if there are
-        none."""
+        """Look `name` up and call `found` with its addresses, or (), in the trio thread."""
 
         async def look(server: HardenedServer) -> str | None:
             value = await server.get(self._key(name))

@@ -40,8 +40,7 @@ class Discovery:
         self._own = ""
 
     async def start(self, nursery: trio.Nursery, me: Peer) -> None:
-        """Start the directory on the UDP port with the number of the node's TCP port, and look
-        up."""
+        """Start the directory on the UDP port with the node's TCP port number, and look up."""
         self._own = me.address
         self._directory = Directory(self._config.overlay, me.id, self._log)
         host, port = split_address(me.address)

@@ -70,8 +70,7 @@ Build = Callable[["NodeProcess"], DrivenNode]
 
 
 def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None = None) -> int:
-    """Run a node until it has left or failed. Returns the exit code; logs to `out`, or to standard
-    error."""
+    """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr."""
     log = Log(config.log, out)
     return_large_blocks()
     try:
@@ -253,8 +252,7 @@ class NodeProcess:
         self._discovery.publish(name, addresses)
 
     def end_turn(self) -> None:
-        """Send what was queued for programs; log that the node became ready, stop when it is
-        drained."""
+        """Send what was queued for programs; log when the node is ready, stop when drained."""
         self._control.flush()
         if not self._ready and self.driver.node.ready:
             self._ready = True

@@ -157,8 +157,7 @@ HUGE = 2 * 1024 * 1024  # bytes of a huge page on x86-64 and most ARM64 systems
 
 
 def aligned(count: int, kind: type[Any]) -> npt.NDArray[Any]:
-    """A zeroed array that begins at a multiple of LINE, with at least LINE bytes to spare behind
-    it."""
+    """A zeroed array that begins at a multiple of LINE, with LINE bytes or more behind it."""
     size = np.dtype(kind).itemsize * count
     raw = np.zeros(size + 2 * LINE, np.uint8)
     start = -raw.ctypes.data % LINE

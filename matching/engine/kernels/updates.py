@@ -125,8 +125,7 @@ def descend(h: int) -> int:
 
 @kernel
 def _write_rows(h: int, table: int, place: int, skip_bitmap: bool) -> None:
-    """Write the bits of the subscription at `H_SPANS` in all rows, and if wanted the skip
-    bitmap."""
+    """Write the bits of the subscription at `H_SPANS` in all rows, perhaps the skip bitmap."""
     at = place % SEGMENT
     out, indexed = read64(h + H_SPANS * 8), read64(h + H_INDEXED * 8)
     size = record_bytes(read64(h + H_STRIDE * 8))
@@ -235,8 +234,7 @@ def _write(h: int, place: int, job: int, leaf: int, skip_bitmap: bool) -> None:
 
 @kernel
 def insert(h: int) -> int:
-    """Insert the job at `H_JOB`; returns its place, or ``-1 - leaf`` if the leaf's block is
-    full."""
+    """Insert the job at `H_JOB`; returns its place, ``-1 - leaf`` if the leaf's block is full."""
     job = read64(h + H_JOB * 8)
     spans(h, job)
     leaf = descend(h)

@@ -218,8 +218,7 @@ def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
 
 
 def cost(findings: Findings) -> str:
-    """Messages per delivery, the effective distribution cost (CBDLO section 5.3), the run over
-    time."""
+    """Messages per delivery, the effective distribution cost (CBDLO section 5.3), over time."""
     summary, details = findings.summary, findings.details
     bins = {row["bin"]: row for row in details.timeline}
     count = max(bins, default=0) + 1
