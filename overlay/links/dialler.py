@@ -7,6 +7,7 @@ lost. Between the two is suspension: an idle link's connection is closed and its
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from overlay.links.connections import ConnectionTable, LinkConnection
@@ -29,30 +30,25 @@ class CloseListener(Protocol):
         """Nothing is written for this session any more."""
 
 
-class Dialler:
+@dataclass(eq=False)
+class LinkParts:
+    """What the dialler and the handshake work on."""
+
+    _node: LinkContext
+    _deadlines: DeadlineQueue
+    _sessions: SessionTable
+    _connections: ConnectionTable
+    _peer_list: PeerList
+    _penalties: Penalties
+
+
+@dataclass(eq=False)
+class Dialler(LinkParts):
     """Opens, dials, suspends and closes sessions."""
 
-    def __init__(
-        self,
-        context: LinkContext,
-        deadlines: DeadlineQueue,
-        sessions: SessionTable,
-        connections: ConnectionTable,
-        peer_list: PeerList,
-        penalties: Penalties,
-        listener: CloseListener,
-    ) -> None:
-        self._clock = context.clock
-        self._rng = context.rng
-        self._emit = context.emit
-        self._count = context.count
-        self._trace = context.trace
-        self._deadlines = deadlines
-        self._sessions = sessions
-        self._connections = connections
-        self._peer_list = peer_list
-        self._penalties = penalties
-        self._listener = listener
+    _listener: CloseListener
+
+    def __post_init__(self) -> None:
         self._is_stopped = False
 
     # --- up ---
@@ -62,7 +58,7 @@ class Dialler:
         CONNECTED: open or resume it, and dial. None if that cannot be."""
         if self._is_stopped:
             return None
-        now = self._clock()
+        now = self._node.clock()
         if session is None:
             session = self.open(peer)
             if session is None:
@@ -94,7 +90,7 @@ class Dialler:
         idle = self._sessions.evictable()
         for victim in idle:
             self.suspend(victim, "room for another link")
-        self._count("links_evicted", len(idle))
+        self._node.count("links_evicted", len(idle))
         return bool(idle)
 
     def _dial(self, session: Session) -> None:
@@ -103,7 +99,7 @@ class Dialler:
     def reschedule(self, session: Session) -> None:
         """Something of the session may fall due earlier than before. What would have been due in
         the past is due now: this node did not stall."""
-        self._deadlines.schedule(session, max(session.next_deadline(), self._clock()))
+        self._deadlines.schedule(session, max(session.next_deadline(), self._node.clock()))
 
     def on_deadline(self, session: Session, now: float) -> None:
         """A session that is CONNECTING: dial, report what waits, or give up."""
@@ -118,7 +114,7 @@ class Dialler:
     def report_suspicion(self, session: Session, now: float) -> None:
         """Emit LinkSuspected if it is due: what waits may take another way."""
         if now >= session.report_at and (unacknowledged := session.suspect(now)):
-            self._emit(LinkSuspected(session.peer, unacknowledged))
+            self._node.emit(LinkSuspected(session.peer, unacknowledged))
 
     # --- down ---
 
@@ -132,15 +128,15 @@ class Dialler:
         session = connection.session
         if session is None or session.state in (SessionState.CLOSED, SessionState.NOT_CONNECTED):
             return
-        now = self._clock()
+        now = self._node.clock()
         refusals = session.connection_failed(reason, now)
         if session.state is SessionState.CONNECTED:
             self._sessions.change_state(session, SessionState.CONNECTING)
-            self._trace("link", peer=session.peer.id, reason=f"lost: {reason}")
+            self._node.trace("link", peer=session.peer.id, reason=f"lost: {reason}")
         if refusals >= MAX_REFUSALS:
             self.close(session, reason, end=SessionEnd.GONE)
             return
-        session.back_off(now, self._rng, self._penalties.until(session.peer.id))
+        session.back_off(now, self._node.rng, self._penalties.until(session.peer.id))
         self.reschedule(session)
 
     def suspend(self, session: Session, reason: str) -> None:
@@ -149,7 +145,7 @@ class Dialler:
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
         if session.ack_due:
-            connection.write(session.make_ack(self._clock()))
+            connection.write(session.make_ack(self._node.clock()))
         connection.write(Bye(reason, rest=True))
         self._connections.close(connection, reason)
         self.suspended(session)
@@ -160,7 +156,7 @@ class Dialler:
         self._sessions.change_state(session, SessionState.NOT_CONNECTED)
         session.suspended()
         self._deadlines.cancel(session)
-        self._trace("link", peer=session.peer.id, reason="at rest")
+        self._node.trace("link", peer=session.peer.id, reason="at rest")
         self._peer_list.session_suspended(session.peer.id)
 
     def close(
@@ -187,8 +183,8 @@ class Dialler:
         """Emit LinkDown. Called by itself where the peer has reset a session that goes on."""
         self._peer_list.something_failed()
         what = "anew" if end is SessionEnd.RESET else "down"
-        self._trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
-        self._emit(LinkDown(session.peer, reason, left, session.undelivered(), end))
+        self._node.trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
+        self._node.emit(LinkDown(session.peer, reason, left, session.undelivered(), end))
 
     def stop(self) -> None:
         """Dial nothing and report nothing from now on: the node leaves."""

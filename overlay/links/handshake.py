@@ -23,20 +23,16 @@ connection.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
-from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
-from overlay.links.context import LinkContext
-from overlay.links.deadlines import DeadlineQueue
-from overlay.links.dialler import Dialler
+from overlay.links.connections import HandshakeStage, LinkConnection
+from overlay.links.dialler import Dialler, LinkParts
 from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SessionEnd
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
-from overlay.links.peer_list import PeerList
-from overlay.links.penalties import Penalties
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import Session, SessionState
-from overlay.links.session_table import SessionTable
 from overlay.machine import Message, Peer, ProtocolError
 
 NO_ROOM = "too many sessions, and all are in use"
@@ -51,35 +47,16 @@ class EstablishedListener(Protocol):
         """Send these batches again, then what is queued."""
 
 
-class Handshake:
+@dataclass(eq=False)
+class Handshake(LinkParts):
     """From a connection to a session that it carries."""
 
-    def __init__(
-        self,
-        context: LinkContext,
-        deadlines: DeadlineQueue,
-        sessions: SessionTable,
-        connections: ConnectionTable,
-        peer_list: PeerList,
-        dialler: Dialler,
-        penalties: Penalties,
-        listener: EstablishedListener,
-    ) -> None:
-        self._me = context.me
-        self._incarnation = context.incarnation
-        self._overlay = context.overlay
-        self._settings = context.settings
-        self._clock = context.clock
-        self._emit = context.emit
-        self._count = context.count
-        self._trace = context.trace
-        self._deadlines = deadlines
-        self._sessions = sessions
-        self._connections = connections
-        self._peer_list = peer_list
-        self._dialler = dialler
-        self._penalties = penalties
-        self._listener = listener
+    _dialler: Dialler
+    _listener: EstablishedListener
+
+    def __post_init__(self) -> None:
+        node = self._node
+        self._sender = (PROTOCOL, node.overlay, node.me, node.incarnation)
 
     # --- connections in the handshake ---
 
@@ -94,8 +71,8 @@ class Handshake:
         """Send a first Hello, to the connection's session or to whoever is there."""
         if connection.session is not None:
             connection.session.greeted()
-        settings = self._settings
-        connection.start_hello(self._clock(), settings.retry_first, settings.connect_timeout)
+        settings = self._node.settings
+        connection.start_hello(self._node.clock(), settings.retry_first, settings.connect_timeout)
         self._say_hello(connection)
         self._deadlines.schedule(connection, connection.next_deadline())
 
@@ -124,7 +101,7 @@ class Handshake:
             elif isinstance(frame, Bye):
                 self._on_bye(connection, frame)
             elif isinstance(frame, Batch | Ack) and stage is HandshakeStage.HELLO_SENT:
-                self._count("link_early", 1)  # the Welcome before it was lost: both come again
+                self._node.count("link_early", 1)  # the Welcome before it was lost: both come again
             else:
                 raise ProtocolError(f"{type(frame).__name__} before the handshake")
         except ProtocolError as error:
@@ -144,7 +121,7 @@ class Handshake:
             self._say_welcome(connection, session)
 
     def _refuse(self, connection: LinkConnection, reason: str, final: bool = False) -> None:
-        self._count("link_errors", 1)
+        self._node.count("link_errors", 1)
         if connection not in self._connections:
             return
         connection.write(Bye(reason, final=final))
@@ -161,7 +138,7 @@ class Handshake:
         """Why this node does not link to the sender at all; empty if it does."""
         if greeting.protocol != PROTOCOL:
             return f"protocol {greeting.protocol} is not spoken here, but {PROTOCOL}"
-        if greeting.overlay != self._overlay:
+        if greeting.overlay != self._node.overlay:
             return f"overlay {greeting.overlay!r} is not this one"
         return ""
 
@@ -172,13 +149,13 @@ class Handshake:
         if reason := self._why_never(hello):
             self._refuse(connection, reason, final=True)
             return
-        if hello.to != self._me.id or hello.peer.id == self._me.id:
-            self._say_name(connection)
+        if hello.to != self._node.me.id or hello.peer.id == self._node.me.id:
+            self._say_welcome(connection)
             return
         if hello.session < 1 or hello.dials < 1:
             raise ProtocolError("a Hello without a session")
-        if self._penalties.until(hello.peer.id) > self._clock():
-            self._count("link_refused", 1)
+        if self._penalties.until(hello.peer.id) > self._node.clock():
+            self._node.count("link_refused", 1)
             connection.write(Bye(PENALISED))
             self._connections.close(connection, PENALISED)
             return
@@ -187,7 +164,7 @@ class Handshake:
             self._connections.close(connection, TAKEN_OVER)
             return
         start = 0
-        if (hello.yours, hello.your_session) == (self._incarnation, session.number):
+        if (hello.yours, hello.your_session) == (self._node.incarnation, session.number):
             start = hello.expected
         self._establish(connection, session, hello, start)
 
@@ -218,7 +195,7 @@ class Handshake:
         for encoded, message in queued:
             session.enqueue(encoded, message)
         rival = session.connection
-        if rival is not None and rival.has_sent_hello and self._me.id < hello.peer.id:
+        if rival is not None and rival.has_sent_hello and self._node.me.id < hello.peer.id:
             return None
         return session
 
@@ -234,7 +211,7 @@ class Handshake:
         session = connection.session
         if session is None or welcome.peer.id != session.peer.id:
             raise ProtocolError("a Welcome for another node")
-        if (welcome.yours, welcome.your_session) != (self._incarnation, session.number):
+        if (welcome.yours, welcome.your_session) != (self._node.incarnation, session.number):
             raise ProtocolError("a Welcome to another session")
         name = (welcome.incarnation, welcome.session)
         if session.peer_number != 0 and not session.is_known_as(*name):
@@ -260,7 +237,7 @@ class Handshake:
             self._dialler.close(expected, there, end=SessionEnd.GONE)
         if seed is not None:
             seed.answered(peer.id)
-        if peer.id == self._me.id:
+        if peer.id == self._node.me.id:
             self._connections.close(connection, "this is myself")
             if seed is not None:
                 self._peer_list.remove_own(seed)
@@ -273,7 +250,7 @@ class Handshake:
         if (
             session is None
             or not self._dialler.make_room(session)
-            or self._penalties.until(peer.id) > self._clock()
+            or self._penalties.until(peer.id) > self._node.clock()
         ):
             self._connections.close(connection, "not now")
             if seed is not None:
@@ -296,7 +273,7 @@ class Handshake:
     ) -> None:
         """Let `connection` carry `session` from now on; the peer expects the batch `start` next.
         Raises ProtocolError if that cannot be, and closes the session."""
-        now = self._clock()
+        now = self._node.clock()
         is_fresh = session.peer_number == 0
         try:
             unacknowledged = session.resume(start, greeting.credit)
@@ -310,56 +287,35 @@ class Handshake:
             self._say_welcome(connection, session)
         was_up = session.state is SessionState.CONNECTED
         if was_up and session.is_suspected:
-            self._emit(LinkRecovered(session.peer))
+            self._node.emit(LinkRecovered(session.peer))
         if not was_up:
             self._sessions.change_state(session, SessionState.CONNECTED)
-            self._trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
-            self._emit(LinkUp(session.peer, is_fresh))
+            self._node.trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
+            self._node.emit(LinkUp(session.peer, is_fresh))
             if not is_fresh:
-                self._count("link_resumed", 1)
+                self._node.count("link_resumed", 1)
         session.restart_retransmission(now)
         self._listener.session_established(session, unacknowledged)
         self._dialler.reschedule(session)
         self._peer_list.connected(session.peer)
 
     def _say_hello(self, connection: LinkConnection) -> None:
-        me, window, session = self._me, self._settings.window, connection.session
+        window, session = self._node.settings.window, connection.session
         if session is None:
-            hello = Hello(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
-        else:
-            session.wrote(self._clock())
-            hello = Hello(
-                protocol=PROTOCOL,
-                overlay=self._overlay,
-                peer=me,
-                incarnation=self._incarnation,
-                expected=session.expected,
-                yours=session.peer_incarnation,
-                credit=window,
-                to=session.peer.id,
-                session=session.number,
-                your_session=session.peer_number,
-                dials=session.dials,
-            )
-        connection.write(hello)
+            connection.write(Hello(*self._sender, 0, 0, window))
+            return
+        session.wrote(self._node.clock())
+        numbers = (session.number, session.peer_number, session.dials)
+        expected, yours = session.expected, session.peer_incarnation
+        connection.write(Hello(*self._sender, expected, yours, window, session.peer.id, *numbers))
 
-    def _say_name(self, connection: LinkConnection) -> None:
-        me, window = self._me, self._settings.window
-        name = Welcome(PROTOCOL, self._overlay, me, self._incarnation, 0, 0, window)
-        connection.write(name)
-
-    def _say_welcome(self, connection: LinkConnection, session: Session) -> None:
-        session.wrote(self._clock())
-        welcome = Welcome(
-            protocol=PROTOCOL,
-            overlay=self._overlay,
-            peer=self._me,
-            incarnation=self._incarnation,
-            expected=session.expected,
-            yours=session.peer_incarnation,
-            credit=self._settings.window,
-            session=session.number,
-            your_session=session.peer_number,
-            dials=session.dials,
-        )
-        connection.write(welcome)
+    def _say_welcome(self, connection: LinkConnection, session: Session | None = None) -> None:
+        """Answer a Hello. Without a session this only names the node."""
+        window = self._node.settings.window
+        if session is None:
+            connection.write(Welcome(*self._sender, 0, 0, window))
+            return
+        session.wrote(self._node.clock())
+        numbers = (session.number, session.peer_number, session.dials)
+        expected, yours = session.expected, session.peer_incarnation
+        connection.write(Welcome(*self._sender, expected, yours, window, *numbers))

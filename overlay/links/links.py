@@ -76,25 +76,16 @@ class Links:
         self._peer_list = PeerList(
             context, seed_retry_most, self._deadlines, self._connections, self._sessions
         )
-        self._dialler = Dialler(
+        parts = (
             context,
             self._deadlines,
             self._sessions,
             self._connections,
             self._peer_list,
             self._penalties,
-            listener=self,
         )
-        self._handshake = Handshake(
-            context,
-            self._deadlines,
-            self._sessions,
-            self._connections,
-            self._peer_list,
-            self._dialler,
-            self._penalties,
-            listener=self,
-        )
+        self._dialler = Dialler(*parts, self)
+        self._handshake = Handshake(*parts, self._dialler, self)
         self._to_flush: dict[NodeId, Session] = {}  # may have something to write
         self._acks: deque[tuple[float, Session]] = deque()  # the delay is one: in order of time
         self._last: Message | None = None

@@ -8,6 +8,8 @@ any session ends: then something happened, and the seed may be on the other side
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from overlay.links.connections import ConnectionTable
 from overlay.links.constants import MAX_SEEDS, SEED_RECHECK
 from overlay.links.context import LinkContext
@@ -19,27 +21,17 @@ from overlay.links.session_table import SessionTable
 from overlay.machine import NodeId, Peer
 
 
+@dataclass(eq=False)
 class PeerList:
     """All addresses of the peer list."""
 
-    def __init__(
-        self,
-        context: LinkContext,
-        retry_most: float,
-        deadlines: DeadlineQueue,
-        connections: ConnectionTable,
-        sessions: SessionTable,
-    ) -> None:
-        """`retry_most`: the longest back-off in seconds (``view.seed_retry_most``)."""
-        self._me = context.me
-        self._clock = context.clock
-        self._rng = context.rng
-        self._emit = context.emit
-        self._retry_first = context.settings.retry_first
-        self._retry_most = retry_most
-        self._deadlines = deadlines
-        self._connections = connections
-        self._sessions = sessions
+    _node: LinkContext
+    _retry_most: float  # the longest back-off in seconds (``view.seed_retry_most``)
+    _deadlines: DeadlineQueue
+    _connections: ConnectionTable
+    _sessions: SessionTable
+
+    def __post_init__(self) -> None:
         self._seeds: dict[str, Seed] = {}
         self._is_stopped = False
 
@@ -51,7 +43,7 @@ class PeerList:
         node's own, or one too many."""
         if self._is_stopped or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
             return
-        if address == self._me.address:
+        if address == self._node.me.address:
             return
         seed = self._seeds[address] = Seed(address)
         self.on_deadline(seed)
@@ -68,13 +60,13 @@ class PeerList:
 
     def failed(self, seed: Seed, reason: str) -> None:
         """An attempt to reach it failed."""
-        self._emit(SeedFailed(seed.address, reason))
+        self._node.emit(SeedFailed(seed.address, reason))
         self._retry(seed)
 
     def remove_own(self, seed: Seed) -> None:
         """It leads to this node itself."""
         del self._seeds[seed.address]
-        self._emit(SeedFailed(seed.address, "it is this node's own address"))
+        self._node.emit(SeedFailed(seed.address, "it is this node's own address"))
 
     def connected(self, peer: Peer) -> None:
         """`peer` is connected: the seeds that lead to it are reached."""
@@ -111,12 +103,14 @@ class PeerList:
     def _reached(self, seed: Seed, peer: Peer) -> None:
         seed.reached(peer.id)
         self._deadlines.cancel(seed)
-        self._emit(SeedReached(seed.address, peer))
+        self._node.emit(SeedReached(seed.address, peer))
 
     def _retry(self, seed: Seed) -> None:
-        pause = backoff(seed.failed(), self._retry_first, self._retry_most, self._rng)
-        self._deadlines.schedule(seed, self._clock() + pause)
+        first, rng = self._node.settings.retry_first, self._node.rng
+        pause = backoff(seed.failed(), first, self._retry_most, rng)
+        self._deadlines.schedule(seed, self._node.clock() + pause)
 
     def _recheck_within(self, seed: Seed, most: float) -> None:
         """Dial in half of `most` seconds to all of them, or earlier if that is due."""
-        self._deadlines.schedule(seed, self._clock() + most * (0.5 + self._rng.random() / 2))
+        pause = most * (0.5 + self._node.rng.random() / 2)
+        self._deadlines.schedule(seed, self._node.clock() + pause)
