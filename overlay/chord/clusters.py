@@ -189,7 +189,7 @@ class Clusters(Machine):
 
     def companions(self) -> tuple[Peer, ...]:
         """The nodes with which this one served or voted before it was started."""
-        last, cluster = self.log.votes.last, self.journal.cluster
+        last, cluster = self.journal.last_vote, self.journal.cluster
         found = () if cluster is None else cluster.members()
         voters = () if last is None else last.others
         return tuple(by_id((*found, *voters), besides=self.port.me.id).values())

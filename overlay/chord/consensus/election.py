@@ -165,7 +165,7 @@ class Election:
 
     def _request_votes(self, pre_vote: bool, transfer: bool, start: Key | None = None) -> None:
         cluster = self.role.own
-        highest = max(self.log.votes.epoch(cluster.key), cluster.epoch, self._highest_epoch)
+        highest = max(self.log.voted_epoch(cluster.key), cluster.epoch, self._highest_epoch)
         leaving = self.log.config.leaving
         if leaving is not None:  # perhaps it is served under its epoch already
             highest = max(highest, leaving.epoch)
@@ -176,7 +176,7 @@ class Election:
         self.port.set_timer(self._timeout(), CampaignTimeout())
         self.port.count("campaigns", 0 if pre_vote else 1)
         if not pre_vote:
-            self.log.votes.record(cluster.key, epoch, self.port.me.id, self.log.voters)
+            self.log.vote(cluster.key, epoch, self.port.me.id)
         self._pre_voted = (self.port.me.id, self.port.now + self._rank_wait())
         message = RequestVote(cluster.key, epoch, self.log.position, pre_vote, transfer)
         for peer in self.log.voters:
@@ -260,7 +260,6 @@ class Election:
         cluster = self.role.cluster
         return (
             cluster is not None
-            and self.log.voter_log is not None
             and not self.role.leaving
             and self.log.is_voter(self.port.me.id)
             and _has_fork_of(self.log.position, cluster)
@@ -268,11 +267,9 @@ class Election:
 
     def _leaderless(self) -> bool:
         """Whether the cluster needs another primary or epoch, as far as this node knows."""
-        if self.role.cluster is None:
-            return False
-        if self.role.is_primary:
-            return self.log.fenced or self._highest_epoch > self.role.cluster.epoch
-        return self.heartbeat.is_primary_silent()
+        if self.role.led is not None:
+            return self.log.fenced or self._highest_epoch > self.role.led.epoch
+        return self.role.cluster is not None and self.heartbeat.is_primary_silent()
 
     # -- voter -----------------------------------------------------------------------------------
 
@@ -283,10 +280,9 @@ class Election:
         cluster, key = self.role.cluster, message.key
         if cluster is None or cluster.key != key or self.log.voter_log is None:
             return
-        votes = self.log.votes
         granted = (
             message.epoch > cluster.epoch
-            and votes.may_vote(key, message.epoch, sender.id)
+            and self.log.may_vote(key, message.epoch, sender.id)
             and message.position >= self.log.position
             and _has_fork_of(message.position, cluster)
             and self._may_replace_primary(sender, message.transfer)
@@ -294,10 +290,10 @@ class Election:
         if granted and message.pre_vote:
             granted = self._grants_pre_vote(sender.id)
         elif granted:
-            votes.record(key, message.epoch, sender.id, self.log.voters)
+            self.log.vote(key, message.epoch, sender.id)
             self.heartbeat.voted()
             self.cancel()  # it wants the epoch for itself no more
-        voted_epoch = max(votes.epoch(key), cluster.epoch)
+        voted_epoch = max(self.log.voted_epoch(key), cluster.epoch)
         timeout = self.heartbeat.timeout_left() if granted else 0.0
         answer = VoteReply(key, message.epoch, message.pre_vote, granted, voted_epoch, timeout)
         self.port.send(sender, answer)
@@ -319,7 +315,7 @@ class Election:
         cluster = self.role.own
         if self.role.is_primary:
             return not self.heartbeat.has_lease()
-        unvoted = self.log.votes.epoch(cluster.key) <= cluster.epoch
+        unvoted = self.log.voted_epoch(cluster.key) <= cluster.epoch
         renewal = candidate.id == cluster.primary.id and unvoted
         return transfer or renewal or self.heartbeat.is_primary_silent()
 

@@ -1,10 +1,17 @@
-"""A voter's copy of the cluster's log, and how it follows the primary (P1).
+"""A voter's copy of the cluster's log, its votes, and how it follows the primary (P1, P4).
 
 Entries are applied as they come and acknowledged cumulatively, after they and the vote for their
 epoch are durable (`journal`); a process that starts again begins with what its disk has. A snapshot
 counts only when its last piece has come: a voter never has less than before. The same message
 carries the state of an arc that goes to a cluster of its own; that is staged here until this node
 is asked to take it over (`taking_over`).
+
+An epoch has one primary, because a voter grants an epoch to one node only. It votes when it grants
+an epoch to a candidate, when it is the candidate, and when it takes entries of an epoch: it has
+then helped to commit in it and must not help an older one again. A vote is stored before the
+message that depends on it leaves, and restored at the next start. Only the vote in the own cluster
+matters: a node that is recruited by another cluster has no log of the former one any more, and
+without a log it grants nothing there.
 """
 
 from __future__ import annotations
@@ -21,14 +28,14 @@ from overlay.chord.consensus.messages import (
     LogEntries,
     LogEntry,
     LogSnapshot,
+    VoteRecord,
 )
-from overlay.chord.consensus.vote_store import VoteStore
 from overlay.chord.consensus.voter_log import VoterLog
 from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
-from overlay.machine import Key, NodeId, Peer, Version
+from overlay.machine import Key, NodeId, Peer, Version, by_id
 
 EMPTY: Version = (0, 0)
 """The position of a node that has no log."""
@@ -58,7 +65,6 @@ class FollowerLog:
         self.role = role
         self.port = role.port
         self.journal = journal
-        self.votes = VoteStore(role.port, journal)
         self.voter_log: VoterLog | None = None
         self.staged: StagedSnapshot | None = None
 
@@ -96,7 +102,7 @@ class FollowerLog:
         """Whether this primary has voted for a higher epoch than its own, and so may commit nothing
         more in its own."""
         cluster = self.role.cluster
-        return cluster is not None and self.votes.epoch(cluster.key) > cluster.epoch
+        return cluster is not None and self.voted_epoch(cluster.key) > cluster.epoch
 
     def is_split_off(self, key: Key) -> bool:
         """Whether `key` lies in a part of the arc that may be served by its new cluster already."""
@@ -109,6 +115,34 @@ class FollowerLog:
         node has no log."""
         assert self.voter_log is not None, "only a member has a log"
         return self.voter_log.config
+
+    # -- votes -----------------------------------------------------------------------------------
+
+    def voted_epoch(self, key: Key) -> int:
+        """The highest epoch of the cluster `key` for which this node has voted; 0 if it has not."""
+        vote = self.journal.votes.get(key)
+        return 0 if vote is None else vote.epoch
+
+    def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
+        """Whether this node may vote for `candidate` in `epoch`."""
+        vote = self.journal.votes.get(key)
+        if vote is None or epoch > vote.epoch:
+            return True
+        return (epoch, candidate) == (vote.epoch, vote.candidate)
+
+    def vote(
+        self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer] | None = None
+    ) -> None:
+        """Vote for `candidate` in `epoch`, durably before anything that is sent later. A vote for a
+        higher epoch stays. `voters`: those that this node would ask for its cluster after a
+        restart, if they are not those of its log."""
+        kept = self.journal.votes.get(key)
+        if kept is not None and kept.epoch > epoch:  # a vote is never taken back
+            epoch, candidate = kept.epoch, kept.candidate
+        others = by_id(self.voters if voters is None else voters, besides=self.port.me.id)
+        vote = VoteRecord(key, epoch, candidate, tuple(others.values()))
+        if kept != vote:
+            self.journal.store_vote(vote)
 
     # -- a whole state that was received ---------------------------------------------------------
 
@@ -221,7 +255,7 @@ class FollowerLog:
             cluster is not None
             and not self.role.is_primary
             and (sender.id, key, epoch) == (cluster.primary.id, cluster.key, cluster.epoch)
-            and epoch >= self.votes.epoch(key)
+            and epoch >= self.voted_epoch(key)
         )
 
     def _say_position(self, primary: Peer) -> None:
@@ -231,7 +265,7 @@ class FollowerLog:
 
     def _acknowledge(self, primary: Peer, epoch: int) -> None:
         assert self.voter_log is not None
-        self.votes.record(self.voter_log.key, epoch, primary.id, self.voters)
+        self.vote(self.voter_log.key, epoch, primary.id)
         self.port.send(primary, LogAck(self.voter_log.key, epoch, self.next))
 
     def _install(self, snapshot: Snapshot) -> VoterLog:

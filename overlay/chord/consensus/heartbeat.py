@@ -208,7 +208,7 @@ class Heartbeat:
         cluster = self.role.cluster
         if cluster is None or cluster.key != message.key:
             return
-        voted_epoch = max(self.log.votes.epoch(message.key), cluster.epoch)
+        voted_epoch = max(self.log.voted_epoch(message.key), cluster.epoch)
         heard = sender.id == cluster.primary.id and voted_epoch == message.epoch
         if heard:
             self._led_from = self.led_continuously_since()

@@ -1,6 +1,6 @@
 """What a node keeps on disk of its cluster, and has again when it starts (P1).
 
-Six kinds of records: votes (`vote_store`), the election timeout that was promised to a primary
+Six kinds of records: votes (`follower_log`), the election timeout that was promised to a primary
 (`heartbeat`), the description of the own cluster (`role`), an arc that was offered (`taking_over`),
 a whole log as a *snapshot* (its position, its configuration, and the trees' state as entries), and
 the entries that came after it. All records of a turn become durable together, before the turn's
@@ -107,6 +107,11 @@ class Journal:
                 self.offered = record
             case StoredEntry(item):
                 self._items.append(item)
+
+    @property
+    def last_vote(self) -> VoteRecord | None:
+        """The newest vote, in whatever cluster; None if there was none."""
+        return next(reversed(self.votes.values()), None)
 
     def take_up(self) -> tuple[Snapshot, Sequence[LogEntry]] | None:
         """The snapshot and the entries that the former process left, once; None if it had no

@@ -154,7 +154,7 @@ class LeaderLog:
     def configure(self, config: Configuration) -> int:
         """Append an entry that changes the configuration. Returns its number."""
         own = self.role.own
-        self.local.votes.record(own.key, own.epoch, self.port.me.id, config.voters)
+        self.local.vote(own.key, own.epoch, self.port.me.id, config.voters)
         return self._add((LogEntry(own.epoch, config=config),))
 
     def growth_handled(self) -> None:

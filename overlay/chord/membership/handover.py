@@ -208,9 +208,9 @@ class HandOvers(HandOverSide):
         epoch, so that this node decides nothing more unless it is elected again."""
         handover.arc = self._without_primary()  # members may have come and gone meanwhile
         arc = handover.arc
-        epoch = max(arc.epoch, self.log.votes.epoch(arc.key) + 1)
+        epoch = max(arc.epoch, self.log.voted_epoch(arc.key) + 1)
         handover.arc = arc.under(epoch)
-        self.log.votes.record(arc.key, epoch, arc.primary.id, self.log.voters)
+        self.log.vote(arc.key, epoch, arc.primary.id)
 
     def on_committed(self, event: Committed) -> None:
         """The log says, with a majority, that the arc may leave (then ask its coming primary), or

@@ -157,7 +157,7 @@ class TakingOver(HandOverSide):
         """The voters did not grant what the leaving primary wanted."""
         own = self.role.cluster
         if self._from is not None and own is not None:
-            epoch = max(own.epoch + 1, self.log.votes.epoch(own.key))
+            epoch = max(own.epoch + 1, self.log.voted_epoch(own.key))
             self.port.send(self._from, TakenOver(own.under(epoch), False))
 
 

@@ -8,8 +8,8 @@ cluster*).
 *Called by*: `clusters.Clusters` and `role_changes`; the registry of the trees waits for observers
 before a SUBACK.
 
-*Read in this order*: `observer_messages`, `observers` (at the primary: who keeps a copy of the
-log), `observed_logs` (such copies, where they are kept), `messages`, `lost_cluster`, `recovery`
-(who takes a lost cluster's place). An *observer* is what ZooKeeper calls one: it gets the log and
+*Read in this order*: `messages`, `observers` (at the primary: who keeps a copy of the log),
+`observed_logs` (such copies, where they are kept), `lost_cluster`, `recovery` (who takes a lost
+cluster's place). An *observer* is what ZooKeeper calls one: it gets the log and
 has no vote. Members that do not vote yet are Raft's learners, and followers of the log.
 """

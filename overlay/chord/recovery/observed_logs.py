@@ -17,7 +17,7 @@ from overlay.chord.consensus.follower_log import EMPTY
 from overlay.chord.constants import OBSERVED_LOG_KEPT, OBSERVED_LOGS_MOST, WHOLE_WITHIN
 from overlay.chord.events import EntryObserved, ObservedEnded, ObservedReset, RingLeft
 from overlay.chord.messages import Cluster
-from overlay.chord.recovery.observer_messages import (
+from overlay.chord.recovery.messages import (
     Observe,
     Observed,
     ObserverEntries,

@@ -34,7 +34,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.events import FollowerSnapshotWanted, LogGrown, ObserversProgressed
 from overlay.chord.messages import Cluster
-from overlay.chord.recovery.observer_messages import (
+from overlay.chord.recovery.messages import (
     Observe,
     Observed,
     ObserverEntries,

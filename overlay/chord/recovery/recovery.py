@@ -226,7 +226,7 @@ class Recovery:
     def _ask(self, lost: LostCluster) -> None:
         """Ask the members and some neighbours whether this node may lead it."""
         own = self.role.cluster
-        epochs = [lost.cluster.epoch, self.log.votes.epoch(lost.cluster.key)]
+        epochs = [lost.cluster.epoch, self.log.voted_epoch(lost.cluster.key)]
         epochs += [other.cluster.epoch for other in self._lost.values()]
         highest = max(epochs)
         if own is not None and fork_count(own.epoch) > fork_count(highest):

@@ -208,7 +208,7 @@ def test_a_voter_that_has_granted_takes_no_entries_of_an_older_epoch() -> None:
     cluster = voter.clusters.cluster
     assert cluster is not None
     log = voter.clusters.log
-    log.votes.record(cluster.key, 2, one.peer.id, log.voters)
+    log.vote(cluster.key, 2, one.peer.id)
     world.sent.clear()
     items = node.clusters.log.voter_log.after((1, 0)) or ()  # type: ignore[union-attr]
     log.on_entries(node.peer, LogEntries(cluster.key, 1, log.position, items[:1]))

@@ -14,7 +14,7 @@ from overlay.chord.constants import (
     OBSERVERS,
 )
 from overlay.chord.keys import key_of
-from overlay.chord.recovery.observer_messages import Observe, Observed, ObserverEntries
+from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
 from overlay.machine import Key, Peer
 from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
