@@ -52,10 +52,12 @@ class Reports:
     @property
     def pending(self) -> int:
         """How much is not finished: events that some tree has not accepted, publications that wait
-        for room, 1 for registrations without an answer, 1 for links with unacknowledged data."""
+        for room, subscriptions that are ending, 1 for registrations without an answer, 1 for links
+        with unacknowledged data."""
         return (
             self.publisher.unaccepted
             + self.clients.waiting
+            + self.clients.ending
             + (not self.registrar.settled)
             + (self.links.unacknowledged() > 0)
         )

@@ -1,6 +1,13 @@
 """All faults that can be planted, by layer: importing this module fills `FAULTS`."""
 
-from bench.mutations import chord_faults, event_faults, lower_faults, process_faults, tree_faults
+from bench.mutations import (
+    chord_faults,
+    event_faults,
+    lower_faults,
+    process_faults,
+    tree_faults,
+    turn_faults,
+)
 from bench.mutations.planting import FAULTS, Fault, plant
 
 __all__ = [
@@ -12,4 +19,5 @@ __all__ = [
     "plant",
     "process_faults",
     "tree_faults",
+    "turn_faults",
 ]

@@ -147,8 +147,10 @@ class FakeRing:
         self.clusters: list[Cluster] = []
         self.asked: list[Key] = []
         self.collected = 0
+        self.owner_asked = 0
 
     def owner(self, key: Key) -> Cluster | None:
+        self.owner_asked += 1
         return next((c for c in reversed(self.clusters) if c.owns(key)), None)
 
     def find(self, key: Key) -> None:

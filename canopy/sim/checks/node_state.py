@@ -29,9 +29,10 @@ from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.event_history import NOTES
-from overlay.upper_tree.host.constants import EVENTS_MOST, WAITING_MOST
+from overlay.upper_tree.host.constants import EVENTS_MOST
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, UNREACHABLE_MOST
 from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
+from overlay.upper_tree.sliced_inbox import WAITING_MOST
 
 WATCH_EVERY = 0.25
 """Virtual seconds between two looks of `Watch`: less than the time in which two primaries could
@@ -272,7 +273,8 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
         ("events to be matched", node.hosting.scheduler.queue.events, EVENTS_MOST),
-        ("registrations to be installed", len(node.hosting.installer), WAITING_MOST),
+        ("registrations to be taken", len(node.registry.inbox), WAITING_MOST),
+        ("registrations to be installed", len(node.hosting.inbox), WAITING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

@@ -33,8 +33,8 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.info import SubscriptionInfo
-from overlay.machine import Machine, Port
-from overlay.upper_tree.clients.constants import MAX_SUBSCRIPTIONS, PUBLISH_TOGETHER
+from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, MAX_SUBSCRIPTIONS, PUBLISH_TOGETHER
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
     EventsAccepted,
@@ -73,6 +73,10 @@ class PendingReceipt(msgspec.Struct):
     pending: dict[int, None]  # sequence numbers of the others
 
 
+class EndDue(Timer, frozen=True):
+    """Go on with ending subscriptions."""
+
+
 class LocalClients(Machine):
     """Subscriptions and publications of this node's clients."""
 
@@ -92,6 +96,9 @@ class LocalClients(Machine):
         self.publisher = publisher
         self.history = history
         self.subscriptions: dict[str, LocalSubscription] = {}
+        self._by_client: dict[int, dict[str, None]] = {}  # ids of its subscriptions
+        self._ending: deque[LocalSubscription] = deque()  # of clients that have closed
+        self._end_more = Alarm(port, EndDue())
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
@@ -133,6 +140,7 @@ class LocalClients(Machine):
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.pivots = tuple(one.registration.attribute for one in registrations)
         self.subscriptions[id_] = mine
+        self._by_client.setdefault(client, {})[id_] = None
         trees: dict[str, int] = {}
         for one in registrations:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
@@ -196,20 +204,19 @@ class LocalClients(Machine):
             reason = f"no subscription {command.subscription!r} of this client"
             self.port.reply(client, Failed(command.request, "unknown", reason))
             return
+        mine_ids = self._by_client[client]
+        del mine_ids[mine.id], self.subscriptions[mine.id]
+        if not mine_ids:
+            del self._by_client[client]
         self._end(mine)
         self.port.reply(client, Done(command.request))
-
-    def _end(self, mine: LocalSubscription) -> None:
-        del self.subscriptions[mine.id]
-        self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
-        self.registrar.unsubscribe(mine.id)
-        self.port.trace("unsubscribe", subscription=mine.id)
 
     def client_closed(self, client: int) -> None:
         """A client has closed: its subscriptions end, its publications go on."""
         self.gatherers.pop(client, None)
-        for mine in [s for s in self.subscriptions.values() if s.client == client]:
-            self._end(mine)
+        for id_ in self._by_client.pop(client, ()):
+            self._ending.append(self.subscriptions.pop(id_))
+        self._end_some()
 
     def leave(self) -> None:
         """The node leaves: refuse what is published or subscribed from now on, and what still waits
@@ -224,8 +231,36 @@ class LocalClients(Machine):
                 self._refuse(mine.client, mine.request)
         for client in dict.fromkeys(mine.client for mine in self.subscriptions.values()):
             self._refuse(client, 0)
-        for mine in list(self.subscriptions.values()):
+        self._ending.extend(self.subscriptions.values())
+        self.subscriptions.clear()
+        self._by_client.clear()
+        self.gatherers.clear()
+        self._end_some()
+
+    @property
+    def ending(self) -> int:
+        """Number of subscriptions of clients that have closed which have not ended yet."""
+        return len(self._ending)
+
+    def on_end_due(self, timer: EndDue) -> None:
+        """End the next few."""
+        self._end_more.rang()
+        self._end_some()
+
+    def _end_some(self) -> None:
+        """End as many as a turn may: nothing of them is shown any more, whenever that is."""
+        ended = 0
+        while self._ending and ended < ENDED_AT_ONCE:
+            mine = self._ending.popleft()
             self._end(mine)
+            ended += max(1, len(mine.predicate.conjunctions))
+        if self._ending:
+            self._end_more.within(0.0)
+
+    def _end(self, mine: LocalSubscription) -> None:
+        self.receiver.remove(mine.id, len(mine.predicate.conjunctions))
+        self.registrar.unsubscribe(mine.id)
+        self.port.trace("unsubscribe", subscription=mine.id)
 
     def _refuse(self, client: int, request: int) -> None:
         """Answer what a leaving node does not carry out; request 0 ends the client's
@@ -245,8 +280,11 @@ class LocalClients(Machine):
                 by_client.setdefault(mine.client, []).append(delivery)
         for client, deliveries in by_client.items():
             self.port.reply(client, Delivered(0, tuple(deliveries)))
-        if event.gathered:
-            self.port.share(event.events, event.gathered)
+        gathered = event.gathered
+        if not gathered.keys() <= self.gatherers.keys():  # the subscriptions of one are ending
+            gathered = {client: gathered[client] for client in gathered if client in self.gatherers}
+        if gathered:
+            self.port.share(event.events, gathered)
 
     # --- publications ---
 

@@ -52,16 +52,6 @@ LEASES_MOST = 1_024
 """Leases that a host has, and owners whose beats it remembers, the oldest forgotten first. By the
 clusters whose trees one node serves: mostly one."""
 
-# --- installer.py ---
-
-INSTALL_AT_ONCE = 64
-"""Registrations that are installed in one turn: 20 ms (measured)."""
-
-WAITING_MOST = 100_000
-"""Registrations that wait at most, as objects of some 500 bytes; what is beyond is installed in the
-turn in which more come. Five times what a host has room for (`tree.host_entries`). By the memory of
-a host that takes over all trees of another one."""
-
 # --- visit_scheduler.py, visit_queue.py ---
 
 SLICE_SHARE = 4

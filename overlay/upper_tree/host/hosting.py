@@ -15,13 +15,12 @@ from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.ring.ring import Ring
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handler, Handlers, Key, Machine, Message, Peer, Port
+from overlay.machine import Handler, Handlers, Key, Machine, Message, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled_selectors import compiled
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
-from overlay.upper_tree.host.installer import Installer
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
@@ -37,6 +36,11 @@ from overlay.upper_tree.messages import (
     Uninstall,
     Visit,
 )
+from overlay.upper_tree.sliced_inbox import SlicedInbox
+
+
+class InstallDue(Timer, frozen=True):
+    """Go on with what owners have said."""
 
 
 class Hosting(Machine):
@@ -58,7 +62,7 @@ class Hosting(Machine):
             Install: self.on_install, Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
         }  # fmt: skip
-        self.installer = Installer(port, from_owners)
+        self.inbox = SlicedInbox(port, InstallDue(), from_owners)
         self.orphans = OrphanedTrees(
             port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
         )
@@ -74,7 +78,7 @@ class Hosting(Machine):
         """Messages, timers and events with their handlers."""
         return {
             **super().handlers(),
-            **self.installer.handlers(),  # takes over what owners say
+            **self.inbox.handlers(),  # takes over what owners say
             **self.orphans.handlers(),
             MatchDue: self.scheduler.on_match_due,
         }
@@ -177,7 +181,7 @@ class Hosting(Machine):
     def on_ring_left(self, event: RingLeft) -> None:
         """Drop everything: owners of another ring count their epochs anew, and know of no tree
         here."""
-        self.installer.clear()
+        self.inbox.clear()
         for tree in self.trees.values():
             tree.empty()
         self.trees.clear()

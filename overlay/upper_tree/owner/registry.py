@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
-from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import MAX_BATCH
+from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_text
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.events import CopyInvalidated, LeasesOver, MapSettled
 from overlay.upper_tree.messages import (
@@ -56,11 +56,16 @@ from overlay.upper_tree.owner.tree_log import (
 )
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import better_pivot
+from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
 from overlay.upper_tree.summary import Box
 
 
 class LeaseSweep(Timer, frozen=True):
     """Look for leases that have lapsed."""
+
+
+class RegisterMoreDue(Timer, frozen=True):
+    """Go on with what subscribers have asked for."""
 
 
 class Summaries(Protocol):
@@ -101,23 +106,38 @@ class Registry(Machine):
         self._leases = RegistrationLeases(settings.tree.lease)
         self._claims = ClaimChecks()
         self._sweep = Alarm(port, LeaseSweep())
+        self._lapsed: deque[tuple[OwnedTree, tuple[str, ...]]] = deque()
+        """Registrations to be ended that were not renewed."""
         self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
         """Answers that wait for the log, with the number of their entry."""
+        self.inbox = SlicedInbox(
+            port,
+            RegisterMoreDue(),
+            {Register: self.on_register, Unregister: self.on_unregister, Renew: self.on_renew},
+        )
+
+    def handlers(self) -> Handlers:
+        """Messages, timers and events with their handlers."""
+        return {**super().handlers(), **self.inbox.handlers(), Register: self.take}
 
     # --- registering ---
 
-    def on_register(self, sender: Peer, message: Register) -> None:
-        """Take registrations of trees that this node owns; name the owner of the others.
+    def take(self, sender: Peer, message: Register) -> None:
+        """Registrations come: they are taken now, or when their turn comes.
 
         Raises ProtocolError if there are too many, or some of another subscriber's."""
         if len(message.registrations) > MAX_BATCH:
             raise ProtocolError("too many registrations in one message")
+        if any(one.subscriber.id != sender.id for one in message.registrations):
+            raise ProtocolError("a registration of another subscriber")
+        self.inbox.take(sender, message)
+
+    def on_register(self, sender: Peer, message: Register) -> None:
+        """Take registrations of trees that this node owns; name the owner of the others."""
         foreign: dict[str, None] = {}
         better: list[tuple[str, str, str]] = []
         for registration in message.registrations:
             attribute = registration.attribute
-            if registration.subscriber.id != sender.id:
-                raise ProtocolError("a registration of another subscriber")
             if not self._owner.accepts_registrations(attribute):
                 foreign[attribute] = None
                 continue
@@ -310,6 +330,7 @@ class Registry(Machine):
             self._sweep.within(self._leases.term / 4)
         else:
             self._unregistered.clear()
+            self._lapsed.clear()
             self._leases.clear()
             self._claims.clear()
             self._sweep.cancel()
@@ -340,11 +361,22 @@ class Registry(Machine):
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
         """End what was not renewed."""
         self._sweep.rang()
+        if not self._lapsed:
+            self._find_lapsed()
+        ended = 0
+        while self._lapsed and ended < AT_ONCE * ENDS:
+            owned, ids = self._lapsed.popleft()
+            is_mine = self._trees.get(owned.attribute) is owned
+            if is_mine and self._owner.accepts_registrations(owned.attribute):
+                self._end(owned, ids)
+                ended += len(ids)
+        self._sweep.within(0.0 if self._lapsed else self._leases.term / 4)
+
+    def _find_lapsed(self) -> None:
         self._leases.expire(self.port.now)
-        for owned in list(self._trees.values()):
+        for owned in self._trees.values():
             if self._owner.accepts_registrations(owned.attribute):
                 lapsed = self._leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))
-                    self._end(owned, lapsed)
-        self._sweep.within(self._leases.term / 4)
+                    self._lapsed += [(owned, some) for some in in_batches(lapsed, weigh_text)]

@@ -51,11 +51,17 @@ from overlay.upper_tree.subscriber.constants import (
     RENEW_WITHIN,
     RETRY_PAUSE,
     STALL_SHARE,
+    UNREGISTERED_AT_ONCE,
 )
+from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
 
 
 class RegisterDue(Timer, frozen=True):
     """Look for registrations without an answer."""
+
+
+class UnregisterDue(Timer, frozen=True):
+    """Ask owners to end registrations."""
 
 
 class RenewDue(Timer, frozen=True):
@@ -94,13 +100,11 @@ class Registrar(Machine):
         self.settings = settings.tree
         self.incarnation = incarnation
         self.ring = ring
-        self.registrations: dict[tuple[str, str], LocalRegistration] = {}
-        """By attribute and registration id."""
-        self._by_subscription: dict[str, list[tuple[str, str]]] = {}  # keys of `registrations`
+        self.registrations: dict[RegistrationKey, LocalRegistration] = {}
+        self._by_subscription: dict[str, list[RegistrationKey]] = {}  # keys of `registrations`
         self._retry = Alarm(port, RegisterDue())
-        self.unregistering: dict[
-            tuple[str, str], float
-        ] = {}  # not answered yet, with the time to retry
+        self._ended = EndedRegistrations()
+        self._unregister = Alarm(port, UnregisterDue())
         self._renew = Alarm(port, RenewDue())
         self._answers = Alarm(port, AnswerDue())
         self._confirmations = Confirmations(settings.tree.lease)
@@ -160,11 +164,10 @@ class Registrar(Machine):
             yield made(id_, attribute, whole.text, interval)
 
     def unsubscribe(self, subscription: str) -> None:
-        """End all registrations of a subscription."""
-        for key in self._by_subscription.pop(subscription, ()):
-            if self.registrations.pop(key, None) is not None:
-                self.unregistering[key] = self.port.now
-        self._send_unregister()
+        """End all registrations of a subscription: their owners hear it in a moment, in one message
+        with others that end meanwhile."""
+        keys = self._by_subscription.pop(subscription, ())
+        self._end([key for key in keys if self.registrations.pop(key, None) is not None])
 
     def leave(self) -> None:
         """The node leaves: a registration that its owner does not end when it is asked once ends
@@ -174,7 +177,7 @@ class Registrar(Machine):
     @property
     def settled(self) -> bool:
         """Whether no registration or end of one waits for an answer."""
-        return not self.unregistering and all(p.acknowledged for p in self.registrations.values())
+        return not self._ended and all(p.acknowledged for p in self.registrations.values())
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
@@ -247,7 +250,8 @@ class Registrar(Machine):
         Raises ProtocolError if a conjunction has no such pivot."""
         for name, count in message.popularity:
             self.popularity[name] = count
-        moved = []
+        moved: list[LocalRegistration] = []
+        ended: list[RegistrationKey] = []
         for id_, attribute, better in message.registrations:
             local = self.registrations.get((attribute, id_))
             if local is None or local.acknowledged or local.final:
@@ -264,9 +268,9 @@ class Registrar(Machine):
             mine = self._by_subscription[local.subscription]
             mine[mine.index((attribute, id_))] = (better, id_)
             if local.sends > 1:  # an earlier or later attempt may have been taken
-                self.unregistering[attribute, id_] = self.port.now
+                ended.append((attribute, id_))
         self._send(moved)
-        self._send_unregister()
+        self._end(ended)
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Ask another owner, or the same one a little later."""
@@ -288,8 +292,7 @@ class Registrar(Machine):
         if renewed and self.port.now < self._confirm_until:
             self._renew.within(RETRY_PAUSE)
         if self._leaving:
-            for key in [key for key in self.unregistering if key[0] in event.attributes]:
-                del self.unregistering[key]
+            self._ended.forget(event.attributes)
 
     def on_link_down(self, event: LinkDown) -> None:
         """What a lost owner has not acknowledged goes to the next one."""
@@ -298,7 +301,7 @@ class Registrar(Machine):
                 local.retry_at = self.port.now + RETRY_PAUSE
                 self._retry.within(RETRY_PAUSE)
         if self._leaving:
-            self.unregistering.clear()
+            self._ended.clear()
         if any(isinstance(message, Renew) for message in event.lost):
             self._answers.within(RETRY_PAUSE)
 
@@ -311,37 +314,41 @@ class Registrar(Machine):
             local.redirected = False
             self.ring.find(attribute_key(local.registration.attribute))
         self._send(due)
-        self._send_unregister()
         waiting = [p.retry_at for p in self.registrations.values() if not p.acknowledged]
         if waiting:
             self._retry.within(min(waiting) - now)
 
     # --- ending ---
 
-    def _send_unregister(self) -> None:
+    def _end(self, keys: Sequence[RegistrationKey]) -> None:
+        if keys:
+            self._ended.add(keys)
+            self._unregister.within(0.0)
+
+    def on_unregister_due(self, timer: UnregisterDue) -> None:
+        """Ask the owners of some; the rest follows in the next turns."""
+        self._unregister.rang()
         now = self.port.now
         batches: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
-        for (attribute, id_), retry_at in list(self.unregistering.items()):
-            if retry_at <= now:
-                self.unregistering[attribute, id_] = now + self.settings.retry
-                owner = self.ring.owner(attribute_key(attribute))
-                if owner is None and self._leaving:
-                    del self.unregistering[attribute, id_]
-                elif owner is None:
-                    self.ring.find(attribute_key(attribute))
-                else:
-                    group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
-                    group[1].append(id_)
+        for attribute, id_ in self._ended.take(now, UNREGISTERED_AT_ONCE):
+            owner = self.ring.owner(attribute_key(attribute))
+            if owner is None and self._leaving:
+                continue
+            self._ended.asked((attribute, id_), now + self.settings.retry)
+            if owner is None:
+                self.ring.find(attribute_key(attribute))
+            else:
+                group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
+                group[1].append(id_)
         for (_, attribute), (peer, ids) in batches.items():
             for names in in_batches(ids, weigh_text):
                 self.port.send(peer, Unregister(attribute, names))
-        if self.unregistering:
-            self._retry.within(min(self.unregistering.values()) - now)
+        if (next_at := self._ended.next_at(now)) is not None:
+            self._unregister.within(next_at - now)
 
     def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
         """The owner has ended these registrations."""
-        for id_ in message.ids:
-            self.unregistering.pop((message.attribute, id_), None)
+        self._ended.answered((message.attribute, id_) for id_ in message.ids)
 
     # --- leases ---
 
@@ -352,7 +359,7 @@ class Registrar(Machine):
         self._renew.rang()
         self._renewed_at = now = self.port.now
         trees: dict[str, list[str]] = {}
-        unsure: dict[str, None] = dict.fromkeys(attribute for attribute, _ in self.unregistering)
+        unsure = self._ended.attributes()
         for (attribute, id_), local in self.registrations.items():
             trees.setdefault(attribute, []).append(id_)
             if not local.acknowledged:
@@ -423,8 +430,9 @@ class Registrar(Machine):
         self._confirm()
         for local in self.registrations.values():
             local.retry_at = self.port.now
-        self.unregistering = dict.fromkeys(self.unregistering, self.port.now)
+        self._ended.ask_all_again()
         self._retry.within(0.0)
+        self._unregister.within(0.0)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
         """The owner does not have what was claimed: register again."""

@@ -26,7 +26,8 @@ from overlay.client import (
 )
 from overlay.lower_random.events import WalkFailed
 from overlay.settings import Settings
-from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.clients.clients import EndDue, LocalClients
+from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
 from overlay.upper_tree.messages import RenewRefused, Visit
@@ -85,6 +86,7 @@ class Rig:
         self._request = 0
 
     def settle(self) -> None:
+        self.net.run(0.0)
         self.owner.clusters.commit()
         self.net.flush()
 
@@ -193,6 +195,28 @@ def test_a_client_that_goes_ends_its_own_subscriptions_only() -> None:
     assert rig.shown() == [(2, [(stays, 1)])]
     assert len(rig.owner.owner.trees["x"].tree.registrations) == 1
     assert rig.owner.owner.trees["y"].tree.registrations == {}
+
+
+def test_the_subscriptions_of_a_program_that_goes_end_a_few_in_each_turn() -> None:
+    rig = Rig()
+    many = 2 * ENDED_AT_ONCE + 1
+    for number in range(many):
+        rig.subscribe(f"x > {number}")
+        rig.net.run(0.01)
+    stays = rig.subscribe("x > 0", client=2)
+    rig.clients.client_closed(1)
+    assert list(rig.clients.subscriptions) == [stays]
+    rig.publish({"x": 9_999})
+    rig.net.flush()
+    ended = [len(rig.port.traced("unsubscribe"))]
+    while rig.clients.ending:
+        del rig.port.timers[EndDue()]
+        rig.port.hear(EndDue())
+        ended.append(len(rig.port.traced("unsubscribe")))
+    assert ended == [ENDED_AT_ONCE, 2 * ENDED_AT_ONCE, many]
+    assert rig.shown() == [(2, [(stays, 1)])], "and meanwhile nothing is shown for them"
+    rig.settle()
+    assert len(rig.owner.owner.trees["x"].tree.registrations) == 1
 
 
 def test_a_registration_that_was_renewed_anew_is_not_answered_twice() -> None:

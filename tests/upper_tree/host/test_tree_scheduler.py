@@ -195,6 +195,7 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
     quiet: Any = SimpleNamespace(
         left=True,
         waiting=0,
+        ending=0,
         unaccepted=0,
         settled=True,
         unacknowledged=lambda: 0,

@@ -50,6 +50,7 @@ def test_an_attempt_that_may_have_been_taken_is_ended() -> None:
     old, new = first(rig)
     rig.port.advance(3.5)  # sent again
     direct(rig, old, new)
+    rig.port.advance(0)
     assert [(m.attribute, m.ids) for m in rig.port.take(Unregister)] == [(old, ("a/0",))]
 
 

@@ -8,9 +8,9 @@ from matching import EVERYTHING
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
-from overlay.machine import Peer, ProtocolError
+from overlay.machine import Peer, ProtocolError, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import MAX_BATCH
+from overlay.upper_tree.batches import BATCH_ITEMS, MAX_BATCH
 from overlay.upper_tree.messages import (
     AskTree,
     Assign,
@@ -31,7 +31,9 @@ from overlay.upper_tree.messages import (
     Unregistered,
     ids_digest,
 )
+from overlay.upper_tree.owner.registry import LeaseSweep, RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
+from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS
 from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, one_replica, registration
 from tests.support.world import one_node, peer
@@ -260,6 +262,59 @@ def test_a_registration_that_ended_is_not_acknowledged_any_more() -> None:
     node.clusters.commit()
     install(node, "s/0")
     assert acknowledged(node) == []
+
+
+# --- many at once ---
+
+
+def part(node: OwnerNode, due: Timer) -> int:
+    """The turn of a timer that is due at once; how many entries the log has then."""
+    assert node.port.timers.pop(due) <= node.port.now
+    node.port.hear(due)
+    return len(node.clusters.log)
+
+
+def test_many_registrations_are_taken_a_few_in_each_turn_and_the_rest_waits_in_order() -> None:
+    node = owner()
+    many = [f"s/{number}" for number in range(2 * AT_ONCE + 1)]
+    ask_for(node, *many)
+    node.port.hear(Unregister("x", ("s/0",)), S)
+    node.port.hear(Renew(1, (("x", len(many) - 1, ids_digest(many[1:])),)), S)
+    entries = [len(node.clusters.log), *(part(node, RegisterMoreDue()) for _ in range(2))]
+    assert entries == [1 + AT_ONCE, 1 + 2 * AT_ONCE, 1 + len(many) + 1]
+    assert RegisterMoreDue() not in node.port.timers
+    assert list(node.owner.trees["x"].tree.registrations) == many[1:]
+    assert node.port.take(RenewRefused) == [], "it is compared with what came before it"
+
+
+def test_a_bad_registration_is_counted_when_its_turn_comes() -> None:
+    node = owner()
+    ask_for(node, *(f"s/{number}" for number in range(AT_ONCE)))
+    bad = Registration("s/bad", "x", S, "x >", EVERYTHING)
+    node.port.hear(Register(1, (bad,)), S)
+    ask_for(node, "s/good")
+    part(node, RegisterMoreDue())
+    assert node.port.counts["registrations_refused"] == 1
+    assert "s/good" in node.owner.trees["x"].tree.registrations
+
+
+def test_leases_that_lapse_together_end_a_part_in_each_turn() -> None:
+    node = owner(settings(tree={"lease": 8.0}))
+    many = 2 * AT_ONCE * ENDS + 1
+    for first in range(0, many, AT_ONCE):
+        ask_for(node, *(f"s/{number}" for number in range(first, min(first + AT_ONCE, many))))
+        node.port.advance(0.0)
+    registrations = node.owner.trees["x"].tree.registrations
+    assert len(registrations) == many
+    node.port.world.jump(9.0)
+    left = []
+    for _ in range(3):
+        part(node, LeaseSweep())
+        left.append(len(registrations))
+    assert left == [many - AT_ONCE * ENDS, 1, 0]
+    ended = [len(m.ids) for m in node.port.take(Uninstall)]
+    assert ended == [BATCH_ITEMS] * (many // BATCH_ITEMS) + [1]
+    assert node.port.counts["leases_lapsed"] == many
 
 
 # --- leases ---

@@ -26,8 +26,13 @@ from overlay.upper_tree.messages import (
     Unregistered,
     ids_digest,
 )
-from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
-from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar, RenewDue
+from overlay.upper_tree.subscriber.constants import (
+    CONFIRM_FOR,
+    CONFIRM_PERIOD,
+    RETRY_PAUSE,
+    UNREGISTERED_AT_ONCE,
+)
+from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar, RenewDue, UnregisterDue
 from tests.support.overlays import settings
 from tests.support.trees import FakeRing, cluster_of
 from tests.support.world import one_node, peer
@@ -239,6 +244,7 @@ def test_unregistering_is_repeated_until_it_is_answered() -> None:
     rig.subscribe("x = 1 OR x = 3")
     rig.acknowledge("x", "a/0", "a/1")
     rig.registrar.unsubscribe("a")
+    rig.port.advance(0)
     assert rig.port.sent_to(Unregister) == [("o", Unregister("x", ("a/0", "a/1")))]
     assert not rig.settled()
     rig.port.hear(Unregistered("x", ("a/0",)), OWNER)
@@ -271,6 +277,7 @@ def test_a_node_that_leaves_leaves_the_rest_to_the_leases(trouble: str) -> None:
         rig.port.hear(OwnerRefused(("x",)))
     elif trouble == "link down":
         rig.port.hear(LinkDown(OWNER, "dead", False))
+    rig.port.advance(0)
     assert rig.settled()
 
 
@@ -307,6 +314,28 @@ def test_leases_are_renewed_in_one_message_per_owner() -> None:
     ]
     assert renewals(rig) == expected
     assert renewals(rig) == expected, "again and again"
+
+
+def test_what_ends_together_is_asked_for_once_and_a_part_in_each_turn() -> None:
+    """However many wait for an answer: each registration is looked at once for each question."""
+    rig = Rig()
+    many = 3 * UNREGISTERED_AT_ONCE
+    for number in range(many):
+        rig.subscribe(f"x = {number}", f"s{number}")
+    rig.port.sent.clear()
+    for number in range(many):
+        rig.registrar.unsubscribe(f"s{number}")
+    rig.ring.owner_asked = 0
+    turns = []
+    for _ in range(3):
+        assert rig.port.timers.pop(UnregisterDue()) == rig.port.now
+        rig.port.hear(UnregisterDue())
+        turns.append([len(message.ids) for message in rig.port.take(Unregister)])
+    assert rig.port.timers[UnregisterDue()] > rig.port.now
+    assert turns == [[BATCH_ITEMS] * (UNREGISTERED_AT_ONCE // BATCH_ITEMS)] * 3
+    assert rig.ring.owner_asked == many
+    rig.port.hear(Unregistered("x", tuple(f"s{number}/0" for number in range(many))), OWNER)
+    assert rig.settled()
 
 
 def test_a_tree_with_a_registration_on_its_way_is_renewed_without_a_claim() -> None:

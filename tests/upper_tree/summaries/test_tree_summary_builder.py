@@ -27,6 +27,7 @@ class Rig:
     def register(self, tree: str, numbers: range) -> None:
         made = [registration(f"{tree}/{n}", tree, f"{tree} = {n}", S) for n in numbers]
         self.port.hear(Register(1, tuple(made), final=True), S)
+        self.port.advance(0.0)
         self.node.clusters.commit()
 
     def rest(self) -> None:

@@ -7,12 +7,12 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import Message, Peer, ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.host import installer as installing
-from overlay.upper_tree.host.constants import INSTALL_AT_ONCE
-from overlay.upper_tree.host.installer import InstallDue, Installer
+from overlay.upper_tree import sliced_inbox
+from overlay.upper_tree.host.hosting import InstallDue
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import Assign, Entry, Install, ServingBeat, ServingReply, Uninstall
 from overlay.upper_tree.partition import PartitionMap
+from overlay.upper_tree.sliced_inbox import AT_ONCE, SlicedInbox
 from tests.support.trees import HostNode, registration
 from tests.support.world import one_node, peer
 
@@ -26,7 +26,11 @@ class Host:
         self.port = one_node("h")
         self.done: list[tuple[str, str, int]] = []
         kinds: tuple[type[Message], ...] = (Install, Uninstall, Assign)
-        self.machine = Installer(self.port, dict.fromkeys(kinds, self.do))
+        self.machine = SlicedInbox(
+            self.port,
+            InstallDue(),
+            dict.fromkeys(kinds, self.do),
+        )
         self.port.add(self.machine)
 
     def do(self, sender: Peer, message: Message) -> None:
@@ -56,21 +60,21 @@ ASSIGN = Assign("x", (1, 1), (), 0, ())
 
 def test_few_are_installed_in_the_turn_in_which_they_come() -> None:
     host = Host()
-    host.port.hear(install(INSTALL_AT_ONCE), OWNER)
+    host.port.hear(install(AT_ONCE), OWNER)
     host.port.hear(ASSIGN, OWNER)
-    assert host.done == [("o", "Install", INSTALL_AT_ONCE), ("o", "Assign", 0)]
+    assert host.done == [("o", "Install", AT_ONCE), ("o", "Assign", 0)]
     assert host.turn() == 0
 
 
 def test_many_take_several_turns_and_all_else_waits_behind_in_order() -> None:
     host = Host()
-    host.port.hear(install(2 * INSTALL_AT_ONCE + 1), OWNER)
+    host.port.hear(install(2 * AT_ONCE + 1), OWNER)
     host.port.hear(Uninstall("x", 1, ("x/0",)), OWNER)
     host.port.hear(install(3, "y"), OTHER)
     host.port.hear(ASSIGN, OWNER)
-    assert host.installed() == INSTALL_AT_ONCE
-    assert len(host.machine) == INSTALL_AT_ONCE + 1 + 3
-    assert [host.turn(), host.turn(), host.turn()] == [INSTALL_AT_ONCE, 1 + 3, 0]
+    assert host.installed() == AT_ONCE
+    assert len(host.machine) == AT_ONCE + 1 + 1 + 3
+    assert [host.turn(), host.turn(), host.turn()] == [AT_ONCE, 1 + 3, 0]
     assert [kind for _, kind, _ in host.done] == [
         *["Install"] * 3, "Uninstall", "Install", "Assign",
     ]  # fmt: skip
@@ -78,29 +82,29 @@ def test_many_take_several_turns_and_all_else_waits_behind_in_order() -> None:
 
 
 def test_no_more_than_a_bound_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installing, "WAITING_MOST", INSTALL_AT_ONCE)
+    monkeypatch.setattr(sliced_inbox, "WAITING_MOST", AT_ONCE)
     host = Host()
-    host.port.hear(install(10 * INSTALL_AT_ONCE), OWNER)
-    assert host.installed() == 9 * INSTALL_AT_ONCE
-    assert len(host.machine) == INSTALL_AT_ONCE
+    host.port.hear(install(10 * AT_ONCE), OWNER)
+    assert host.installed() == 9 * AT_ONCE
+    assert len(host.machine) == AT_ONCE
 
 
 def test_a_bad_one_holds_up_nothing() -> None:
     host = Host()
     with pytest.raises(ProtocolError):
         host.port.hear(install(1, "bad"), OWNER)
-    host.port.hear(install(INSTALL_AT_ONCE + 1), OWNER)
+    host.port.hear(install(AT_ONCE + 1), OWNER)
     host.port.hear(install(1, "bad"), OWNER)
     host.port.hear(ASSIGN, OWNER)
     while host.turn():
         pass
     assert [kind for _, kind, _ in host.done] == ["Install", "Install", "Assign"]
-    assert host.port.counts["installs_refused"] == 1
+    assert host.port.counts["registrations_refused"] == 1
 
 
 def test_what_a_lost_ring_said_is_forgotten() -> None:
     host = Host()
-    host.port.hear(install(2 * INSTALL_AT_ONCE), OWNER)
+    host.port.hear(install(2 * AT_ONCE), OWNER)
     host.machine.clear()
     assert host.turn() == 0
     assert len(host.machine) == 0
@@ -112,8 +116,8 @@ def test_a_host_serves_by_no_lease_before_it_has_done_what_was_said_before() -> 
     served = Assign("x", (1, 1), (EVERYTHING,), 1, PartitionMap((1, 1), (entry,)).slice_for("h"))
     node.port.hear(served, OWNER)
     node.hosting.leases = ServingLeases()  # its term is over, and meanwhile much was registered
-    words = [Assign("x", (1, 2), (), 0, ()), *(install(INSTALL_AT_ONCE, "y") for _ in range(3))]
-    for word in [install(INSTALL_AT_ONCE + 1, "y"), *words]:
+    words = [Assign("x", (1, 2), (), 0, ()), *(install(AT_ONCE, "y") for _ in range(3))]
+    for word in [install(AT_ONCE + 1, "y"), *words]:
         node.port.hear(word, OWNER)
     for number in range(1, 4):
         node.port.hear(ServingBeat(KEY, KEY, 1, number, number - 1, 4.0), OWNER)

@@ -1,0 +1,74 @@
+"""Faults of what bounds a turn: much work at once keeps a node from everything else."""
+
+from __future__ import annotations
+
+from bench.mutations.planting import fault, replace
+from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.owner.registry import LeaseSweep, Registry
+from overlay.upper_tree.sliced_inbox import SlicedInbox
+from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/subscriber/test_tree_registrar.py",
+    "test_what_ends_together_is_asked_for_once_and_a_part_in_each_turn",
+)
+def ended_registrations_asked_again() -> None:
+    """A subscriber that ends a registration goes through all that wait for an answer as well."""
+
+    def take(self: EndedRegistrations, now: float, most: int) -> list[RegistrationKey]:
+        self._new.update(dict.fromkeys(self._asked))
+        self._asked.clear()
+        return [self._new.popitem(last=False)[0] for _ in range(min(most, len(self._new)))]
+
+    replace(EndedRegistrations.take, take)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/clients/test_tree_clients.py",
+    "test_the_subscriptions_of_a_program_that_goes_end_a_few_in_each_turn",
+)
+def program_ends_in_one_turn() -> None:
+    """All subscriptions of a program that goes end in one turn of its node."""
+
+    def _end_some(self: LocalClients) -> None:
+        while self._ending:
+            self._end(self._ending.popleft())
+
+    replace(LocalClients._end_some, _end_some)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/owner/test_tree_registry.py",
+    "test_many_registrations_are_taken_a_few_in_each_turn_and_the_rest_waits_in_order",
+)
+def all_taken_in_one_turn() -> None:
+    """An owner or a host takes all registrations in the turn in which they come."""
+
+    def _continue(self: SlicedInbox) -> None:
+        while self._waiting:
+            sender, message, weight = self._waiting.popleft()
+            self._weight -= weight
+            self._handlers_of[type(message)](sender, message)
+
+    replace(SlicedInbox._continue, _continue)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/owner/test_tree_registry.py",
+    "test_leases_that_lapse_together_end_a_part_in_each_turn",
+)
+def leases_end_in_one_turn() -> None:
+    """All registrations whose leases have lapsed end in one turn of their owner."""
+    original = Registry.on_lease_sweep
+
+    def on_lease_sweep(self: Registry, timer: LeaseSweep) -> None:
+        original(self, timer)
+        while self._lapsed:
+            original(self, timer)
+
+    replace(original, on_lease_sweep)

@@ -1,0 +1,68 @@
+"""What a program may ask for at once, however much it is, keeps no node from its other work: the
+work of each turn is bounded. Calls are counted, since a simulated turn takes no time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.owner.owned_tree import OwnedTree
+from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS
+from tests.support.overlays import TurnWork, acknowledged, grown
+
+MANY = 1_100
+"""Subscriptions: more than any turn may end."""
+
+
+def count_ids(self: Any, ids: Any) -> int:
+    """How many registrations end in this call."""
+    return len(ids)
+
+
+@pytest.mark.parametrize("how", ["closed", "drained", "crashed"])
+def test_the_end_of_very_many_subscriptions_is_spread_over_turns(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    work = TurnWork(
+        monkeypatch,
+        ended=(LocalClients, "_end"),
+        unregistered=(OwnedTree, "unregister", count_ids),
+        uninstalled=(HostedTree, "uninstall"),
+        logged=(Owner, "append"),
+    )
+    world = grown(3)
+    for number in range(MANY):
+        world.subscribe("n2", f"x > {number}", client=9)
+        if number % 50 == 0:
+            world.run(0.1)
+    stays = world.subscribe("n1", "x > 0", client=2)
+    acknowledged(world)
+    world.run(2.0)
+    work.begin()
+    if how == "closed":
+        world.client_gone("n2", client=9)
+    elif how == "drained":
+        world.drain("n2")
+    else:
+        world.crash("n2")
+    world.run(10.0 if how != "crashed" else 100.0)
+    trees = [t for n in world.names() for t in world.node(n).owner.trees.values()]
+    left = [one for owned in trees for one in owned.tree.registrations]
+    assert len(left) == 1
+    hosting = [t for n in world.names() for t in world.node(n).hosting.trees.values()]
+    assert {id_ for tree in hosting for id_ in tree.registrations} == set(left)
+    assert how == "crashed" or work.total["ended"] == MANY
+    assert work.most["ended"] <= ENDED_AT_ONCE
+    assert work.total["unregistered"] == MANY
+    assert work.most["unregistered"] <= AT_ONCE * ENDS
+    assert work.most["uninstalled"] <= AT_ONCE * ENDS
+    assert work.total["logged"] <= MANY // 20, "they end in batches"
+    (event,) = world.publish("n0", {"x": 9_999})
+    world.settle()
+    shown = [one.delivery for one in world.clients.deliveries]
+    assert [d.subscription for d in shown if d.event.identity == event.identity] == [stays.identity]
