@@ -30,9 +30,11 @@ def check(file: str | None, as_json: bool) -> None:
     """
     import yaml
 
-    from canopy.wire.config import load_config
+    from canopy.wire.config import load_config, unknown_variables
 
     found = msgspec.to_builtins(load_config(file, os.environ, None))
+    for warning in unknown_variables(os.environ):
+        click.echo(f"! {warning}", err=True)
     if as_json:
         print_json(found, indent=2)
     else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from canopy.cli.constants import FORMATS
+from canopy.cli.constants import FORMATS, WAIT, WAIT_INTERVAL, WAIT_SILENTLY
 from canopy.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -34,27 +35,39 @@ timeout_option = click.option(
 
 
 def connect_option(command: F) -> F:
-    """Add `--connect FOLDER` (environment CANOPY_CONNECT) as the argument `connect`."""
+    """Add `--connect FOLDER` (environment CANOPY_CONNECT) as the argument `connect`, and `--wait`
+    (CANOPY_WAIT) as `wait`."""
+    waiting = click.option(
+        "--wait",
+        envvar="CANOPY_WAIT",
+        type=click.FloatRange(min=0),
+        default=WAIT,
+        metavar="SECONDS",
+        help="Wait so long for a node that is starting. [env: CANOPY_WAIT]",
+    )
     return click.option(
         "--connect",
         envvar="CANOPY_CONNECT",
         metavar="FOLDER",
         help="Data folder (or control socket) of the node. [env: CANOPY_CONNECT; default: the "
         "default data folder]",
-    )(command)
+    )(waiting(command))
 
 
 def node_options(command: F) -> F:
-    """Add the options of a command that asks a node: `--json`, `--timeout` and `--connect`."""
+    """Add the options of a command that asks a node: `--json`, `--timeout`, and those of
+    `connect_option`."""
     return json_option(timeout_option(connect_option(command)))
 
 
-def open_client(where: str | None, reconnect: float = 0.0) -> Client:
-    """Connect to the node of the data folder `where`, or of the default one. `reconnect`: seconds
-    for which a node that goes away is looked for.
+def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Client:
+    """Connect to the node of the data folder `where`, or of the default one.
 
+    `wait`: seconds to wait for a node that does not run (yet), which is said on standard error
+    when it takes long; `reconnect`: seconds for which a node that goes away is looked for.
     Raises CommandError for an address, UnreachableError if no node runs there.
     """
+    from canopy.client.errors import UnreachableError
     from canopy.client.synchronous import connect
 
     if where is not None and ADDRESS.fullmatch(where) and not Path(where).exists():
@@ -63,4 +76,15 @@ def open_client(where: str | None, reconnect: float = 0.0) -> Client:
             f"version does not have; give the node's data folder",
             USAGE,
         )
-    return connect(where, reconnect=reconnect)
+    began, is_silent = time.monotonic(), True
+    while True:
+        try:
+            return connect(where, reconnect=reconnect)
+        except UnreachableError as error:
+            waited = time.monotonic() - began
+            if waited >= wait:
+                raise
+            if is_silent and waited >= WAIT_SILENTLY:
+                is_silent = False
+                click.echo(f"waiting {wait:g} s for a node: {error}", err=True)
+            time.sleep(WAIT_INTERVAL)

@@ -9,6 +9,18 @@ from __future__ import annotations
 import os
 from typing import Final
 
+# --- the connection to a node ---
+
+WAIT: Final = 5.0
+"""For a node that was started just before: it listens after half a second to two, on a machine
+with other work."""
+
+WAIT_INTERVAL: Final = 0.1
+"""Between two attempts to connect."""
+
+WAIT_SILENTLY: Final = 1.0
+"""Before it is said that a node is waited for."""
+
 # --- feeds ---
 
 EVENT_LIMIT: Final = 512 * 1024

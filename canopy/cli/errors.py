@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Final
@@ -41,6 +42,11 @@ REPLY_CODES: Final = {
     "leaving": UNREACHABLE,
 }
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
+
+
+OUTPUT_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS))
+"""What writing to standard output fails with through no fault of ours: the disk or the quota is
+full."""
 
 
 class CommandError(Exception):
@@ -100,7 +106,9 @@ def known_code(error: BaseException) -> int | None:
     for kind in type(error).__mro__:
         if kind.__name__ in CODES:
             return CODES[kind.__name__]
-    return FAILURE if isinstance(error, OSError) and error.filename is not None else None
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in OUTPUT_ERRNOS):
+        return FAILURE
+    return None
 
 
 def explain(error: BaseException) -> str:
@@ -110,6 +118,9 @@ def explain(error: BaseException) -> str:
         return f"invalid selector\n{caret()}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in OUTPUT_ERRNOS:
+        quiet_stdout()
+        return f"cannot write: {error.strerror}"
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 

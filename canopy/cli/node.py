@@ -59,9 +59,11 @@ def node(
     canopy node --listen 127.0.0.1:0 --data /tmp/b --peer 127.0.0.1:4470
     canopy node --config node.yaml
     """
-    from canopy.wire.config import load_config
+    from canopy.wire.config import load_config, unknown_variables
     from canopy.wire.process.node_process import run_node
 
+    for warning in unknown_variables(os.environ):
+        click.echo(f"! {warning}", err=True)
     trace = {"enabled": traced, "dir": trace_dir, "sample": trace_sample}
     known = {name: value for name, value in trace.items() if value is not None}
     return run_node(

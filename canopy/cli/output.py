@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import select
+import stat
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -81,7 +86,32 @@ def console() -> Console:
     """A console of rich, which is imported here because most commands never need it."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    class PipedConsole(Console):
+        """Leaves a closed pipe to canopy/cli/errors.py, where rich would exit with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise
+
+    return PipedConsole(highlight=False, soft_wrap=False)
+
+
+def on_reader_gone(call: Callable[[], None]) -> None:
+    """Have a thread call `call` when standard output is a pipe that its reader closes, which a
+    command that has nothing to write would not notice."""
+    try:
+        descriptor = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return
+    except (OSError, ValueError):
+        return
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors only: POLLERR or POLLHUP when no reader is left
+
+    def watch() -> None:
+        poll.poll()
+        call()
+
+    threading.Thread(target=watch, daemon=True, name="pipe watcher").start()
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -6,13 +6,14 @@ next batch, so that events of a slow pipe are sent at once and a file in large b
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -25,12 +26,15 @@ from canopy.cli.constants import (
     REFUSED_LISTED,
     REFUSED_PRINTED,
 )
-from canopy.cli.errors import FAILURE
+from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
 
 if TYPE_CHECKING:
     from canopy.cli.feeds import FeedEvent, Item, Refusal
     from canopy.client.synchronous import Client
+
+STDIN: Final = 0
+"""The descriptor of standard input."""
 
 
 @dataclass
@@ -77,6 +81,7 @@ def pub(
     timeout: float,
     as_json: bool,
     connect: str | None,
+    wait: float,
 ) -> int:
     """Publish the events in FILE, or on standard input as they come.
 
@@ -91,15 +96,26 @@ def pub(
     echo '{"mag": 5.1, "place": "here"}' | canopy pub --receipt
     """
     totals = FeedTotals()
-    # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
-    source = 0 if file == "-" else file
-    with open_client(connect) as client, open(source, "rb", closefd=file != "-") as stream:
+    with open_client(connect, wait) as client:
         try:
-            for batch in _batches(stream, format_, rate, totals):
+            for batch in _batches(_opened(file), format_, rate, totals):
                 _send(client, batch, receipt, timeout, totals)
         finally:
             _print_totals(totals, as_json)
-    return FAILURE if totals.refused and (strict or not totals.published) else 0
+    return FAILURE if not totals.published or (strict and totals.refused) else OK
+
+
+def _opened(file: str) -> BinaryIO:
+    """The feed, which is closed by the thread that reads it: another one, which an interrupt sends
+    there, would wait for the end of its read."""
+    if file != "-":
+        return open(file, "rb")
+    if os.isatty(STDIN):
+        click.echo(
+            "reading events from the terminal, a JSON object per line; Ctrl-D ends", err=True
+        )
+    # Not sys.stdin: the interpreter cannot shut down cleanly while a thread reads it.
+    return open(STDIN, "rb", closefd=False)
 
 
 def _send(
@@ -184,8 +200,9 @@ def _read_ahead(file: BinaryIO, format_: str) -> queue.Queue[Any]:
 
     def read() -> None:
         try:
-            for item in read_feed(file, format_):
-                items.put(item)
+            with file:
+                for item in read_feed(file, format_):
+                    items.put(item)
         except BaseException as error:
             items.put(error)
         else:

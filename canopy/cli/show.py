@@ -19,7 +19,7 @@ SHORT = 8  # digits of a ring key that tables show; --json has all 40
 
 @click.command()
 @node_options
-def status(as_json: bool, timeout: float, connect: str | None) -> None:
+def status(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """Show the state of a node: its identity, whether it is ready, its role and counters.
 
     \b
@@ -28,7 +28,7 @@ def status(as_json: bool, timeout: float, connect: str | None) -> None:
     """
     from overlay.client import GetStatus, Status
 
-    with open_client(connect) as client:
+    with open_client(connect, wait) as client:
         found = client.ask(GetStatus(0), Status, timeout)
     if as_json:
         print_json(plain(found))
@@ -75,7 +75,7 @@ def _show_status(found: Status) -> None:
 
 @click.command()
 @node_options
-def peers(as_json: bool, timeout: float, connect: str | None) -> None:
+def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """List the neighbours of a node in the random graph, and its other links.
 
     \b
@@ -84,7 +84,7 @@ def peers(as_json: bool, timeout: float, connect: str | None) -> None:
     """
     from overlay.client import GetPeers, Peers
 
-    with open_client(connect) as client:
+    with open_client(connect, wait) as client:
         found = client.ask(GetPeers(0), Peers, timeout).peers
     if as_json:
         print_json(plain(found))
@@ -99,7 +99,7 @@ def peers(as_json: bool, timeout: float, connect: str | None) -> None:
 
 @click.command()
 @node_options
-def ring(as_json: bool, timeout: float, connect: str | None) -> None:
+def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """List the clusters of the ring: primary and since when, members, those of them that do not
     answer, and the attributes that each cluster owns.
 
@@ -109,7 +109,7 @@ def ring(as_json: bool, timeout: float, connect: str | None) -> None:
     """
     from overlay.client import GetRing, RingClusters
 
-    with open_client(connect) as client:
+    with open_client(connect, wait) as client:
         found = client.ask(GetRing(0), RingClusters, timeout)
     if not found.complete:
         print("! the ring was not traversed completely in time: clusters may be missing",
@@ -148,7 +148,7 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 @click.command()
 @click.argument("attribute")
 @node_options
-def where(attribute: str, as_json: bool, timeout: float, connect: str | None) -> None:
+def where(attribute: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """Show which cluster owns ATTRIBUTE, and the virtual nodes of its tree.
 
     \b
@@ -157,7 +157,7 @@ def where(attribute: str, as_json: bool, timeout: float, connect: str | None) ->
     """
     from overlay.client import Located, Where
 
-    with open_client(connect) as client:
+    with open_client(connect, wait) as client:
         found = client.ask(Where(0, attribute), Located, timeout)
     if as_json:
         virtual = {"version": plain(found.version), "virtual_nodes": plain(found.virtual_nodes)}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.errors import TIME_OUT
-from canopy.cli.output import delivery_object, print_json, printable
+from canopy.cli.errors import OK, TIME_OUT
+from canopy.cli.output import delivery_object, on_reader_gone, print_json, printable
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def sub(
     as_json: bool,
     timeout: float,
     connect: str | None,
+    wait: float,
 ) -> int:
     """Subscribe with SELECTOR and print each matching event, until Ctrl-C.
 
@@ -63,16 +65,26 @@ def sub(
     until = None if seconds is None else time.monotonic() + seconds
     urgency = latency_level or 0
     with (
-        open_client(connect, reconnect=timeout) as client,
+        open_client(connect, wait, reconnect=timeout) as client,
         client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout) as source,
     ):
         print(f"subscribed ({source.id})", file=sys.stderr, flush=True)
+        reader_gone = threading.Event()
+
+        def stop() -> None:
+            reader_gone.set()
+            source.close()
+
+        on_reader_gone(stop)
         left = count
         while left is None or left > 0:
-            wait = None if until is None else until - time.monotonic()
-            if wait is not None and wait <= 0:
+            rest = None if until is None else until - time.monotonic()
+            if rest is not None and rest <= 0:
                 break
-            left = _show(source.receive(wait), left, attributes, as_json)
+            received = source.receive(rest)
+            if reader_gone.is_set():
+                return OK
+            left = _show(received, left, attributes, as_json)
     return TIME_OUT if left is not None and left > 0 else 0
 
 

@@ -22,7 +22,9 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 @click.argument("event")
 @click.argument("subscription", default="")
 @node_options
-def why(event: str, subscription: str, as_json: bool, timeout: float, connect: str | None) -> None:
+def why(
+    event: str, subscription: str, as_json: bool, timeout: float, connect: str | None, wait: float
+) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
     Ask the node where the subscription was made. Without SUBSCRIPTION all of the node's are
@@ -35,7 +37,7 @@ def why(event: str, subscription: str, as_json: bool, timeout: float, connect: s
     """
     from overlay.client import Explained, Why
 
-    with open_client(connect) as client:
+    with open_client(connect, wait) as client:
         found = client.ask(Why(0, event, subscription), Explained, timeout)
     if as_json:
         print_json(plain(found))

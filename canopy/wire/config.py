@@ -30,6 +30,10 @@ from overlay.links.messages import MAX_BODY
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 
 ENVIRONMENT: Final = "CANOPY_"
+FROM_ENVIRONMENT: Final = "environment"
+OTHER_VARIABLES: Final = ("CONNECT", "DEBUG", "FAULT", "WAIT")
+"""Variables of the commands and of the tests (bench/mutations) that are no keys."""
+
 DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned
 
 PLAIN_WORDS: Final = {
@@ -117,7 +121,7 @@ def load_config(
     if file is not None:
         layers.append((str(file), read_file(Path(file))))
     if environment is not None:
-        layers.append(("environment", read_environment(environment)))
+        layers.append((FROM_ENVIRONMENT, read_environment(environment)))
     if flags is not None:
         layers.append(("command line", {k: v for k, v in flags.items() if v is not None}))
     merged: dict[str, Any] = {}
@@ -133,11 +137,15 @@ def load_config(
 
 def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
     """`values` as a NodeConfig; ConfigError names `source`, key path and what is expected."""
-    strict = source != "environment"  # where every value is text
+    strict = source != FROM_ENVIRONMENT  # where every value is text
     try:
         return msgspec.convert(values, NodeConfig, strict=strict)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {explain(str(error))}") from None
+        reason = explain(str(error))
+        key, colon, what = reason.partition(": ")
+        if source == FROM_ENVIRONMENT and colon:
+            key = ENVIRONMENT + key.partition("[")[0].replace(".", "__").upper()
+        raise ConfigError(f"{source}: {key}{colon}{what}") from None
 
 
 def pick(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,6 +262,22 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             found[key] = [part.strip() for part in text.split(",") if part.strip()]
         else:
             found[key] = text
+    return found
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """What to say of each ``CANOPY_…`` variable that is no key and so has no effect.
+
+    It is no error: others set such variables, too (Kubernetes for a service named canopy).
+    """
+    known = (*typing.get_type_hints(NodeConfig), *(name.lower() for name in OTHER_VARIABLES))
+    found = []
+    for variable in sorted(environment):
+        name = variable.removeprefix(ENVIRONMENT).lower().partition("__")[0]
+        if variable.startswith(ENVIRONMENT) and name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {ENVIRONMENT}{near[0].upper()}?" if near else ""
+            found.append(f"{variable} is no key of the configuration, and is ignored{hint}")
     return found
 
 

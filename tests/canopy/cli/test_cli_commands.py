@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +86,11 @@ def answer(command: Command) -> Iterator[Reply]:
     elif isinstance(command, Publish):
         refused = tuple((i, "no") for i, d in enumerate(command.events) if "bad" in d.attributes)
         yield Published(n, len(command.events), "x", 1, 1, refused)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANOPY_WAIT", "0")
 
 
 @pytest.fixture
@@ -269,7 +275,33 @@ class TestPub:
         (tmp_path / "f").write_text("no\n")
         assert main(["pub", str(tmp_path / "f")]) == 1
         (tmp_path / "f").write_text("")
-        assert main(["pub", str(tmp_path / "f")]) == 0
+        assert main(["pub", str(tmp_path / "f")]) == 1
+        assert "published 0 events" in capsys.readouterr().err
+
+    def test_ctrl_c_ends_it_while_standard_input_is_idle(self, node: FakeControl) -> None:
+        command = [sys.executable, "-m", "canopy", "pub"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            process.stdin.write(b'{"a": 1}\n')
+            process.stdin.flush()
+            until = time.monotonic() + 30
+            while not node.commands and time.monotonic() < until:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert process.stderr is not None
+            assert b"published 1 event\n" in process.stderr.read()
+
+    def test_a_terminal_is_told_that_it_is_read(
+        self, node: FakeControl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        master, terminal = os.openpty()
+        os.write(master, b'{"a": 1}\n\x04')  # Ctrl-D
+        monkeypatch.setattr("canopy.cli.pub.STDIN", terminal)
+        assert main(["pub"]) == 0
+        os.close(master)
+        os.close(terminal)
+        assert "reading events from the terminal" in capsys.readouterr().err
 
     def test_standard_input_is_read_as_it_comes(self, node: FakeControl) -> None:
         command = [sys.executable, "-m", "canopy", "pub", "-"]
@@ -295,6 +327,69 @@ class TestPub:
 
     def test_a_broken_file_name_is_a_usage_error(self, node: FakeControl) -> None:
         assert main(["pub", "nowhere.jsonl"]) == 2
+
+
+class TestWaiting:
+    def test_a_node_that_starts_is_waited_for(self, tmp_path: Path) -> None:
+        def start() -> None:
+            time.sleep(0.3)
+            fake.__enter__()
+
+        fake = FakeControl(tmp_path / "n", answer)
+        starting = threading.Thread(target=start)
+        starting.start()
+        try:
+            assert main(["status", "--connect", str(tmp_path / "n"), "--wait", "30"]) == 0
+        finally:
+            starting.join()
+            fake.__exit__()
+
+    def test_a_long_wait_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("canopy.cli.connect.WAIT_SILENTLY", 0.0)
+        where = str(tmp_path / "none")
+        assert main(["status", "--connect", where, "--wait", "0.2"]) == 3
+        first, last = capsys.readouterr().err.splitlines()
+        assert first.startswith("waiting 0.2 s for a node: there is no node at")
+        assert last.startswith("Error: there is no node at")
+
+
+class TestStandardOutput:
+    def test_a_reader_that_had_enough_of_a_table_is_no_failure(self, node: FakeControl) -> None:
+        assert reader_leaves("status", node.data) == (0, b"")
+
+    def test_a_reader_that_goes_ends_a_subscription_that_gets_nothing(self, tmp_path: Path) -> None:
+        def quiet(command: Command) -> Iterator[Reply]:
+            yield Subscribed(command.request, "s1")
+
+        with FakeControl(tmp_path / "n", quiet) as fake:
+            code, err = reader_leaves("sub", fake.data, "TRUE")
+        assert (code, err) == (0, b"subscribed (s1)\n")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    @pytest.mark.parametrize("command", [("status",), ("sub", "TRUE", "--count", "1")])
+    def test_a_full_disk_is_no_bug(self, node: FakeControl, command: tuple[str, ...]) -> None:
+        with open("/dev/full", "wb") as full:
+            found = subprocess.run(
+                [sys.executable, "-m", "canopy", *command], stdout=full, stderr=subprocess.PIPE
+            )
+        assert found.returncode == 1
+        assert found.stderr.endswith(b"Error: cannot write: No space left on device\n")
+
+
+def reader_leaves(command: str, data: Path, *args: str) -> tuple[int, bytes]:
+    """Exit code and standard error of a command whose output nothing reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    found = subprocess.run(
+        [sys.executable, "-m", "canopy", command, *args, "--connect", str(data)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    os.close(writing)
+    return found.returncode, found.stderr
 
 
 class TestExitCodes:

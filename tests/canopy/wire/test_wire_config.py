@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canopy.wire.addresses import join_address, split_address
-from canopy.wire.config import ConfigError, NodeConfig, load_config
+from canopy.wire.config import ConfigError, NodeConfig, load_config, unknown_variables
 from overlay.settings import Settings
 
 
@@ -108,8 +108,8 @@ def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"CANOPY_TIER": "x"}, "environment: tier: expected a whole number"),
-        ({"CANOPY_TREE__ROUTNG": "x"}, "environment: tree.routng: unknown key"),
+        ({"CANOPY_TIER": "x"}, "environment: CANOPY_TIER: expected a whole number"),
+        ({"CANOPY_TREE__ROUTNG": "x"}, "environment: CANOPY_TREE__ROUTNG: unknown key"),
         ({"CANOPY_TREE": "x"}, "CANOPY_TREE__KEY"),
         ({"CANOPY_NAME__X": "x"}, "not a group"),
     ],
@@ -150,3 +150,16 @@ def test_beyond_loopback_it_listens_when_told() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:65535", "localhost:0"])
 def test_addresses_come_apart_and_together(address: str) -> None:
     assert join_address(*split_address(address)) == address
+
+
+def test_variables_that_are_no_keys_are_named_with_the_one_that_was_meant() -> None:
+    environment = {
+        "CANOPY_FOO": "x",
+        "CANOPY_LISTN": "127.0.0.1:1",
+        "CANOPY_TREE__ROUTING": "pivot",
+        "CANOPY_CONNECT": "/tmp",
+        "HOME": "/",
+    }
+    first, second = unknown_variables(environment)
+    assert first == "CANOPY_FOO is no key of the configuration, and is ignored"
+    assert second.endswith("is ignored; did you mean CANOPY_LISTEN?")
