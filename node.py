@@ -322,6 +322,11 @@ class Node:
             self._finish_turn()
 
     @property
+    def neighbours(self) -> int:
+        """How many nodes are in its view; 0: it is alone."""
+        return len(self.view)
+
+    @property
     def drained(self) -> bool:
         """Whether nothing is under way any more."""
         return self.draining and not self.reports.unfinished

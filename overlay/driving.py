@@ -40,6 +40,10 @@ class DrivenNode(Protocol):
         """Whether the node has found its way into the overlay and does not leave."""
 
     @property
+    def neighbours(self) -> int:
+        """How many other nodes it knows; 0: it is alone in its overlay."""
+
+    @property
     def drained(self) -> bool:
         """Whether nothing is under way any more, after `drain`."""
 

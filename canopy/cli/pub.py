@@ -100,9 +100,24 @@ def pub(
         try:
             for batch in _batches(_opened(file), format_, rate, totals):
                 _send(client, batch, receipt, timeout, totals)
+            _warn_if_alone(client, timeout)
         finally:
             _print_totals(totals, as_json)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
+
+
+def _warn_if_alone(client: Client, timeout: float) -> None:
+    """Say so when the events can have reached no other node although the node has peers."""
+    from canopy.cli.show import alone
+    from overlay.client import GetStatus, Status
+
+    status = client.ask(GetStatus(0), Status, timeout)
+    if alone(status) and status.seeds:
+        click.echo(
+            "! this node is alone: it reached none of its peers (canopy status says why), so only "
+            "its own programs get the events",
+            err=True,
+        )
 
 
 def _opened(file: str) -> BinaryIO:

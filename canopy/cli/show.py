@@ -38,6 +38,8 @@ def status(as_json: bool, timeout: float, connect: str | None, wait: float) -> N
 
 def _show_status(found: Status) -> None:
     state = "draining" if found.draining else "ready" if found.ready else "joining"
+    if alone(found):
+        state += ", [yellow]alone[/]: no other node is in its overlay"
     out = console()
     rows = table("", "")
     rows.show_header = False
@@ -71,6 +73,11 @@ def _show_status(found: Status) -> None:
     for key, value in sorted(found.counters.items()):
         counters.add_row(key.replace("_", " "), f"{value:,}")
     out.print(counters)
+
+
+def alone(status: Status) -> bool:
+    """Whether a node has joined no other one."""
+    return status.ready and not status.neighbours
 
 
 @click.command()

@@ -85,6 +85,9 @@ class View(Machine):
         full = len(self._entries) >= self._settings.size
         return full or self._is_settled or self.is_alone
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     @property
     def is_alone(self) -> bool:
         """Whether there is no neighbour."""

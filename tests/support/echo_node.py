@@ -34,6 +34,7 @@ class EchoNode:
         self.node = node
         self.address = address
         self.ready = False
+        self.neighbours = 1
         self.drained = False
         self.hold = False
         self.held: list[tuple[int, Publish]] = []

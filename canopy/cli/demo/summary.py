@@ -35,6 +35,8 @@ def summarise(
     made += analysis.spurious + analysis.unknown
     received = sum(seen.values())
     problems = list(notes)
+    if outcome.refused and not outcome.published:
+        problems.append("no event of the feed could be read; is it in one of the formats?")
     if received != made:
         problems.append(f"the traces have {made} deliveries, the subscribers received {received}")
     if outcome.published and outcome.published != analysis.published:

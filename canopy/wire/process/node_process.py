@@ -157,6 +157,7 @@ class NodeProcess:
         self._last_status: Status | None = None
         self._traces_reported = False
         self._ready = self._draining = False
+        self._alone: bool | None = None  # None: not known before it is ready
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
         self._cut_short = ""  # why it does not wait until the node is drained
@@ -258,12 +259,29 @@ class NodeProcess:
             self._ready = True
             freeze_heap()
             self.log.info("ready", node=self.me.id, address=self.me.address)
+        if self._ready:
+            self._log_neighbours()
         if self.driver.node.drained:
             self._over.set()
 
     def silence(self) -> None:
         """Send nothing more to programs."""
         self._control.silence()
+
+    def _log_neighbours(self) -> None:
+        """Log when the node finds the first other node, and when it has none (any more)."""
+        count = self.driver.node.neighbours
+        alone = count == 0
+        if alone is self._alone:
+            return
+        self._alone = alone
+        if not alone:
+            self.log.info("joined", neighbours=count)
+        elif self.config.peers:
+            reason = "no peer answers: an overlay of its own; goes on dialling"
+            self.log.warning("alone", reason=reason, peers=",".join(self.config.peers))
+        else:
+            self.log.info("alone", reason="the first node of its overlay")
 
     def _fill_status(self, status: Status) -> Status:
         """`status` with what the node does not know: process id, uptime, bytes, clients."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from canopy.cli.main import COMMANDS, main
@@ -277,6 +278,27 @@ class TestPub:
         (tmp_path / "f").write_text("")
         assert main(["pub", str(tmp_path / "f")]) == 1
         assert "published 0 events" in capsys.readouterr().err
+
+    def test_a_node_that_reached_none_of_its_peers_is_said_to_be_alone(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        seeds: dict[str, str] = {}
+
+        def lonely(command: Command) -> Iterator[Reply]:
+            for reply in answer(command):
+                if isinstance(reply, Status):
+                    reply = msgspec.structs.replace(reply, neighbours=0, seeds=seeds)
+                yield reply
+
+        (tmp_path / "f").write_text('{"a": 1}\n')
+        with FakeControl(tmp_path / "n", lonely) as fake:
+            where = ["--connect", str(fake.data)]
+            assert main(["pub", str(tmp_path / "f"), *where]) == 0
+            assert "alone" not in capsys.readouterr().err, "the first node of an overlay"
+            seeds["127.0.0.1:2"] = "refused"
+            assert main(["pub", str(tmp_path / "f"), *where]) == 0
+            assert "! this node is alone: it reached none of its peers" in capsys.readouterr().err
+            assert "ready, alone" in out_of(capsys, "status", *where)
 
     def test_ctrl_c_ends_it_while_standard_input_is_idle(self, node: FakeControl) -> None:
         command = [sys.executable, "-m", "canopy", "pub"]

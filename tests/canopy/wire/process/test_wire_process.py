@@ -102,9 +102,9 @@ def test_a_signal_drains_and_the_log_tells_the_life(
         code, log = end(process)
     assert code == 0
     assert [word for word in events(log) if word != "feed"] == [
-        "listening", "ready", "draining", "left",
+        "listening", "ready", "joined", "draining", "left",
     ]  # fmt: skip
-    assert f"reason={number.name}" in log[2]
+    assert f"reason={number.name}" in log[3]
     (stop,) = [record for record in records(processes.data) if record["kind"] == "stop"]
     assert (stop["data_messages"], stop["reason"]) == (7, "drained")
     assert not (processes.data / "address").exists()
@@ -156,6 +156,32 @@ def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> 
         process.driver.attach(node, process)
         trio.run(main, process, node)
     assert ended == [True]
+
+
+@pytest.mark.parametrize(
+    ("peers", "expected"),
+    [((), 'alone reason="the first node of its overlay"'), (("127.0.0.1:9",), "no peer answers")],
+)
+def test_a_node_says_that_it_is_alone_and_that_it_has_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peers: tuple[str, ...], expected: str
+) -> None:
+    monkeypatch.setattr("canopy.wire.process.node_process.freeze_heap", lambda: None)
+    config = NodeConfig(data=str(tmp_path / "node"), peers=peers)
+    output = io.StringIO()
+    with closing(DataFolder(config.folder)) as folder:
+        process = NodeProcess(config, folder, Log(config.log, output), build_node)
+        node = EchoNode(process.driver)
+        process.driver.attach(node, process)
+        process.end_turn()
+        assert output.getvalue() == "", "it is not ready yet"
+        node.ready = True
+        for node.neighbours in (0, 0, 3, 4, 0):
+            process.end_turn()
+    _, alone, joined, again = output.getvalue().splitlines()
+    assert expected in alone
+    assert (" warning " in alone) is bool(peers)
+    assert joined.endswith("joined neighbours=3")
+    assert expected in again
 
 
 def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
