@@ -32,33 +32,29 @@ from canopy.client.asynchronous import (
 __all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
 
 
-class AsyncioStream:
-    """A pair of asyncio streams."""
+class _Stream:
+    """A pair of asyncio streams, which buffer what the socket does not take."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def send_all(self, data: bytes) -> None:
-        """Send everything, but for what asyncio buffers."""
         if self._is_ended:
             raise OSError("it closed the connection")
         self._writer.write(data)
         await self._writer.drain()
 
     async def receive_some(self, size: int) -> bytes:
-        """At least one byte and at most `size`; b"" at the end."""
         return await self._reader.read(size)
 
     def send_now(self, data: bytes) -> int:
-        """Hand everything to asyncio, which buffers what the socket does not take."""
         if self._is_ended:
             raise OSError("it closed the connection")
         self._writer.write(data)
         return len(data)
 
     def close(self) -> None:
-        """Close at once, dropping what was not sent; a task that waits here wakes."""
         self._writer.transport.abort()
 
     @property
@@ -66,27 +62,22 @@ class AsyncioStream:
         return self._writer.is_closing() or self._reader.at_eof()
 
 
-class AsyncioRuntime:
+class _Runtime:
     """Implements `canopy.client.async_link.Runtime` with asyncio."""
 
     async def open(self, path: str) -> Stream:
-        """Connect to a Unix socket."""
-        return AsyncioStream(*await asyncio.open_unix_connection(path))
+        return _Stream(*await asyncio.open_unix_connection(path))
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend this task for so many seconds."""
         await asyncio.sleep(seconds)
 
     def signal(self) -> Signal:
-        """A new asyncio.Event, which is not set."""
         return asyncio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new asyncio.Lock, which is free."""
         return asyncio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
-        """Run `job`, at most so long; False if it was cut off."""
         scope = asyncio.timeout(None if math.isinf(seconds) else max(0.0, seconds))
         try:
             async with scope:
@@ -103,4 +94,4 @@ def connect(
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(AsyncioRuntime(), where, timeout, reconnect)
+    return connecting(_Runtime(), where, timeout, reconnect)

@@ -34,59 +34,50 @@ from canopy.client.asynchronous import (
 __all__ = ["AsyncClient", "AsyncGathering", "AsyncSubscription", "connect"]
 
 
-class TrioStream:
+class _Stream:
     """A socket of trio, whose ends are OSErrors."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
 
     async def send_all(self, data: bytes) -> None:
-        """Send all of `data`; OSError when the connection has ended."""
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise OSError(str(error) or "it was closed") from error
 
     async def receive_some(self, size: int) -> bytes:
-        """At least one byte and at most `size`; b"" at the end."""
         try:
             return bytes(await self._stream.receive_some(size))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise OSError(str(error) or "it was closed") from error
 
     def send_now(self, data: bytes) -> int:
-        """Send what the socket takes without waiting; how many bytes."""
         try:
             return os.write(self._stream.socket.fileno(), data)
         except BlockingIOError:
             return 0
 
     def close(self) -> None:
-        """Close at once, dropping what was not sent; a task that waits here wakes."""
         self._stream.socket.close()
 
 
-class TrioRuntime:
+class _Runtime:
     """Implements `canopy.client.async_link.Runtime` with trio."""
 
     async def open(self, path: str) -> Stream:
-        """Connect to a Unix socket."""
-        return TrioStream(await trio.open_unix_socket(path))
+        return _Stream(await trio.open_unix_socket(path))
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend this task for so many seconds."""
         await trio.sleep(seconds)
 
     def signal(self) -> Signal:
-        """A new trio.Event, which is not set."""
         return trio.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new trio.Lock, which is free."""
         return trio.Lock()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
-        """Run `job`, at most so long; False if it was cut off."""
         with trio.move_on_after(max(0.0, seconds)) as scope:
             await job()
         return not scope.cancelled_caught
@@ -97,4 +88,4 @@ def connect(
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(TrioRuntime(), where, timeout, reconnect)
+    return connecting(_Runtime(), where, timeout, reconnect)

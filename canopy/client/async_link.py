@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.errors import CommandTimeoutError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.locating import explain, find_socket
-from canopy.client.session import READ_SIZE, Session
+from canopy.client.session import READ_SIZE, ControlSession
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
@@ -102,7 +102,7 @@ class AsyncLink:
     def __init__(self, runtime: Runtime, stream: Stream, where: str, credit: int) -> None:
         self._runtime = runtime
         self._stream = stream
-        self._session = Session(where, credit)
+        self._session = ControlSession(where, credit)
         self.notices = self._session.notices
         """As of `ControlClient`."""
         self._writing = runtime.lock()

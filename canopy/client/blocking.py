@@ -28,7 +28,7 @@ from typing import TypeVar
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.locating import explain, find_socket
-from canopy.client.session import READ_SIZE, Session, expected
+from canopy.client.session import READ_SIZE, ControlSession, expected
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -68,7 +68,7 @@ class ControlClient:
         """`credit`: bytes of deliveries that may come before the program asks for them, at most
         CREDIT; with less there is less in memory, and more is dropped."""
         self.where = where
-        self._session = Session(where, credit)
+        self._session = ControlSession(where, credit)
         self.notices = self._session.notices
         """What is no delivery: `Dropped` (at its place: after the deliveries that were handed out,
         before those to come), and subscriptions that had a gap."""

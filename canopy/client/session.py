@@ -1,10 +1,10 @@
 """One connection to a node, without IO: bytes in, replies, deliveries and notices out; commands in,
 bytes out.
 
-Whoever owns a `Session` moves its bytes: `encode` a command and send it, `decode` what was read and
-`accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it with a
-blocking socket and threads, canopy/client/asynchronous.py with trio or asyncio. A session ends with
-its connection; what lasts longer is in canopy/client/resubscription.py.
+Whoever owns a `ControlSession` moves its bytes: `encode` a command and send it, `decode` what was
+read and `accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it
+with a blocking socket and threads, canopy/client/async_link.py with trio or asyncio. A session ends
+with its connection; what lasts longer is in canopy/client/resubscription.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def expected(reply: Reply, kind: type[R], where: str = "") -> R:
     return reply
 
 
-class Session:
+class ControlSession:
     """The state of one connection: unanswered requests, arrivals, credit, and why it ended."""
 
     def __init__(self, where: str, credit: int = CREDIT) -> None:

@@ -63,23 +63,14 @@ class NodeOutputs(Protocol):
         """Send nothing more, whatever is queued: it may rest on what could not be stored."""
 
 
-class NoOutputs:
+class _NoOutputs:
     """Discards everything: the outputs of a node without programs and directory."""
 
-    def reply(self, client: int, reply: Reply) -> None:
-        """Discard the reply: there is no client."""
-
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Discard the events: there is no client."""
-
-    def announce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Discard the announcement: there is no directory."""
-
-    def end_turn(self) -> None:
-        """Do nothing: nothing was queued."""
-
-    def silence(self) -> None:
-        """Do nothing: nothing was queued."""
+    def reply(self, client: int, reply: Reply) -> None: ...
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None: ...
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
+    def end_turn(self) -> None: ...
+    def silence(self) -> None: ...
 
 
 class TrioDriver:
@@ -94,7 +85,7 @@ class TrioDriver:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.counters = Counters()
-        self._outputs: NodeOutputs = NoOutputs()
+        self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder
         self._traces = traces

@@ -63,7 +63,7 @@ def write_values(
             raw[column] = (FALSE_CODE + int(value)) ^ HIGHEST  # type: ignore[arg-type]
 
 
-class Shape:
+class EventShape:
     """Memory for events with the same attributes in the same order, all of whose values are
     numbers.
 
@@ -86,10 +86,10 @@ class EventWriter:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._any = Shape([""] * COLUMNS, range(COLUMNS))
+        self._any = EventShape([""] * COLUMNS, range(COLUMNS))
         self._raw = memoryview(self._any.memory).cast("q")[layout.E_VALUES :]
         self._numbers = self._raw.cast("B").cast("d")
-        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self._shapes: dict[tuple[str, ...], EventShape] = {}
         self._names: tuple[str, ...] = ()  # attributes of the last event without a shape
         self._shape = self._any
         self.cell = array("q", [self._any.address])
@@ -133,7 +133,7 @@ class EventWriter:
         self.cell[0] = self._any.address
         write_values(self._columns, attributes, self._numbers, self._raw, 0)
 
-    def _find(self, names: tuple[str, ...]) -> Shape:
+    def _find(self, names: tuple[str, ...]) -> EventShape:
         """The shape for these attributes; a new one is made once they come twice in a row."""
         shape = self._shapes.get(names)
         if shape is not None:
@@ -145,7 +145,7 @@ class EventWriter:
             del self._shapes[next(iter(self._shapes))]
         slot_of = {name: slot for slot, name in enumerate(names)}
         slots = [slot_of.get(name, len(names)) for name in self._columns.names]
-        shape = self._shapes[names] = Shape(names, slots)
+        shape = self._shapes[names] = EventShape(names, slots)
         return shape
 
     def forget_shapes(self) -> None:

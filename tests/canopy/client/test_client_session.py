@@ -13,7 +13,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.frames import GatheredOpaque, OpaqueEvent
-from canopy.client.session import Session, expected
+from canopy.client.session import ControlSession, expected
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from overlay.client import (
     CREDIT,
@@ -100,7 +100,7 @@ def test_a_client_that_never_looks_keeps_a_bounded_number_of_notices() -> None:
 
 class TestSession:
     def test_a_request_and_its_reply(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         number = session.number()
         frame = session.encode(Subscribe(0, "a = 1"), number)
         assert COMMAND_FRAMES.decode(frame[PREFIX:]) == Subscribe(number, "a = 1")
@@ -113,7 +113,7 @@ class TestSession:
         assert session.answer(number, 1.0) == Subscribed(number, "s1")
 
     def test_replies_come_in_any_order_and_late_ones_are_ignored(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         first, second, third = (session.number() for _ in range(3))
         session.forget(second)
         for number in (third, second, first):
@@ -124,7 +124,7 @@ class TestSession:
             session.answer(second, 2.5)
 
     def test_refusals_are_errors_by_their_code(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         for code, kind in (("selector", SelectorRefusedError), ("time-out", CommandFailed)):
             number = session.number()
             session.receive(REPLY_FRAMES.encode(Failed(number, code, "because")))
@@ -136,10 +136,10 @@ class TestSession:
 
     def test_what_cannot_be_sent_is_told(self) -> None:
         with pytest.raises(CommandFailed, match="cannot be sent"):
-            Session.encode(Publish(0, (Draft({"a": object()}),)), 1)  # type: ignore[dict-item]
+            ControlSession.encode(Publish(0, (Draft({"a": object()}),)), 1)  # type: ignore[dict-item]
 
     def test_deliveries_before_the_end_are_handed_out_and_then_the_end_is_an_error(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         number = session.number()
         session.encode(GetStatus(0), number)
         session.receive(REPLY_FRAMES.encode(delivered(1, 2)))
@@ -152,7 +152,7 @@ class TestSession:
             session.answer(number, 1.0)
 
     def test_notices_of_gaps_keep_their_place_and_others_do_not(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         session.receive(REPLY_FRAMES.encode(delivered(1)))
         session.receive(REPLY_FRAMES.encode(Failed(0, "gap", "lapsed")))
         session.receive(REPLY_FRAMES.encode(Failed(0, "usage", "bad grant")))
@@ -163,7 +163,7 @@ class TestSession:
         assert [one.event.sequence for one in session.take_deliveries()] == [2]
 
     def test_garbage_ends_the_session(self) -> None:
-        session = Session("here")
+        session = ControlSession("here")
         session.receive(b"\x00\x00\x00\x01\xc1")
         assert session.gone is not None
         assert "bad frame" in session.gone
