@@ -21,21 +21,16 @@ from overlay.chord.consensus.messages import (
     VoteReply,
 )
 from overlay.chord.keys import key_of
-from overlay.chord.messages import ArcGiven, Cluster, Find, FindReply, Rejoin, TakenOver, TakeOver
+from overlay.chord.messages import ArcGiven, Find, FindReply, Rejoin, TakenOver, TakeOver
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import NodeId
 from overlay.settings import ElectionSettings
-from tests.support.rings import RingNode, RingWorld, grown, middle_of
+from tests.support.rings import RingNode, RingWorld, cluster_of, grown, middle_of
 from tests.support.transcript import Transcript
 
 KEY = key_of("attr:x")
 ONE_BY_ONE = ElectionSettings(rank_wait=0.5)
 """So long that candidates never meet."""
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
 
 
 def by_role(node: RingNode) -> dict[NodeId, str]:

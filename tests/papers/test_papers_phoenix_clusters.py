@@ -16,7 +16,7 @@ from overlay.chord.events import Elected, OwnerFound, Replanted
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Find, Rejoin
 from overlay.settings import ElectionSettings
-from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, cluster_of, grown
 
 KEY = key_of("attr:magnitude")
 KEYS = [key_of(f"attr:{n}") for n in range(60)]
@@ -25,11 +25,6 @@ KEYS = [key_of(f"attr:{n}") for n in range(60)]
 def leader(world: RingWorld, key: str = KEY) -> RingNode:
     (found,) = world.owners(key)
     return found
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
 
 
 def two_clusters(seed: int = 3, election: ElectionSettings | None = None) -> RingWorld:

@@ -226,6 +226,12 @@ UNRECOVERED = ElectionSettings(fork_after=10_000.0)
 """No cluster goes on without its majority, as if P5 were not there."""
 
 
+def cluster_of(node: RingNode) -> Cluster:
+    """The own cluster of a node that serves."""
+    assert node.clusters.cluster is not None
+    return node.clusters.cluster
+
+
 def grown(
     seed: int,
     nodes: int,

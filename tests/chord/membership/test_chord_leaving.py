@@ -5,51 +5,8 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.events import ArcGone, RoleChanged
-from overlay.chord.keys import key_of
-from overlay.chord.messages import Cluster
-from tests.support.rings import RingNode, RingWorld, grown, middle_of
-
-KEYS = [key_of(f"attr:{n}") for n in range(24)]
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
-
-
-def watch_ownership(world: RingWorld) -> None:
-    """After every step: nobody serves a key beside somebody else."""
-
-    def served_once() -> None:
-        for key in KEYS:
-            assert len(world.owners(key)) <= 1
-
-    world.checks.append(served_once)
-
-
-def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[RingWorld, RingNode]:
-    world = grown(seed, nodes=nodes, clusters=1, size=size)
-    (node,) = world.primaries()
-    watch_ownership(world)
-    for at, key in enumerate(KEYS):
-        assert world.write(key, str(at))
-    world.run(1)
-    return world, node
-
-
-def split(node: RingNode) -> str:
-    middle = middle_of(cluster_of(node))
-    node.clusters.request_split(middle)
-    return middle
-
-
-def everything_is_there(world: RingWorld) -> None:
-    """Each entry is where its key is served, once."""
-    for at, key in enumerate(KEYS):
-        (owner,) = world.owners(key)
-        assert owner.registry.entries.count(f"{key}:{at}".encode()) == 1
-    entries = [e for n in world.primaries() for e in n.registry.entries]
-    assert len(entries) == len(KEYS)
+from tests.support.one_cluster import everything_is_there, one_cluster, split
+from tests.support.rings import RingWorld, cluster_of, grown
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,7 +14,7 @@ from overlay.chord.messages import (
 )
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, cluster_of, grown
 
 
 def of(node: RingNode, kind: type) -> list[object]:
@@ -24,11 +24,6 @@ def of(node: RingNode, kind: type) -> list[object]:
 def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
 
 
 def member(world: RingWorld, role: str) -> RingNode:

@@ -13,7 +13,7 @@ from overlay.chord.messages import (
 )
 from overlay.machine import Peer
 from overlay.settings import ClusterSettings
-from tests.support.rings import RingNode, RingWorld, grown
+from tests.support.rings import RingNode, RingWorld, cluster_of, grown
 
 KEY = key_of("attr:x")
 
@@ -32,11 +32,6 @@ def of(node: RingNode, kind: type) -> list[object]:
 def primary(world: RingWorld) -> RingNode:
     (node,) = world.primaries()
     return node
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
 
 
 def test_a_node_without_seeds_founds_at_once_and_owns_every_key() -> None:

@@ -8,51 +8,10 @@ import pytest
 
 from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
-from overlay.chord.keys import in_arc, key_of
+from overlay.chord.keys import in_arc
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
-from tests.support.rings import RingNode, RingWorld, grown, middle_of
-
-KEYS = [key_of(f"attr:{n}") for n in range(24)]
-
-
-def cluster_of(node: RingNode) -> Cluster:
-    assert node.clusters.cluster is not None
-    return node.clusters.cluster
-
-
-def watch_ownership(world: RingWorld) -> None:
-    """After every step: nobody serves a key beside somebody else."""
-
-    def served_once() -> None:
-        for key in KEYS:
-            assert len(world.owners(key)) <= 1
-
-    world.checks.append(served_once)
-
-
-def one_cluster(seed: int, nodes: int = 14, size: int = 5) -> tuple[RingWorld, RingNode]:
-    world = grown(seed, nodes=nodes, clusters=1, size=size)
-    (node,) = world.primaries()
-    watch_ownership(world)
-    for at, key in enumerate(KEYS):
-        assert world.write(key, str(at))
-    world.run(1)
-    return world, node
-
-
-def split(node: RingNode) -> str:
-    middle = middle_of(cluster_of(node))
-    node.clusters.request_split(middle)
-    return middle
-
-
-def everything_is_there(world: RingWorld) -> None:
-    """Each entry is where its key is served, once."""
-    for at, key in enumerate(KEYS):
-        (owner,) = world.owners(key)
-        assert owner.registry.entries.count(f"{key}:{at}".encode()) == 1
-    entries = [e for n in world.primaries() for e in n.registry.entries]
-    assert len(entries) == len(KEYS)
+from tests.support.one_cluster import KEYS, everything_is_there, one_cluster, split
+from tests.support.rings import RingNode, RingWorld, cluster_of, middle_of
 
 
 @pytest.mark.parametrize("seed", range(4))
