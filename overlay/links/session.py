@@ -98,16 +98,12 @@ class Session(HasDeadline):
     ) -> None:
         super().__init__()
         self.peer = peer
-        self.number = number
         self._settings = settings
         self._codec = codec
         self.state = SessionState.CONNECTING
         self.reason = "no answer"  # of the last failure
         self.connection: Carrier | None = None
         self.is_watched = is_watched
-        self.peer_incarnation = 0  # 0: never connected
-        self.peer_number = 0
-        self.peer_dials = 0
         self.dials = 0
         self._attempts = 0  # dials that failed since the last lasting connection
         self._refusals = 0  # of those, refused ones in a row
@@ -116,19 +112,8 @@ class Session(HasDeadline):
         self.last_heard = now  # last frame, or when silence began to count (`expect_answer`)
         self.last_written = now
         self.last_used = now  # last batch or probe, in either direction
-        self.retransmit_at = NEVER
         self._rto = settings.retransmit_after
         self._srtt = self._rttvar = 0.0  # RFC 6298; 0: not measured
-        self._timed: tuple[int, float] | None = None  # a batch's number, and when it was sent
-        self._sent_once = 0  # batches before this one were sent at least once
-        self._timeouts = 0  # of the oldest batch in flight
-        self.is_suspected = False  # LinkSuspected was emitted
-        self._reported = 0  # messages that were named by it
-        self._report_limit = FIRST_REPORT
-        self.report_at = NEVER
-        self.ack_due = False  # something arrived that is not acknowledged
-        self._ack_timed = False  # … and a delayed acknowledgement is scheduled
-        self._ack_bytes = 0  # … of so many bytes
         self.reset(number)
         self.report_at = now + DIAL_SUSPECT_AFTER
 
@@ -146,13 +131,14 @@ class Session(HasDeadline):
         self.receive = self._receive_buffer.receive
         self.next_buffered = self._receive_buffer.next_buffered
         self.new_gap = self._receive_buffer.new_gap
-        self.peer_incarnation = self.peer_number = self.peer_dials = 0
+        self.peer_incarnation = self.peer_number = self.peer_dials = 0  # never connected
         self.retransmit_at = NEVER
-        self._timed = None
-        self._sent_once = 0
+        self._timed: tuple[int, float] | None = None  # a batch's number, and when it was sent
+        self._sent_once = 0  # batches before this one were sent at least once
+        self.ack_due = False  # something arrived that is not acknowledged
+        self._ack_timed = False  # … and a delayed acknowledgement is scheduled
+        self._ack_bytes = 0  # … of so many bytes
         self._clear_suspicion()
-        self.ack_due = self._ack_timed = False
-        self._ack_bytes = 0
 
     def is_known_as(self, incarnation: int, number: int) -> bool:
         """Whether the peer's name for the session is the one remembered here."""
@@ -368,9 +354,10 @@ class Session(HasDeadline):
     # --- suspicion and death ---
 
     def _clear_suspicion(self) -> None:
-        self._timeouts = self._reported = 0
+        self._timeouts = 0  # of the oldest batch in flight
+        self.is_suspected = False  # LinkSuspected was emitted
+        self._reported = 0  # messages that were named by it
         self._report_limit = FIRST_REPORT
-        self.is_suspected = False
         self.report_at = NEVER
 
     def suspect(self, now: float) -> tuple[Message, ...]:

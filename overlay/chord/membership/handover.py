@@ -164,12 +164,6 @@ class HandOvers(HandOverSide):
             brokers=tuple(b for b in own.brokers if b != standby),
         )
 
-    def abort(self) -> None:
-        """The hand-over cannot succeed any more, since the own voters are lost or another serves
-        the arc: keep it."""
-        if self.current is not None:
-            self._abort()
-
     def forget(self) -> None:
         """This node leads no more: there is nothing to hand over."""
         self._middle = None
@@ -270,7 +264,7 @@ class HandOvers(HandOverSide):
             return
         if not message.accepted:
             self._refused[sender.id] = None
-            self._abort(perhaps_served=handover.kind == "leave")
+            self.abort(perhaps_served=handover.kind == "leave")
         elif handover.kind == "split" and handover.decided_at < 0:
             given = Configuration(self.log.voters, handover.arc.key)
             handover.decided_at = self.leader_log.configure(given)
@@ -297,7 +291,7 @@ class HandOvers(HandOverSide):
         if handover is None or handover.decided_at >= 0:
             return
         if handover.arc.primary.id == node:
-            self._abort(perhaps_served=handover.asked and handover.kind == "leave")
+            self.abort(perhaps_served=handover.asked and handover.kind == "leave")
         elif handover.kind == "split" and not handover.asked:
             rest = (member for member in handover.arc.others() if member.id != node)
             handover.arc = handover.arc.served_by(handover.arc.primary, *rest)
@@ -306,11 +300,16 @@ class HandOvers(HandOverSide):
         """Keep the arc, unless it is decided that it leaves."""
         handover = self.current
         if handover is not None and handover.decided_at < 0:
-            self._abort(perhaps_served=handover.asked and handover.kind == "leave")
+            self.abort(perhaps_served=handover.asked and handover.kind == "leave")
 
-    def _abort(self, perhaps_served: bool = False) -> None:
-        handover, own = self.current, self.role.own
-        assert handover is not None
+    def abort(self, perhaps_served: bool = False) -> None:
+        """A hand-over that is under way cannot succeed any more, since the coming primary does not
+        answer, the own voters are lost or another serves the arc: keep it. `perhaps_served`: a
+        whole cluster may have been taken over all the same."""
+        handover = self.current
+        if handover is None:
+            return
+        own = self.role.own
         self._end()
         self._forget_split()
         self.role.trace(f"{handover.kind} given up")

@@ -9,7 +9,7 @@ cluster*).
 before a SUBACK.
 
 *Read in this order*: `messages`, `observers` (at the primary: who keeps a copy of the log),
-`observed_logs` (such copies, where they are kept), `lost_cluster`, `recovery` (who takes a lost
-cluster's place). An *observer* is what ZooKeeper calls one: it gets the log and
-has no vote. Members that do not vote yet are Raft's learners, and followers of the log.
+`observed_logs` (such copies, where they are kept), `recovery` (who takes a lost cluster's place).
+An *observer* is what ZooKeeper calls one: it gets the log and has no vote. Members that do not vote
+yet are Raft's learners, and followers of the log.
 """

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from overlay.bounded import BoundedDict
 from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
@@ -53,7 +53,6 @@ from overlay.chord.constants import (
 )
 from overlay.chord.epochs import fork_count, new_fork
 from overlay.chord.messages import Cluster, Contact, Moved
-from overlay.chord.recovery.lost_cluster import Agreement, LostCluster, RecoveryAttempt, Standing
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
@@ -68,6 +67,49 @@ class RecoveryRound(Timer, frozen=True):
 
 class RecoveryAnswersDue(Timer, frozen=True):
     """Those who were asked have had their time."""
+
+
+class LostCluster:
+    """A cluster without a leader, as far as this node knows."""
+
+    def __init__(self, cluster: Cluster, now: float) -> None:
+        self.cluster = cluster
+        self.since = now
+        self.not_before = now  # a refusal came
+        self.jitter = -1.0  # the part of the wait that is by chance
+        self.neighbours_informed = False  # some were asked to look as well
+
+
+class RecoveryAttempt:
+    """This node asks others whether it may lead a lost cluster."""
+
+    def __init__(self, lost: LostCluster, epoch: int, now: float) -> None:
+        self.lost = lost
+        self.epoch = epoch
+        self.since = now
+        self.unheard = {peer.id: None for peer in lost.cluster.members()}
+        self.agreed: dict[NodeId, None] = {}
+        self.refused = False
+
+    def is_meant(self, key: Key, epoch: int) -> bool:
+        """Whether an answer about the cluster `key` and this epoch is one to this question."""
+        return (key, epoch) == (self.lost.cluster.key, self.epoch)
+
+
+Standing = tuple[bool, Version]
+"""Whether a node is a member of the lost cluster, and the position of its log or copy."""
+
+
+class Agreement(NamedTuple):
+    """To whom this node has agreed; until then it agrees only to a node that is fitter."""
+
+    node: NodeId
+    standing: Standing
+    until: float
+
+    def is_fitter(self, node: NodeId, standing: Standing) -> bool:
+        """Whether the node that was agreed to is fitter than `node`."""
+        return (standing, self.node) < (self.standing, node)
 
 
 class RecoveryOutcome(Protocol):
