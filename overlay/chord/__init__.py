@@ -21,8 +21,8 @@ Imports go one way: shared files ← `ring`, `consensus` ← `membership` ← `r
 `role_changes`, `clusters`.
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
-description says, and wrong pointers cost only time. **Epochs fence**: whoever takes over keys does
-so under a higher epoch, so of two descriptions that overlap the higher epoch is right, and a
+description says, and wrong pointers cost only time. **Epochs fence**: a node that takes over keys
+does so under a higher epoch, so of two descriptions that overlap the higher epoch is right, and a
 primary that hears of one above its own stops serving. An epoch of an existing cluster is granted by
 a majority of its voters, who store their votes first; a primary decides only while a majority
 answers its heartbeats. Only where no majority is left does an epoch fork off.

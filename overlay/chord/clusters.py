@@ -296,7 +296,7 @@ class Clusters(Machine):
         self.observers.refresh()
 
     def on_leave_anyway(self, timer: LeaveAnyway) -> None:
-        """Leave, whoever may still wait for something."""
+        """Leave, whatever may still wait for this node."""
         if self.is_primary and self.cluster_role.leaving:
             self.handovers.leave_now()
         else:

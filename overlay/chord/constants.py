@@ -146,7 +146,7 @@ LEAVE_WITHIN: Final = 10.0
 if it had died. Guess; to be measured by the time that moving a full host takes."""
 
 REMOVED_MOST: Final = 64
-"""Lost members that are remembered, to tell them when they return. Guess; to be measured by the
+"""Lost members that are remembered, to be released when they return. Guess; to be measured by the
 members that a cluster loses within a day."""
 
 SPLIT_LEAST: Final = 6
@@ -210,8 +210,8 @@ LOST_ROUND_TRIPS: Final = 4.0
 still succeed has had two rounds. Guess."""
 
 RESTARTING: Final = 10.0
-"""How long after its own start a node takes no cluster for lost: whoever was stopped with it may be
-starting as well. Guess."""
+"""How long after its own start a node takes no cluster for lost: nodes that were stopped with it
+may be starting as well. Guess."""
 
 AGREE_AFTER: Final = 0.9
 """How long a node has looked for a leader itself before it agrees with another: nearly two rounds.

@@ -1,4 +1,4 @@
-"""What the ring and the cluster tell the machines above."""
+"""What the ring and the cluster emit for the machines above."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ class Committed(LocalEvent, frozen=True):
 
 class Elected(LocalEvent, frozen=True):
     """This node leads a cluster whose former primary `lost` (perhaps this node, before it was
-    started again) could not hand over: what it told hosts and publishers beside the log is unknown.
-    Follows RoleChanged. `forked`: the log may lack what another branch of the cluster committed."""
+    started again) could not hand over: what it sent to hosts and publishers beside the log is
+    unknown. Follows RoleChanged. `forked`: the log may lack what another branch of the cluster
+    committed."""
 
     cluster: Cluster
     lost: Peer

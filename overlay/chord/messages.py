@@ -16,7 +16,8 @@ from overlay.machine import Key, Message, NodeId, Peer, Version
 
 
 class Cluster(msgspec.Struct, frozen=True, array_like=True):
-    """A cluster as everybody may know it. The one with the higher version is the newer one.
+    """What any node may know of a cluster. Of two descriptions the one with the higher version is
+    newer.
 
     It owns the keys of the arc (start, key]: those after `start` up to and including `key`; where
     both are equal it owns the whole ring. `key` is its identity. `version` is (epoch, number): a

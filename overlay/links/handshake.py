@@ -68,7 +68,7 @@ class Handshake(LinkParts):
             self._greet(connection)
 
     def _greet(self, connection: LinkConnection) -> None:
-        """Send a first Hello, to the connection's session or to whoever is there."""
+        """Send a first Hello, to the connection's session or to the node that is there."""
         if connection.session is not None:
             connection.session.greeted()
         settings = self._node.settings

@@ -1,7 +1,7 @@
 """The receiving direction of a session: order, digests, acknowledgement (M3, V3).
 
 The batch that is expected next is taken. A duplicate is dropped and acknowledged again. A later one
-is buffered, up to the window, and the peer is told once of each gap and where it ends, so that it
+is buffered, up to the window, and each gap is reported to the peer once, with its end, so that it
 sends again what is missing and no more (selective acknowledgement, as RFC 2018). When later batches
 were dropped instead, each loss cost everything in flight: with a loss of 5 % and 0.5 s of latency
 that was ten times the load, and the messages that elections wait for came minutes late. TCP loses

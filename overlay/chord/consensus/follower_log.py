@@ -152,8 +152,8 @@ class FollowerLog:
 
     def adopt(self, snapshot: Snapshot, start: Key) -> None:
         """The log of a split-off arc, which begins at `start`, becomes the own one, before this
-        node becomes its primary: whoever hears of the role finds the arc's state and nothing of the
-        former cluster's."""
+        node becomes its primary: who listens to changes of the role finds the arc's state and
+        nothing of the former cluster's."""
         self._install(snapshot).override(Configuration((self.port.me,), start))
 
     # -- when this node leads --------------------------------------------------------------------

@@ -98,9 +98,9 @@ class ClusterHeartbeatReply(Message, frozen=True):
 class RequestVote(Message, frozen=True):
     """A candidate asks the voters for `epoch`; its log is at `position`.
 
-    With `pre_vote` it only asks whether they would vote for it: whoever still hears the primary
-    would not, so that one broken link makes no election. With `transfer` the primary itself wants
-    to be replaced by the sender.
+    With `pre_vote` it only asks whether they would vote for it: a voter that still hears the
+    primary would not, so that one broken link makes no election. With `transfer` the primary itself
+    wants to be replaced by the sender.
     """
 
     key: Key
@@ -113,7 +113,7 @@ class RequestVote(Message, frozen=True):
 class VoteReply(Message, frozen=True):
     """Answer to RequestVote; unless it is a pre-vote the vote is durable before this is sent.
     `voted_epoch` is the highest epoch for which the sender has voted; for `timeout` seconds it
-    votes for nobody else."""
+    votes for no other."""
 
     key: Key
     epoch: int
@@ -124,7 +124,7 @@ class VoteReply(Message, frozen=True):
 
 
 class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """On disk: this node votes for no epoch below this one, and for nobody else in this one.
+    """On disk: this node votes for no epoch below this one, and for no other in this one.
     `others` are the voters beside this node, as known then: where a node that returns finds
     them."""
 

@@ -2,12 +2,12 @@
 
 There should be one ring. A node without seeds founds it at once. Others found one only after a time
 in which no node they reached knew of a ring, and then only the smallest id among those who see each
-other does, so that a group of newcomers does not found one each; a node that reached nobody founds
+other does, so that a group of newcomers does not found one each; a node that reached none founds
 alone and serves its local clients. The first cluster owns the whole ring.
 
 Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
-ring's id begins with how little its founder knew: one that was told to found by having no seeds
-comes before one that took its turn, and that before one that reached nobody (see `merging`).
+ring's id begins with how little its founder knew: one that has no seeds comes before one that
+took its turn, and that before one that reached no other node (see `merging`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Founding:
             return None
         others = self.view.peers()
         if any(peer.id < self.port.me.id for peer in others):
-            return None  # somebody else's turn
+            return None  # another node's turn
         return self._cluster(ITS_TURN if others else ALONE)
 
     def _cluster(self, rank: int) -> Cluster:

@@ -11,7 +11,7 @@ Both are the same steps, and at no moment do two nodes serve a key:
 
 If the coming primary refuses or falls silent before it is decided, the arc is kept and nothing has
 happened: it serves nothing that it was not given. If this primary falls silent, the next one finds
-in its log whether the arc is gone, and answers whoever asks (`AskArc`).
+in its log whether the arc is gone, and answers all who ask (`AskArc`).
 
 A split cuts the arc (start, key] at a middle: the new cluster gets the first part and so becomes
 the ring predecessor. It is made of half of the members, without the primary and the standby, so

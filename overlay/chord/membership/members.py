@@ -6,7 +6,7 @@ cluster: the primary of before, or the one that the description names.
 
 A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
 elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: it is no
-member any more, without warning; when it returns it is told so and may be recruited anew. But a
+member any more, without warning; when it returns it is `Released` and may be recruited anew. But a
 voter stays a member until it is voted out, since it drops its log when it is none: an isolated
 primary must not make its voters, one by one, forget what they have voted for. A member that loses
 its *primary* asks the others now and then; the voters among the members elect another (`election`),
@@ -300,7 +300,7 @@ class Members:
         own = self.role.cluster
         if self.ring.ring not in ("", cluster.ring):
             return False
-        if own is None:  # recruited, or believed to be a member: only a node that stays agrees
+        if own is None:  # recruited, or a member as another sees it: only a node that stays agrees
             return sender.id == cluster.primary.id and not self.role.leaving
         if own.key == cluster.key:
             return sender.id in (own.primary.id, cluster.primary.id) or (

@@ -33,7 +33,7 @@ class MergeReply(Message, frozen=True):
 
 class RingEnded(Message, frozen=True):
     """The ring `ring` is no more, all that was registered there is in the ring of `into`: go over.
-    Passed on by whoever hears it first."""
+    Each node passes it on when it receives it first."""
 
     ring: str
     into: Cluster

@@ -1,6 +1,6 @@
 """What this node has heard of the ring: a bounded cache of cluster descriptions (P2).
 
-A description says whom to ask, never who owns a key: whoever is asked wrongly knows better (a
+A description says whom to ask, never who owns a key: a node that is asked wrongly knows better (a
 former owner knows to whom it gave the arc). So a description may be as old as it likes; of two of
 the same cluster the newer one wins.
 

@@ -123,7 +123,7 @@ class Stabilisation:
 
     def answered(self, sender: Peer, message: Neighbourhood) -> None:
         """A cluster describes itself and its neighbours: adopt it as the successor if it is one,
-        and ask whoever stands between."""
+        and ask the cluster that stands between."""
         state = self.state
         for cluster in (message.cluster, message.predecessor, *message.successors):
             if cluster is not None:
