@@ -13,7 +13,7 @@ from overlay.links.deadlines import NEVER, DeadlineQueue, HasDeadline
 from overlay.links.events import ConnectionId, Transport
 from overlay.links.messages import Frame
 from overlay.links.seed import Seed
-from overlay.links.session import Carrier, Session
+from overlay.links.session import Carrier, LinkSession
 from overlay.machine import ProtocolError
 
 
@@ -44,7 +44,7 @@ class LinkConnection(HasDeadline):
         """Send one frame on this connection, after those before it."""
         self.stage = stage
         self.give_up_at = give_up_at
-        self.session: Session | None = None
+        self.session: LinkSession | None = None
         self.seed: Seed | None = None
         self.hello_again_at = NEVER  # for transports that lose frames
         self._hello_interval = 0.0
@@ -55,7 +55,7 @@ class LinkConnection(HasDeadline):
         """Whether the transport has connected and the Welcome is awaited."""
         return self.stage is HandshakeStage.HELLO_SENT
 
-    def attach_session(self, session: Session) -> None:
+    def attach_session(self, session: LinkSession) -> None:
         """This connection is for `session`."""
         self.session = session
         session.attach(self)
@@ -72,7 +72,7 @@ class LinkConnection(HasDeadline):
         if self.seed is not None:
             self.seed.detached()
 
-    def release(self) -> tuple[Session | None, Seed | None]:
+    def release(self) -> tuple[LinkSession | None, Seed | None]:
         """Take session and seed off this connection, which stays open, and return them."""
         self.detach()
         session, seed = self.session, self.seed
@@ -101,7 +101,7 @@ class LinkConnection(HasDeadline):
         if self._hellos_received > MAX_HELLOS:
             raise ProtocolError("too many greetings")
 
-    def established(self, session: Session) -> None:
+    def established(self, session: LinkSession) -> None:
         """The handshake is done. Called by `ConnectionTable` only."""
         self.stage = HandshakeStage.ESTABLISHED
         self.attach_session(session)
@@ -156,7 +156,7 @@ class ConnectionTable:
         self._deadlines.schedule(connection, connection.give_up_at)
         return connection
 
-    def established(self, connection: LinkConnection, session: Session) -> None:
+    def established(self, connection: LinkConnection, session: LinkSession) -> None:
         """The handshake is done: `connection` carries `session`; another one of it is closed."""
         other = session.connection
         if other is not None and other is not connection:

@@ -18,7 +18,7 @@ from overlay.links.events import LinkDown, LinkSuspected, SessionEnd
 from overlay.links.messages import Bye
 from overlay.links.peer_list import PeerList
 from overlay.links.penalties import Penalties
-from overlay.links.session import Session, SessionState
+from overlay.links.session import LinkSession, SessionState
 from overlay.links.session_table import SessionTable
 from overlay.machine import Peer
 
@@ -26,7 +26,7 @@ from overlay.machine import Peer
 class CloseListener(Protocol):
     """What must hear at once that a session is closed, before LinkDown is emitted."""
 
-    def session_closed(self, session: Session) -> None:
+    def session_closed(self, session: LinkSession) -> None:
         """Nothing is written for this session any more."""
 
 
@@ -53,7 +53,7 @@ class Dialler(LinkParts):
 
     # --- up ---
 
-    def want(self, peer: Peer, session: Session | None) -> Session | None:
+    def want(self, peer: Peer, session: LinkSession | None) -> LinkSession | None:
         """There is something to send to `peer`, whose `session` (None: there is none) is not
         CONNECTED: open or resume it, and dial. None if that cannot be."""
         if self._is_stopped:
@@ -74,13 +74,13 @@ class Dialler(LinkParts):
         self.reschedule(session)
         return session
 
-    def open(self, peer: Peer) -> Session | None:
+    def open(self, peer: Peer) -> LinkSession | None:
         """A new session, not dialled yet; None if there are too many."""
         if not self.make_room():
             return None
         return self._sessions.begin(peer, self._penalties.until(peer.id))
 
-    def make_room(self, session: Session | None = None) -> bool:
+    def make_room(self, session: LinkSession | None = None) -> bool:
         """Suspend idle links if another session, a new one or the dormant `session`, would be one
         too many. False if none is idle."""
         if session is not None and not self._sessions.renew_dormant(session):
@@ -93,15 +93,15 @@ class Dialler(LinkParts):
         self._node.count("links_evicted", len(idle))
         return bool(idle)
 
-    def _dial(self, session: Session) -> None:
+    def _dial(self, session: LinkSession) -> None:
         self._connections.dial(session.peer.address).attach_session(session)
 
-    def reschedule(self, session: Session) -> None:
+    def reschedule(self, session: LinkSession) -> None:
         """Something of the session may fall due earlier than before. What would have been due in
         the past is due now: this node did not stall."""
         self._deadlines.schedule(session, max(session.next_deadline(), self._node.clock()))
 
-    def on_deadline(self, session: Session, now: float) -> None:
+    def on_deadline(self, session: LinkSession, now: float) -> None:
         """A session that is CONNECTING: dial, report what waits, or give up."""
         if now >= session.give_up_at():
             self.close(session, session.reason)
@@ -111,7 +111,7 @@ class Dialler(LinkParts):
         self.report_suspicion(session, now)
         self.reschedule(session)
 
-    def report_suspicion(self, session: Session, now: float) -> None:
+    def report_suspicion(self, session: LinkSession, now: float) -> None:
         """Emit LinkSuspected if it is due: what waits may take another way."""
         if now >= session.report_at and (unacknowledged := session.suspect(now)):
             self._node.emit(LinkSuspected(session.peer, unacknowledged))
@@ -139,7 +139,7 @@ class Dialler(LinkParts):
         session.back_off(now, self._node.rng, self._penalties.until(session.peer.id))
         self.reschedule(session)
 
-    def suspend(self, session: Session, reason: str) -> None:
+    def suspend(self, session: LinkSession, reason: str) -> None:
         """Close the connection of an idle link in order: the peer first hears what of its batches
         arrived."""
         connection = session.connection
@@ -150,7 +150,7 @@ class Dialler(LinkParts):
         self._connections.close(connection, reason)
         self.suspended(session)
 
-    def suspended(self, session: Session) -> None:
+    def suspended(self, session: LinkSession) -> None:
         """The connection of an idle link is closed, by this node or by the peer: keep the session's
         numbers only."""
         self._sessions.change_state(session, SessionState.NOT_CONNECTED)
@@ -161,7 +161,7 @@ class Dialler(LinkParts):
 
     def close(
         self,
-        session: Session,
+        session: LinkSession,
         reason: str,
         left: bool = False,
         end: SessionEnd = SessionEnd.UNREACHABLE,
@@ -178,7 +178,11 @@ class Dialler(LinkParts):
         self._peer_list.session_closed(session.peer.id)
 
     def report_down(
-        self, session: Session, reason: str, left: bool = False, end: SessionEnd = SessionEnd.RESET
+        self,
+        session: LinkSession,
+        reason: str,
+        left: bool = False,
+        end: SessionEnd = SessionEnd.RESET,
     ) -> None:
         """Emit LinkDown. Called by itself where the peer has reset a session that goes on."""
         self._peer_list.something_failed()

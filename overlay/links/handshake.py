@@ -32,7 +32,7 @@ from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SessionEnd
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
-from overlay.links.session import Session, SessionState
+from overlay.links.session import LinkSession, SessionState
 from overlay.machine import Message, Peer, ProtocolError
 
 NO_ROOM = "too many sessions, and all are in use"
@@ -43,7 +43,7 @@ TAKEN_OVER = "another connection took over"
 class EstablishedListener(Protocol):
     """What must hear that a connection carries a session now."""
 
-    def session_established(self, session: Session, missing: Iterable[InFlightBatch]) -> None:
+    def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
         """Send these batches again, then what is queued."""
 
 
@@ -108,7 +108,7 @@ class Handshake(LinkParts):
             self._refuse(connection, str(error))
 
     def on_late_greeting(
-        self, connection: LinkConnection, session: Session, greeting: Hello | Welcome
+        self, connection: LinkConnection, session: LinkSession, greeting: Hello | Welcome
     ) -> None:
         """A greeting on an established connection: the repetition of one whose answer was lost.
         Raises ProtocolError if it is of another session."""
@@ -168,7 +168,7 @@ class Handshake(LinkParts):
             start = hello.expected
         self._establish(connection, session, hello, start)
 
-    def _session_for(self, hello: Hello) -> Session | None:
+    def _session_for(self, hello: Hello) -> LinkSession | None:
         """The session that a Hello means; None if another connection carries it, or will. Raises
         ProtocolError if there are too many sessions."""
         session = self._sessions.find(hello.peer.id)
@@ -269,7 +269,11 @@ class Handshake(LinkParts):
     # --- both sides ---
 
     def _establish(
-        self, connection: LinkConnection, session: Session, greeting: Hello | Welcome, start: int
+        self,
+        connection: LinkConnection,
+        session: LinkSession,
+        greeting: Hello | Welcome,
+        start: int,
     ) -> None:
         """Let `connection` carry `session` from now on; the peer expects the batch `start` next.
         Raises ProtocolError if that cannot be, and closes the session."""
@@ -309,7 +313,7 @@ class Handshake(LinkParts):
         expected, yours = session.expected, session.peer_incarnation
         connection.write(Hello(*self._sender, expected, yours, window, session.peer.id, *numbers))
 
-    def _say_welcome(self, connection: LinkConnection, session: Session | None = None) -> None:
+    def _say_welcome(self, connection: LinkConnection, session: LinkSession | None = None) -> None:
         """Answer a Hello. Without a session this only names the node."""
         window = self._node.settings.window
         if session is None:

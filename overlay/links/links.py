@@ -26,7 +26,7 @@ from overlay.links.penalties import Penalties
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
-from overlay.links.session import Carrier, Session, SessionState, SessionStatus
+from overlay.links.session import Carrier, LinkSession, SessionState, SessionStatus
 from overlay.links.session_table import SessionTable
 from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
@@ -86,8 +86,8 @@ class Links:
         )
         self._dialler = Dialler(*parts, self)
         self._handshake = Handshake(*parts, self._dialler, self)
-        self._to_flush: dict[NodeId, Session] = {}  # may have something to write
-        self._acks: deque[tuple[float, Session]] = deque()  # the delay is one: in order of time
+        self._to_flush: dict[NodeId, LinkSession] = {}  # may have something to write
+        self._acks: deque[tuple[float, LinkSession]] = deque()  # the delay is one: in order of time
         self._last: Message | None = None
         self._last_encoded = b""
 
@@ -267,7 +267,7 @@ class Links:
             owner = self._deadlines.pop_due(now)
             if owner is None:
                 break
-            if isinstance(owner, Session):
+            if isinstance(owner, LinkSession):
                 self._on_session_deadline(owner, now)
             elif isinstance(owner, LinkConnection):
                 self._handshake.on_deadline(owner, now)
@@ -276,18 +276,18 @@ class Links:
 
     # --- from the handshake and the dialler ---
 
-    def session_established(self, session: Session, missing: Iterable[InFlightBatch]) -> None:
+    def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
         """A connection carries the session: send again what the peer has not, then the rest."""
         self._retransmit(session, missing)
         self._to_flush[session.peer.id] = session
 
-    def session_closed(self, session: Session) -> None:
+    def session_closed(self, session: LinkSession) -> None:
         """The session has ended: nothing is written for it any more."""
         self._to_flush.pop(session.peer.id, None)
 
     # --- batches ---
 
-    def _flush_session(self, session: Session) -> None:
+    def _flush_session(self, session: LinkSession) -> None:
         """Write what the credit allows; see that what arrived gets acknowledged."""
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
@@ -302,14 +302,14 @@ class Links:
         elif session.schedule_ack():
             self._acks.append((self._clock() + ACK_DELAY, session))
 
-    def _write_batch(self, session: Session, connection: Carrier, batch: InFlightBatch) -> None:
+    def _write_batch(self, session: LinkSession, connection: Carrier, batch: InFlightBatch) -> None:
         frame = session.make_batch(batch, self._clock())
         self._count("link_bytes", len(batch.body))
         connection.write(frame)
         if session.retransmit_at < session.wake_at:
             self._deadlines.schedule(session, session.retransmit_at)
 
-    def _retransmit(self, session: Session, batches: Iterable[InFlightBatch]) -> None:
+    def _retransmit(self, session: LinkSession, batches: Iterable[InFlightBatch]) -> None:
         connection = session.connection
         if connection is None:
             return
@@ -317,7 +317,7 @@ class Links:
             self._count("link_resent", 1)
             self._write_batch(session, connection, batch)
 
-    def _on_batch(self, connection: LinkConnection, session: Session, batch: Batch) -> None:
+    def _on_batch(self, connection: LinkConnection, session: LinkSession, batch: Batch) -> None:
         self._on_acknowledged(session, batch.acknowledged, batch.credit)
         arrival = session.receive(batch)
         if arrival is Arrival.IN_ORDER:
@@ -328,14 +328,14 @@ class Links:
         if gap or arrival is Arrival.DUPLICATE:
             connection.write(session.make_ack(session.last_heard, gap))
 
-    def _consume(self, session: Session, batch: Batch) -> None:
+    def _consume(self, session: LinkSession, batch: Batch) -> None:
         session.received_batch(len(batch.body))
         peer = session.peer
         self._to_flush[peer.id] = session
         for message in self._codec.decode(unpack(batch)):
             self._dispatch(peer, message)
 
-    def _on_ack(self, session: Session, ack: Ack) -> None:
+    def _on_ack(self, session: LinkSession, ack: Ack) -> None:
         self._on_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.gap:
             self._retransmit(session, session.fill_gap(ack.acknowledged, ack.gap))
@@ -343,7 +343,7 @@ class Links:
             session.was_probed()
             self._to_flush[session.peer.id] = session
 
-    def _on_acknowledged(self, session: Session, acknowledged: int, credit: int) -> None:
+    def _on_acknowledged(self, session: LinkSession, acknowledged: int, credit: int) -> None:
         was_suspected = session.is_suspected
         if session.acknowledge(acknowledged, credit):
             if was_suspected:
@@ -358,7 +358,7 @@ class Links:
 
     # --- ends ---
 
-    def _on_bye(self, connection: LinkConnection, session: Session, bye: Bye) -> None:
+    def _on_bye(self, connection: LinkConnection, session: LinkSession, bye: Bye) -> None:
         if not bye.rest:
             self._dialler.close(session, bye.reason, left=bye.final)
             return
@@ -368,7 +368,7 @@ class Links:
         else:
             self._dialler.suspended(session)
 
-    def _break_off(self, session: Session, reason: str) -> None:
+    def _break_off(self, session: LinkSession, reason: str) -> None:
         """The peer broke the protocol: whatever it sent would come again, so the session ends."""
         self._count("link_errors", 1)
         self._penalties.protocol_violated(session.peer.id, session.last_heard)
@@ -390,14 +390,14 @@ class Links:
             session.postpone_deadlines(late, now, patience)
         self._connections.postpone_deadlines(late)
 
-    def _on_session_deadline(self, session: Session, now: float) -> None:
+    def _on_session_deadline(self, session: LinkSession, now: float) -> None:
         if session.state is SessionState.CONNECTING:
             self._dialler.on_deadline(session, now)
         elif session.state is SessionState.CONNECTED:
             self._on_connected_deadline(session, now)
             self._dialler.reschedule(session)
 
-    def _on_connected_deadline(self, session: Session, now: float) -> None:
+    def _on_connected_deadline(self, session: LinkSession, now: float) -> None:
         settings = self._settings
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"

@@ -15,7 +15,7 @@ A dormant session (NOT_CONNECTED) keeps its numbers, so that closing an idle con
 nothing even if the peer sends at the same moment: the session resumes. CLOSED is final; a later
 send begins another session.
 
-A `Session` holds state and computes deadlines; it does no IO and emits nothing. Its fields are
+A `LinkSession` holds state and computes deadlines; it does no IO and emits nothing. Its fields are
 written by its own methods only.
 """
 
@@ -73,7 +73,7 @@ class Carrier(Protocol):
         """Sends one frame on the connection, after those before it."""
 
 
-class Session(HasDeadline):
+class LinkSession(HasDeadline):
     """What this node knows of its session with one peer. Times are monotonic seconds."""
 
     __slots__ = (

@@ -28,7 +28,7 @@ from overlay.links.constants import (
 )
 from overlay.links.context import LinkContext
 from overlay.links.events import Codec
-from overlay.links.session import Session, SessionState
+from overlay.links.session import LinkSession, SessionState
 from overlay.machine import NodeId, Peer
 
 
@@ -39,8 +39,8 @@ class SessionTable:
         self._clock = context.clock
         self._settings = context.settings
         self._codec = codec
-        self._sessions: dict[NodeId, Session] = {}
-        self._dormant: BoundedDict[NodeId, Session] = BoundedDict(
+        self._sessions: dict[NodeId, LinkSession] = {}
+        self._dormant: BoundedDict[NodeId, LinkSession] = BoundedDict(
             MAX_DORMANT_SESSIONS, self._forget
         )
         self._pins: dict[NodeId, int] = {}
@@ -51,7 +51,7 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[LinkSession]:
         return iter(self._sessions.values())
 
     @property
@@ -76,7 +76,7 @@ class SessionTable:
                 return session.peer
         return None
 
-    def evictable(self) -> list[Session]:
+    def evictable(self) -> list[LinkSession]:
         """At most `EVICTION_BATCH` idle links that may be suspended now, the least recently used
         first."""
         before = self._clock() - EVICTABLE_AFTER * self._settings.heartbeat
@@ -89,18 +89,18 @@ class SessionTable:
         ]
         return heapq.nsmallest(EVICTION_BATCH, idle, key=lambda session: session.last_used)
 
-    def renew_dormant(self, session: Session) -> bool:
+    def renew_dormant(self, session: LinkSession) -> bool:
         """Make `session` the last of the dormant ones to be forgotten. False if it is active."""
         if session.peer.id not in self._dormant:
             return False
         self._dormant.move_to_end(session.peer.id)
         return True
 
-    def begin(self, peer: Peer, not_before: float) -> Session:
+    def begin(self, peer: Peer, not_before: float) -> LinkSession:
         """A new session, to be dialled `not_before` (monotonic seconds)."""
         now = self._clock()
         self._number += 1
-        session = self._sessions[peer.id] = Session(
+        session = self._sessions[peer.id] = LinkSession(
             peer,
             self._number,
             self._settings,
@@ -111,7 +111,7 @@ class SessionTable:
         )
         return session
 
-    def change_state(self, session: Session, state: SessionState) -> None:
+    def change_state(self, session: LinkSession, state: SessionState) -> None:
         """Any change but to CLOSED, which is `remove`. The oldest dormant session may be forgotten
         for a new one."""
         session.enter(state, self._clock())
@@ -120,16 +120,16 @@ class SessionTable:
         else:
             self._dormant.pop(session.peer.id, None)
 
-    def _forget(self, peer_id: NodeId, session: Session) -> None:
+    def _forget(self, peer_id: NodeId, session: LinkSession) -> None:
         session.enter(SessionState.CLOSED, self._clock())
         del self._sessions[peer_id]
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: LinkSession) -> None:
         """The session is CLOSED."""
         self.change_state(session, SessionState.CLOSED)
         del self._sessions[session.peer.id]
 
-    def pin(self, peer_id: NodeId) -> Session | None:
+    def pin(self, peer_id: NodeId) -> LinkSession | None:
         """Watch the peer once more. Returns its session if that is news for it."""
         pins = self._pins.get(peer_id, 0)
         self._pins[peer_id] = pins + 1
@@ -141,7 +141,7 @@ class SessionTable:
         session.watch(True)
         return session
 
-    def unpin(self, peer_id: NodeId) -> Session | None:
+    def unpin(self, peer_id: NodeId) -> LinkSession | None:
         """Take one pin back. Returns the peer's session."""
         pins = self._pins.pop(peer_id, 0)
         assert pins > 0, f"{peer_id} was not pinned"
