@@ -207,8 +207,7 @@ class Clusters(Machine):
         return self.leader_log.append(entry)
 
     def append_all(self, entries: Sequence[bytes]) -> int:
-        """Append several entries in one step; returns the index of the last. Not to be called while
-        an arc leaves."""
+        """Append entries in one step; returns the index of the last. Not while an arc leaves."""
         return self.leader_log.append_all(entries)
 
     def is_copied(self, index: int) -> bool:

@@ -17,8 +17,7 @@ FORK: Final = 1 << 32
 """Epochs of one fork. Two million forks fit into the 53 bits that JSON readers keep exactly."""
 
 SEEN_BITS: Final = 6
-"""Bits of a fork's first epoch that hold the number of other nodes seen (a view has 20
-neighbours)."""
+"""Bits of a fork's first epoch that hold the number of nodes seen (a view has 20)."""
 
 CHANCE_BITS: Final = 11
 """Random bits below them: they tell apart the few forks of one cluster that ever meet."""

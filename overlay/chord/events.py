@@ -19,8 +19,7 @@ class OwnerFound(LocalEvent, frozen=True):
 
 
 class OwnerUnknown(LocalEvent, frozen=True):
-    """`Ring.find` got no answer in time: no way into the ring is known, or the ring is being
-    repaired."""
+    """`Ring.find` got no answer in time: no way into the ring is known, or it is under repair."""
 
     key: Key
 

@@ -67,8 +67,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         return replace(self, primary=primary, standby=standby, brokers=others[1:])
 
     def with_member(self, peer: Peer) -> Cluster:
-        """The next description, with `peer` as the standby if there is none, else as a match
-        broker."""
+        """The next description, with `peer` as the standby if it has none, else as a broker."""
         if self.standby is None:
             return self.changed(standby=peer)
         return self.changed(brokers=(*self.brokers, peer))
@@ -82,8 +81,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def with_standby(self, peer: Peer) -> Cluster:
-        """The next description, with the broker `peer` as the standby and the former one as a
-        broker."""
+        """The next description, with the broker `peer` as standby, and the former one as broker."""
         former = () if self.standby is None else (self.standby,)
         rest = (broker for broker in self.brokers if broker.id != peer.id)
         return self.changed(standby=peer, brokers=(*former, *rest))
@@ -196,15 +194,13 @@ class ArcGiven(Message, frozen=True):
 
 
 class Moved(Message, frozen=True):
-    """Answer to a node that asked a former primary: the newest description that the sender
-    knows."""
+    """Answer to a node that asked a former primary: the newest description known here."""
 
     cluster: Cluster
 
 
 class Contact(Message, frozen=True):
-    """To a node that may know a way into the ring; answered by Moved with any cluster it knows, or
-    not at all."""
+    """To a node that may know a way into the ring: answered by Moved, any cluster, if it does."""
 
     node: NodeId
 

@@ -191,8 +191,7 @@ class ClusterRole:
         self.advertise_idle()
 
     def start_leaving(self) -> None:
-        """This node drains from now on and is recruited no more. One that serves nowhere has
-        left at once."""
+        """This node drains and is recruited no more. One that serves nowhere has left at once."""
         self.leaving = True
         self.advertise_idle()
         if self.cluster is None:

@@ -140,8 +140,7 @@ class Dialler(LinkParts):
         self.reschedule(session)
 
     def suspend(self, session: LinkSession, reason: str) -> None:
-        """Close the connection of an idle link in order: the peer first hears what of its batches
-        arrived."""
+        """Close an idle link in order: the peer first hears what of its batches arrived."""
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
         if session.ack_due:
@@ -151,8 +150,7 @@ class Dialler(LinkParts):
         self.suspended(session)
 
     def suspended(self, session: LinkSession) -> None:
-        """The connection of an idle link is closed, by this node or by the peer: keep the session's
-        numbers only."""
+        """An idle link's connection is closed, by either side: keep the session's numbers only."""
         self._sessions.change_state(session, SessionState.NOT_CONNECTED)
         session.suspended()
         self._deadlines.cancel(session)

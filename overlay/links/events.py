@@ -88,8 +88,7 @@ class SeedFailed(LocalEvent, frozen=True):
 
 
 class Transport(Protocol):
-    """What carries frames: TCP in canopy/wire/, the virtual network in canopy/sim/. Methods queue
-    and return."""
+    """What carries frames: TCP, or the simulator's virtual network. Methods queue and return."""
 
     def dial(self, address: str) -> ConnectionId:
         """Begin to connect to "host:port". `Links.on_opened` or `Links.on_closed` follows, in a

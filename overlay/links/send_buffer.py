@@ -73,8 +73,7 @@ class SendBuffer:
         return True
 
     def next_batch(self) -> InFlightBatch | None:
-        """The next batch, in flight from now on; None if nothing is queued or the credit does not
-        allow it."""
+        """The next batch, in flight from now on; None without credit or a message."""
         queued = self.queued
         if not queued:
             return None

@@ -77,8 +77,7 @@ class SessionTable:
         return None
 
     def evictable(self) -> list[LinkSession]:
-        """At most `EVICTION_BATCH` idle links that may be suspended now, the least recently used
-        first."""
+        """At most `EVICTION_BATCH` idle links to suspend, the least recently used first."""
         before = self._clock() - EVICTABLE_AFTER * self._settings.heartbeat
         idle = [
             session
@@ -112,8 +111,7 @@ class SessionTable:
         return session
 
     def change_state(self, session: LinkSession, state: SessionState) -> None:
-        """Any change but to CLOSED, which is `remove`. The oldest dormant session may be forgotten
-        for a new one."""
+        """Any change but to CLOSED, which is `remove`. May forget the oldest dormant session."""
         session.enter(state, self._clock())
         if state is SessionState.NOT_CONNECTED:
             self._dormant.renew(session.peer.id, session)

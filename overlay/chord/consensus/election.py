@@ -102,8 +102,7 @@ class Election:
     # -- candidate -------------------------------------------------------------------------------
 
     def suspect(self) -> None:
-        """The primary is silent: become a candidate after a wait by rank, later if this node
-        stalled lately."""
+        """The primary is silent: campaign after a wait by rank, later if this node stalled."""
         cluster = self.role.cluster
         if cluster is None or self.is_asking or not self._may_campaign():
             return
@@ -133,8 +132,7 @@ class Election:
         self._request_votes(pre_vote=False, transfer=True)
 
     def take_over_arc(self, start: Key, above: int) -> None:
-        """At a primary: have the voters grant an epoch above `above`, under which the own arc
-        begins at `start`."""
+        """Have the voters grant a primary an epoch above `above`, and the arc from `start` on."""
         self._highest_epoch = max(self._highest_epoch, above)
         if not self.is_asking:
             self._request_votes(pre_vote=True, transfer=False, start=start)
@@ -185,8 +183,7 @@ class Election:
         self._count_vote(self.port.me.id)
 
     def on_vote_reply(self, sender: Peer, message: VoteReply) -> None:
-        """Count a vote or a refusal; a majority of pre-votes starts the vote, a majority of votes
-        wins."""
+        """Count a vote or refusal; a majority of pre-votes starts the vote, one of votes wins."""
         campaign, cluster = self.campaign, self.role.cluster
         self._highest_epoch = max(self._highest_epoch, message.voted_epoch)
         if (
@@ -321,6 +318,5 @@ class Election:
 
 
 def _has_fork_of(position: Version, cluster: Cluster) -> bool:
-    """Whether a log that ends at `position` was written under the fork that leads `cluster`, or a
-    later one."""
+    """Whether a log that ends at `position` is of the fork that leads `cluster`, or a later one."""
     return fork_id(position[0]) >= fork_id(cluster.epoch)

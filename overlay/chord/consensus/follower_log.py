@@ -58,8 +58,7 @@ class StagedSnapshot:
 
 
 class FollowerLog:
-    """This node's copy of the log: its entries, its votes, and the messages that a follower
-    handles."""
+    """This node's copy of the log: entries, votes, and the messages that a follower handles."""
 
     def __init__(self, role: ClusterRole, journal: Journal) -> None:
         self.role = role
@@ -99,8 +98,7 @@ class FollowerLog:
 
     @property
     def fenced(self) -> bool:
-        """Whether this primary has voted for a higher epoch than its own, and so may commit nothing
-        more in its own."""
+        """Whether this primary has voted for a higher epoch: it may commit no more in its own."""
         cluster = self.role.cluster
         return cluster is not None and self.voted_epoch(cluster.key) > cluster.epoch
 
@@ -111,8 +109,7 @@ class FollowerLog:
 
     @property
     def config(self) -> Configuration:
-        """The newest configuration in this node's log, committed or not. AssertionError if this
-        node has no log."""
+        """The newest configuration in the log, committed or not. AssertionError without a log."""
         assert self.voter_log is not None, "only a member has a log"
         return self.voter_log.config
 
@@ -229,8 +226,7 @@ class FollowerLog:
             self._acknowledge(sender, message.epoch)
 
     def forget_log(self) -> None:
-        """Drop this node's copy of the log, in memory and on disk. Without it the node grants no
-        vote."""
+        """Drop this node's copy of the log, in memory and on disk. Without it there is no vote."""
         if self.voter_log is not None:
             self.port.emit(LogReset(self.voter_log.key))
         self.voter_log = None

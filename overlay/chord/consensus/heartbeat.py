@@ -98,8 +98,7 @@ class Heartbeat:
         self._send_heartbeats()
 
     def has_lease(self) -> bool:
-        """Whether this primary may decide: a majority of the voters followed it a short time
-        ago."""
+        """Whether this primary may decide: a majority of the voters followed it lately."""
         return not self.log.fenced and self.lease_left() >= 0.0
 
     def lease_left(self) -> float:
@@ -155,8 +154,7 @@ class Heartbeat:
     # -- at the other voters ---------------------------------------------------------------------
 
     def led_continuously_since(self) -> float:
-        """Since when the cluster has had a primary, as this node saw it, with pauses for elections
-        only."""
+        """Since when this node saw a primary in the cluster, with pauses for elections only."""
         now = self.port.now
         return self._led_from if now - self.heard_at <= LEADERLESS_AFTER else now
 

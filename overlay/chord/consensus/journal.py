@@ -114,8 +114,7 @@ class Journal:
         return next(reversed(self.votes.values()), None)
 
     def take_up(self) -> tuple[Snapshot, Sequence[LogEntry]] | None:
-        """The snapshot and the entries that the former process left, once; None if it had no
-        log."""
+        """The snapshot and entries that the former process left, once; None if it had no log."""
         found, self._snapshot = self._snapshot, None
         items, self._items = self._items, []
         return None if found is None else (found, items)
@@ -146,8 +145,7 @@ class Journal:
             self._append(*(StoredEntry(item) for item in items))
 
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        """This log takes the place of any other, or the same one is stored anew with its present
-        state."""
+        """This log takes the place of any other, or is stored anew with its present state."""
         self._has_log = True
         self._rewrite(Snapshot(voter_log.key, voter_log.position, voter_log.config, tuple(entries)))
 

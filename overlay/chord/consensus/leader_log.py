@@ -63,8 +63,7 @@ def snapshot_pieces(entries: Sequence[bytes]) -> list[tuple[tuple[bytes, ...], b
 def log_pieces(
     position: Version, entries: Sequence[LogEntry]
 ) -> Iterator[tuple[Version, tuple[LogEntry, ...]]]:
-    """The entries that follow on `position`, cut in the same way; with each run the position that
-    it follows on."""
+    """The entries that follow on `position`, cut in the same way; each run with its position."""
     at = 0
     for run, _, _ in snapshot_pieces([entry.body for entry in entries]):
         piece = tuple(entries[at : at + len(run)])
@@ -135,8 +134,7 @@ class LeaderLog:
         self.reconfigure()
 
     def forget(self) -> None:
-        """This node serves in the cluster no more: its copy of the log ends, and has no
-        followers."""
+        """This node serves in the cluster no more: its log ends, and has no followers."""
         self.local.forget_log()
         self.followers.clear()
 

@@ -40,8 +40,7 @@ class LogEntries(Message, frozen=True):
 
 
 class LogSnapshot(Message, frozen=True):
-    """InstallSnapshot: one piece of the whole state at `position`, in as many messages as it
-    needs."""
+    """InstallSnapshot: one piece of the whole state at `position`, the `first` to the `last`."""
 
     key: Key
     epoch: int
@@ -53,8 +52,7 @@ class LogSnapshot(Message, frozen=True):
 
 
 class LogAck(Message, frozen=True):
-    """The follower has the first `next` entries on disk, as they are in the log of this epoch's
-    primary."""
+    """The follower has the first `next` entries on disk, as this epoch's primary has them."""
 
     key: Key
     epoch: int
@@ -62,8 +60,7 @@ class LogAck(Message, frozen=True):
 
 
 class ClusterHello(Message, frozen=True):
-    """HELLO, from a primary to a node whose log it does not know: I lead this cluster; how far is
-    your log?"""
+    """HELLO, from a primary to a node whose log it does not know: how far is it?"""
 
     cluster: Cluster
 

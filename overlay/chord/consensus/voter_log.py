@@ -15,8 +15,7 @@ from overlay.machine import Key, Version
 
 
 class VoterLog:
-    """The log of one cluster at one voter: position, configuration and a bounded tail of
-    entries."""
+    """One cluster's log at one voter: position, configuration, a bounded tail of entries."""
 
     def __init__(self, key: Key, position: Version, config: Configuration) -> None:
         self.key = key
@@ -46,8 +45,7 @@ class VoterLog:
         return index
 
     def override(self, config: Configuration) -> None:
-        """Let this configuration count although no entry says so yet: the caller leads next and
-        appends one."""
+        """Let this configuration count already: the caller leads next and appends an entry."""
         self.config = config
 
     def tail(self) -> tuple[int, tuple[LogEntry, ...]]:
@@ -55,8 +53,7 @@ class VoterLog:
         return self._before[1], tuple(self._tail)
 
     def after(self, position: Version) -> tuple[LogEntry, ...] | None:
-        """The entries after `position`; None if that is no position of this log, or lies before its
-        tail."""
+        """The entries after `position`; None if it is not of this log, or lies before its tail."""
         skip = position[1] - self._before[1]
         if not 0 <= skip <= len(self._tail):
             return None

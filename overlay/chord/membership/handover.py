@@ -118,8 +118,7 @@ class HandOvers(HandOverSide):
     # -- a primary that leaves -------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Hand the whole cluster to the standby, or to another voter; with no member to hand it to,
-        leave without."""
+        """Hand the cluster to the standby or another voter; with no member left, leave at once."""
         if self.current is not None:
             return  # what is under way ends first, and comes back here
         own = self.role.own
@@ -276,8 +275,7 @@ class HandOvers(HandOverSide):
             self.members.leave_cluster("fenced", message.cluster)
 
     def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
-        """The arc was given, and cannot be served there: take it back like that of a lost cluster,
-        without waiting."""
+        """The arc was given and cannot be served there: take it back as if it were lost."""
         newest = self.ring.newest(arc.key)
         taken = newest is not None and newest.epoch > arc.epoch
         if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
@@ -285,8 +283,7 @@ class HandOvers(HandOverSide):
             self.election.take_over_arc(arc.start, arc.epoch)
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer: keep the arc if it was the coming primary, or split off without
-        it."""
+        """`node` does not answer: keep the arc if it was to lead it, else split off without it."""
         handover = self.current
         if handover is None or handover.decided_at >= 0:
             return

@@ -136,8 +136,7 @@ class Members:
         return node in self._unreachable
 
     def update(self, cluster: Cluster, reason: str) -> None:
-        """Adopt `cluster` as the new description, with a standby if one can be chosen, and announce
-        it."""
+        """Adopt `cluster` as the new description, with a standby if it can be, and announce it."""
         standby = self._next_standby(cluster)
         if standby is not None:
             cluster = cluster.with_standby(standby)
@@ -179,8 +178,7 @@ class Members:
         self.accept_description(sender, message.cluster)
 
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
-        """HELLO: there is a new primary, or the present one wants to know how far this node's log
-        is."""
+        """HELLO: there is a new primary, or the present one asks how far this node's log is."""
         self.accept_description(sender, message.cluster)
         self.log.answer_hello(sender, message.cluster)
 
@@ -235,8 +233,7 @@ class Members:
         self.probe_members()
 
     def probe_members(self) -> None:
-        """While the primary is silent, ask all other members who leads, every `CONTACT_AGAIN`
-        seconds."""
+        """While the primary is silent, ask all members who leads, every `CONTACT_AGAIN` seconds."""
         own = self.role.cluster
         if own is not None and not self.role.is_primary and self.heartbeat.is_primary_silent():
             self.port.set_timer(CONTACT_AGAIN, AskPrimary())
@@ -329,8 +326,7 @@ class Members:
         )
 
     def shrink(self, start: Key) -> None:
-        """The own arc begins at `start` from now on: what lies before belongs to another
-        cluster."""
+        """The own arc begins at `start` from now on: the rest belongs to another cluster."""
         self.update(self._led().changed(start=start), "gave an arc back")
 
     def _next_standby(self, cluster: Cluster) -> Peer | None:
@@ -351,8 +347,7 @@ class Members:
             self.role.finish_leaving()
 
     def follow_new_primary(self, cluster: Cluster) -> None:
-        """Another member leads this cluster by now: this node follows it with its copy of the
-        log."""
+        """Another member leads this cluster now: follow it with this node's copy of the log."""
         self.departures.clear()
         self.role.adopt(cluster, "fenced")
         self._follow()

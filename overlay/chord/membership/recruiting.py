@@ -94,8 +94,7 @@ class Recruiting:
             self._ask_more()
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
-        """Accept if this node serves nowhere, stays, and may not have to serve an arc that it was
-        offered."""
+        """Accept if this node serves nowhere, stays, and was not offered an arc to serve."""
         ring = self.ring.ring
         willing = (
             self.role.cluster is None

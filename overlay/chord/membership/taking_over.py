@@ -63,8 +63,7 @@ class TakingOver(HandOverSide):
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
 
     def resume(self) -> None:
-        """This process was started: an offer that the former one stored may wait for its
-        decision."""
+        """This process was started: an offer that is stored may wait for its decision."""
         if self.journal.offered.arc is not None:
             self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
 

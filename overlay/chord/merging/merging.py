@@ -144,8 +144,7 @@ class Merging:
             self.port.send(sender, RingEnded(message.ring, ended))
 
     def leader_named(self, sender: Peer, cluster: Cluster) -> None:
-        """`sender` says who leads `cluster`: where that is itself, a primary of the own ring
-        lives."""
+        """`sender` says who leads `cluster`: if itself, a primary of the own ring lives."""
         if cluster.ring == self.state.ring and cluster.primary.id == sender.id:
             self._led = self.port.now
 
@@ -170,8 +169,7 @@ class Merging:
             self._look(into)
 
     def _look(self, into: Cluster) -> None:
-        """A node that serves nowhere: go over if no primary of the own ring is heard, else inform
-        some."""
+        """Of a node that serves nowhere: go over if its ring has no leaders, else inform some."""
         if self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER:
             self._switch_ring(into)
         else:

@@ -212,8 +212,7 @@ class Observers:
             self.port.emit(FollowerSnapshotWanted(voter_log.key))
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
-        """The answer to FollowerSnapshotWanted: send the whole state to the observers that need
-        it."""
+        """Answer to FollowerSnapshotWanted: send the whole state to the observers that need it."""
         voter_log = self.log.voter_log
         waiting = [o for o in self.observers.values() if o.needs_snapshot]
         if voter_log is None or not waiting or not self.role.is_primary:

@@ -250,8 +250,7 @@ class Recovery:
         )
 
     def _is_last(self, lost: LostCluster) -> bool:
-        """Whether no other cluster of the ring is led. Clusters that were not missed yet are
-        suspected here."""
+        """Whether no other cluster of the ring is led. Those not missed yet are suspected here."""
         others = [c for c in self.ring.clusters() if c.key != lost.cluster.key]
         for cluster in others:
             self.suspect(cluster)
@@ -285,8 +284,7 @@ class Recovery:
         self.port.set_timer(max(ANSWER_WITHIN, self.heartbeat.round_trip()), RecoveryAnswersDue())
 
     def on_recover(self, sender: Peer, message: RecoverRequest) -> None:
-        """Agree, unless there is a leader or a fitter node. A node of another ring gets no
-        answer."""
+        """Agree, unless there is a leader or a fitter node. Nodes of other rings get no answer."""
         if self.ring.ring not in ("", message.cluster.ring):
             return
         key, now = message.cluster.key, self.port.now

@@ -55,8 +55,7 @@ class Lookups:
         self._waiting = BoundedDict[tuple[NodeId, int], Find](LOOKUPS_WAITING_MOST, self._drop)
 
     def find(self, key: Key, wanted: bool = True) -> None:
-        """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`. Otherwise the answer
-        is only learnt."""
+        """Look `key` up; answered by OwnerFound or OwnerUnknown if `wanted`, else only learnt."""
         own = self.state.led
         if own is not None and own.owns(key):
             if wanted:

@@ -46,8 +46,7 @@ class Pointers:
         return self.successors[0] if self.successors else self.predecessor
 
     def adopt(self, cluster: Cluster, followers: tuple[Cluster, ...]) -> bool:
-        """`cluster` itself has sent its followers. False if it is neither our first successor nor a
-        better one."""
+        """`cluster` has sent its followers. False if our first successor is another, and closer."""
         first = self.first()
         if cluster.key == self.own or (
             first is not None

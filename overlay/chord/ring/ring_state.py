@@ -109,8 +109,7 @@ class RingState:
         self.port.send(hint.primary, Stabilise(own))
 
     def become_primary(self, cluster: Cluster) -> bool:
-        """This node leads `cluster`, which is new or has changed. True if it did not lead it
-        before."""
+        """This node leads `cluster`, which is new or has changed. True if it did not before."""
         anew = self.led is None or self.led.key != cluster.key
         self.led = None  # so that the cache takes what is said of our own cluster, too
         self.learn(cluster)
@@ -165,8 +164,7 @@ class RingState:
         yield from self.known.after(self.pointers.own)
 
     def awaits_primary(self, key: Key) -> bool:
-        """Whether the own cluster owns the key and its primary does not answer: another one will be
-        elected."""
+        """Whether the own cluster owns the key and waits for another primary to be elected."""
         own = self.own
         if own is None or self.led or not own.owns(key):
             return False

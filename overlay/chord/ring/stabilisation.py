@@ -64,8 +64,7 @@ class Stabilisation:
         self.port.watch("ring", ())
 
     def announce(self) -> None:
-        """Let the cluster before us know that we are its successor, so that it need not find
-        out."""
+        """Let the cluster before us know that we are its successor."""
         own, predecessor = self.state.led, self.state.pointers.predecessor
         if own is not None and predecessor is not None:
             self.port.send(predecessor.primary, self._neighbourhood(own))
@@ -77,8 +76,7 @@ class Stabilisation:
             self._stabilise()
 
     def watch(self) -> None:
-        """Keep the links to all primaries open that the pointers name, so that their loss is
-        noticed."""
+        """Keep the links to the primaries that the pointers name, to notice their loss."""
         pointers = self.state.pointers
         before = () if pointers.predecessor is None else (pointers.predecessor,)
         peers = by_id(cluster.primary for cluster in (*before, *pointers.successors))
@@ -176,6 +174,5 @@ class Stabilisation:
         return Neighbourhood(own, pointers.predecessor, pointers.successors)
 
     def _jitter(self, period: float) -> float:
-        """The period, up to 25 % longer or shorter, so that the rounds of different nodes do not
-        fall together."""
+        """The period, up to 25 % longer or shorter, so that nodes do not act in step."""
         return period * (0.75 + self.port.rng.random() / 2)
