@@ -240,7 +240,7 @@ class TestVerdict:
         assert self.of(tmp_path, early=1, received=5)["exact"]
 
     def test_a_feed_of_which_nothing_could_be_read_is_not_exact(self, tmp_path: Path) -> None:
-        found = self.of(tmp_path, 0, 0, published=0, expected=0, delivered=0)
+        found = self.of(tmp_path, 0, 0, expected=0, delivered=0)
         assert not found["exact"]
         assert any("no event of the feed could be read" in each for each in found["problems"])
 
