@@ -8,8 +8,8 @@ evicted first. The trees that this node serves itself are always true, never age
 evicted.
 
 A point that proved wrong is removed and remembered as wrong up to that version, since gossip would
-bring it back at once, and the node that named it is told (StalePoint); that node does not pass it
-on, since tombstones and ages do the rest.
+bring it back at once, and the node that named it is informed (StalePoint); that node does not pass
+it on, since tombstones and ages do the rest.
 """
 
 from __future__ import annotations

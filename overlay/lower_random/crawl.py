@@ -2,8 +2,8 @@
 
 Step 1 of the paper's figure 2: the source puts itself into the trace and sends the walk to a random
 neighbour. Step 2, at every node reached: an attribute that is in the node's table of access points
-ends here, and the origin is told (2.1); else, unless the hop limit is reached (2.2), the node puts
-itself into the trace and sends the rest to a random neighbour that is not in it.
+ends here, and the origin is informed (2.1); else, unless the hop limit is reached (2.2), the node
+puts itself into the trace and sends the rest to a random neighbour that is not in it.
 
 Blocking (section 3.2): when all neighbours are in the trace, the walk starts again from a random
 node of the trace with half of the hop limit; the halving ends at 1, so that a walk of limit 10

@@ -177,7 +177,7 @@ class LocalClients(Machine):
 
     def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
         """A cluster lost registrations of this node, which are being registered again: clients are
-        told of the gap."""
+        informed of the gap."""
         for id_ in event.subscriptions:
             mine = self.subscriptions.get(id_)
             if mine is None or not mine.acknowledged:

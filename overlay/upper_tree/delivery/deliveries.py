@@ -41,17 +41,14 @@ class DeliveryItem(NamedTuple):
     onward: tuple[DelegateShare, ...]
 
 
-class NodeMatches:
+class NodeMatches(msgspec.Struct):
     """The events of a batch that one node wants."""
 
-    __slots__ = ("peer", "places", "trees")
-
-    def __init__(self, peer: Peer, places: list[int], trees: list[str]) -> None:
-        self.peer = peer
-        self.places = places
-        """The events' indexes in the batch."""
-        self.trees = trees
-        """Of each, the tree whose registrations matched it."""
+    peer: Peer
+    places: list[int]
+    """The events' indexes in the batch."""
+    trees: list[str]
+    """Of each, the tree whose registrations matched it."""
 
     def without(self, places: Mapping[int, None]) -> NodeMatches:
         """The same without the events at these indexes."""

@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
@@ -58,24 +60,19 @@ def take_copied(copied: Counter[DeliveryKey], keys: Sequence[DeliveryKey]) -> bo
     return True
 
 
-class UnreachableNode:
+class UnreachableNode(msgspec.Struct):
     """A node whose link was lost and has not come up since."""
 
-    __slots__ = ("failed", "since")
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self.failed: dict[NodeId, float] = {}  # relays that gave back, and when
+    since: float
+    failed: dict[NodeId, float] = {}  # relays that gave back, and when
 
 
-class SuspectedNode:
+class SuspectedNode(msgspec.Struct):
     """A node whose link is silent just now."""
 
-    __slots__ = ("copied", "is_stalled")
-
-    def __init__(self) -> None:
-        self.copied: Counter[DeliveryKey] = Counter()  # what a relay has as well, how often
-        self.is_stalled = False  # a relay cannot reach the node either
+    copied: Counter[DeliveryKey] = msgspec.field(default_factory=Counter)
+    """What a relay has as well, how often."""
+    is_stalled: bool = False  # a relay cannot reach the node either
 
 
 class Relays:

@@ -21,12 +21,12 @@ IDS_MOST = 4_096
 the event once more): 4,096 ids of some 30 bytes keep a message far under a frame."""
 
 ANNOUNCE_AGAIN = 1.0
-"""After so long a publisher is told all locations once more. Until then one that has forgotten them
+"""After so long a publisher is sent all locations once more. Until then one that has forgotten them
 sends its events to some access point of the tree. By the hops of a publisher's events after a lost
 link, beside the bytes of acceptances."""
 
 ANNOUNCED_MOST = 1_024
-"""Publishers of whom it is remembered what they were told. By the publishers that visit one host
+"""Publishers of which it is remembered what they were sent. By the publishers that visit one host
 within `ANNOUNCE_AGAIN`."""
 
 # --- orphaned_trees.py ---

@@ -72,7 +72,7 @@ class Hosting(Machine):
         self._epochs: BoundedDict[str, int] = BoundedDict(EPOCHS_MOST)
         """By attribute, the highest epoch of an owner."""
         self._arc_epochs: BoundedDict[Key, tuple[Key, int]] = BoundedDict(EPOCHS_MOST)
-        """By an arc's end its start and the highest epoch of an owner that told its trees."""
+        """By an arc's end its start and the highest epoch of an owner that named its trees."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -165,7 +165,7 @@ class Hosting(Machine):
         return self.leases.covers(tree.key, self.known_epoch(tree), self.port.now)
 
     def _arc_epoch(self, key: Key) -> int:
-        """The highest epoch of an owner that told which trees of its arc are here."""
+        """The highest epoch of an owner that named which trees of its arc are here."""
         highest = 0
         for end, (start, epoch) in self._arc_epochs.items():
             if epoch > highest and in_arc(key, start, end):

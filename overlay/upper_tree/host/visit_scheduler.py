@@ -2,7 +2,7 @@
 
 A host that keeps up matches each visit in the turn in which it comes. A turn takes time, and while
 it lasts, more comes in: it waits in the system's buffers of each connection, first in, first out,
-where nobody can tell what is urgent. So a host that has matched something sets a timer that is due
+where it is not known what is urgent. So a host that has matched something sets a timer that is due
 at once. What comes in until it fires came while the host was busy: it is put into the queue
 (visit_queue.py), which is cheap, so that all connections are read before the next event is matched.
 Then the timer's turn serves a *slice* of it, the most urgent first, and sets the timer again.

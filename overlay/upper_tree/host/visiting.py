@@ -41,23 +41,25 @@ def check_visit(visit: Visit) -> None:
 
 
 KnownVersions = dict[tuple[str, Interval], Version]
-"""By tree and part of it: the version of the map that a publisher was told."""
+"""By tree and part of it: the version of the map that was announced to a publisher."""
 
 
 class AnnouncedLocations:
-    """Which locations each publisher was told lately. Bounded: the publisher that was told
-    everything longest ago is forgotten first. Times are seconds."""
+    """Which locations were announced to each publisher lately. Bounded: the publisher to which
+    everything was announced longest ago is forgotten first. Times are seconds."""
 
     def __init__(self) -> None:
-        self._told: BoundedDict[NodeId, tuple[float, KnownVersions]] = BoundedDict(ANNOUNCED_MOST)
+        self._announced: BoundedDict[NodeId, tuple[float, KnownVersions]] = BoundedDict(
+            ANNOUNCED_MOST
+        )
 
     def known_to(self, publisher: NodeId, now: float) -> KnownVersions:
-        """What the publisher was told lately. Whoever tells it more notes that there."""
-        told = self._told.get(publisher)
-        if told is None or now - told[0] > ANNOUNCE_AGAIN:
-            told = (now, {})
-            self._told.renew(publisher, told)
-        return told[1]
+        """What was announced to the publisher lately. Whoever announces more notes that there."""
+        known = self._announced.get(publisher)
+        if known is None or now - known[0] > ANNOUNCE_AGAIN:
+            known = (now, {})
+            self._announced.renew(publisher, known)
+        return known[1]
 
 
 class VisitHandler:
@@ -67,7 +69,7 @@ class VisitHandler:
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
         copies: CopyBudget, known: KnownVersions, load: HostLoad | None = None,
     ) -> None:  # fmt: skip
-        """`index`: None in counting routing; `known`: what the publisher was told of the trees;
+        """`index`: None in counting routing; `known`: what was announced to the publisher;
         `load`: what to tell it of this host's work."""
         self.port = port
         self.visit = visit

@@ -2,7 +2,7 @@
 
 The primary keeps a link to every host, so that it notices when one falls silent, and grants serving
 leases (lease_grants.py) to those whose registrations it can rely on. A host that comes back as a
-new process is told what of the arc is its to serve (`TreesHosted`), and drops the rest.
+new process is sent what of the arc is its to serve (`TreesHosted`), and drops the rest.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HostSupervisor(Machine):
 
     def begin_elected(self, lost: Peer, members: list[Peer], hosts: list[Peer]) -> None:
         """This node was elected in the place of `lost`. A member may even have begun to serve a
-        tree in which nobody else knows it as a host: all of them are told what is theirs."""
+        tree in which no other node knows it as a host: all are sent what is theirs."""
         me = self.port.me.id
         if lost.id != me:
             self._unreachable[lost.id] = None
@@ -151,7 +151,7 @@ class HostSupervisor(Machine):
         return released
 
     def reachable(self, owned: OwnedTree) -> dict[NodeId, Peer]:
-        """Every host that may have registrations of this tree and can be told something."""
+        """Every host that may have registrations of this tree and can be reached."""
         return {n: peer for n, peer in owned.all_hosts().items() if n not in self._unreachable}
 
     def has_reachable_stale(self, owned: OwnedTree) -> bool:
@@ -187,7 +187,7 @@ class HostSupervisor(Machine):
                     self.leases.send(node, *arc, self._authority.epoch)
 
     def _is_trusted(self, node: NodeId) -> bool:
-        """Whether the host's registrations can be relied on, or it has been told to forget them."""
+        """Whether the host's registrations can be relied on, or it was ordered to forget them."""
         return node not in self._unreachable and not any(
             node in owned.stale_hosts and not owned.is_prepared(node)
             for owned in self._trees.values()

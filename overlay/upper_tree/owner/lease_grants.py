@@ -13,7 +13,7 @@ The host counts from its own answer, which the owner hears later: however slow t
 process, the lease ends at the host before the owner takes it for over. This leans on clocks whose
 rates differ by a bounded factor (LEASE_SHARE in host/serving_leases.py), no more. The SUBACK of a
 registration may then leave a silent replica out. What it was sent meanwhile reaches it before any
-later beat, since links are FIFO; a host whose link was lost gets no beat before it was told to
+later beat, since links are FIFO; a host whose link was lost gets no beat before the order to
 forget what it had (rebalance.py).
 
 The term is `tree.serving_lease`, and longer where answers are measured to take long, so that leases

@@ -87,7 +87,7 @@ class OwnedTree:
     """One tree with what the primary alone knows of it. Times are the Port's seconds.
 
     A change of the map goes through `begin_change`, `commit_change` and `finish_change`, or ends
-    with `abandon_change` before it is committed. Meanwhile the hosts that were told of it are
+    with `abandon_change` before it is committed. Meanwhile the hosts that were sent it are
     awaited: `await_host`, then `host_acknowledged` or `host_lost`.
     """
 
@@ -103,7 +103,7 @@ class OwnedTree:
         self._next: PartitionMap | None = None
         self._previous: PartitionMap | None = None
         self._awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
-        self._prepared: dict[NodeId, Peer] = {}  # hosts that were told of `next_map`
+        self._prepared: dict[NodeId, Peer] = {}  # hosts that were sent `next_map`
         self._stale: BoundedDict[NodeId, Peer] = BoundedDict(MAX_STALE_HOSTS)
         self._stopping: dict[NodeId, Peer] = {}
         self._stop_version: Version = (0, 0)
@@ -295,7 +295,7 @@ class OwnedTree:
             self._prepared[host.id] = host
 
     def is_prepared(self, host: NodeId) -> bool:
-        """Whether the host was told of the last change in step 1."""
+        """Whether the host was sent the last change in step 1."""
         return host in self._prepared
 
     def host_acknowledged(self, host: NodeId, version: Version) -> bool:
@@ -316,7 +316,7 @@ class OwnedTree:
         return self._awaited.pop(host.id, None) is not None
 
     def abandon_change(self) -> None:
-        """Give up a change that is not committed; the hosts that were told of it are stale."""
+        """Give up a change that is not committed; the hosts that were sent it are stale."""
         for host in self._prepared.values():
             self.mark_stale(host)
         self._next = None

@@ -193,8 +193,8 @@ class Owner(Machine):
             self.rebalance_soon()
 
     def on_elected(self, event: Elected) -> None:
-        """The former primary cannot be asked: any host may have been told what is not in the log,
-        or not have been told what is."""
+        """The former primary cannot be asked: any host may have been sent what is not in the log,
+        or not have been sent what is."""
         members = list(event.cluster.members())
         self.hosts.begin_elected(event.lost, members, list(self._state.hosts()))
         self.hosts.watch()

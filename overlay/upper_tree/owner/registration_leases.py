@@ -3,7 +3,7 @@
 One renewal per subscriber and cluster covers all its registrations there. It has, per tree, their
 number and a digest of their ids, so that a side that lost some is found out. The other way round,
 an owner may have what its subscriber has ended: its log is that of a cluster that was lost, and
-another owner was told of the end. So a tree that renewals do not name is not renewed; and where
+the end was sent to another owner. So a tree that renewals do not name is not renewed; and where
 digests differ, the subscriber registers again what it has, and the rest ends when its next claim is
 right without it (`ClaimChecks`).
 """

@@ -155,7 +155,7 @@ class Registry(Machine):
         self._leases.renew(sender.id, message.incarnation, self.port.now)
 
     def adopt(self, merging_owner: Peer, registration: Registration, incarnation: int) -> None:
-        """Take a registration of a ring that ends; its owner there, `merging_owner`, is told when
+        """Take a registration of a ring that ends; its owner there, `merging_owner`, hears when
         it is acknowledged."""
         if not self._is_known(registration, merging_owner):
             self._add(registration, boxes_of(registration.selector), incarnation)

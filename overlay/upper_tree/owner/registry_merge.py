@@ -69,7 +69,7 @@ class RegistryMerge(Machine):
         self._adopted: dict[str, dict[str, None]] = {}  # by attribute the registrations' ids
         self._winners: dict[str, Peer] = {}  # by attribute its owner there, as last heard
         self._ask_at: dict[str, float] = {}  # by attribute when to ask (once more)
-        self._stopping = False  # hosts were told to stop
+        self._stopping = False  # hosts were sent the order to stop
 
     # --- at an owner of the losing ring ---
 

@@ -14,8 +14,7 @@ Until that is done, an event that came to a tree would find it half empty. So th
 owner that does not answer, and go on together. That ends when no registration has come for a
 moment, and for a tree that was restored when its hosts serve. Where the replica is complete, all
 that was acknowledged is in it, and who was given a summary (summaries/cache_holders.py): then
-nobody has to register again, and new registrations need not wait for summaries that nobody knows
-of."""
+no subscriber has to register again, and new registrations need not wait for unknown summaries."""
 
 from __future__ import annotations
 
@@ -129,7 +128,7 @@ class TreeRestoration(Machine):
             self._until = min(max(self._until, now + RESTORE_QUIET), self._latest)
 
     def withholds(self, attribute: str, now: float) -> bool:
-        """Whether no publisher may be told of the attribute's tree yet."""
+        """Whether no publisher may be sent the attribute's tree yet."""
         owned = self._restoring.get(attribute)
         if owned is not None and (now >= self._latest or self._is_served(owned)):
             del self._restoring[attribute]

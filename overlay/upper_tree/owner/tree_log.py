@@ -39,7 +39,7 @@ class MapChanged(TreeOperation, frozen=True):
 
 
 class ChangeBegun(TreeOperation, frozen=True, tag="Preparing"):
-    """These hosts are being told of another map, by which they may serve from now on."""
+    """These hosts are being sent another map, by which they may serve from now on."""
 
     hosts: tuple[Peer, ...]
 

@@ -1,7 +1,7 @@
 """The publisher's side of the attribute trees (C3, C5, C7, C9; CBDLO sections 3 and 4).
 
 Promises: an event that was admitted is kept until every tree that it visits has accepted it, or its
-owner has said that the tree has no subscribers, or its summary that nobody there can want it.
+owner has said that the tree has no subscribers, or its summary that no subscriber can want it.
 Silence, a lost link and `TreeMoved` send it again, so that hosts may match an event twice; the
 interested node removes the duplicate. What is known here of trees is a hint, and may be wrong.
 

@@ -100,8 +100,8 @@ class PendingStore(Machine):
         self._coalescer.submit(by_names, largest)
 
     def add_batch(self, events: Sequence[Event], route: Route) -> None:
-        """These events leave now for the hosts of `route`. If it names none they are done: nobody
-        subscribes to any of their trees."""
+        """These events leave now for the hosts of `route`. If it names none they are done: none of
+        their trees has a subscriber."""
         if not route:
             self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
             return

@@ -285,8 +285,8 @@ class Publisher(Machine):
         self._route([pair for attribute in found for pair in self.pending.located(attribute)])
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
-        """Nobody subscribes: these pairs need no host, except those of events that were published
-        after the answer's term ended (a slow answer)."""
+        """There are no subscribers: these pairs need no host, except those of events that were
+        published after the answer's term ended (a slow answer)."""
         waiting = self.pending.located(event.attribute)
         self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
         self._route([pair for pair in waiting if pair[0].since > event.until])

@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, place
 from overlay.client import Delivery, Event
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
@@ -38,15 +40,11 @@ class Arrived(LocalEvent, frozen=True):
     """By client: the places of its events in `events`."""
 
 
-class PartialMatch:
-    """An event that no conjunction matches completely yet: by conjunction, the attributes that have
-    matched."""
+class PartialMatch(msgspec.Struct):
+    """An event that no conjunction matches completely yet."""
 
-    __slots__ = ("matched", "since")
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self.matched: dict[str, dict[str, None]] = {}
+    since: float
+    matched: dict[str, dict[str, None]] = {}  # by conjunction, the attributes that have matched
 
     def add(self, conjunction: str, attribute: str) -> int:
         """One attribute of the conjunction has matched. Returns how many have by now."""

@@ -112,7 +112,7 @@ class Registrar(Machine):
         self._confirm_until = 0.0  # an owner was lost: renew often until then
         self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
-        """Of attributes, as owners told (pivots.py)."""
+        """Of attributes, as owners reported it (pivots.py)."""
 
     def start(self) -> None:
         """Renew leases from now on."""
