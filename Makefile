@@ -21,9 +21,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/canopy demo $(DEMO)
 
-# In two processes; tests with real processes or Spark stay together in one (tests/conftest.py).
+# In three processes, for two cores: tests with real processes stay in one, and mostly wait; those
+# with Spark stay in one as well (tests/conftest.py).
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)
 
 # Faults from outside on real processes, too long for the suite: some two minutes.
 faults: setup

@@ -25,8 +25,8 @@ if os.environ.get(VARIABLE):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where pytest-xdist runs tests in several workers, one worker has a whole file, so that module
-    fixtures are made once; and all tests that start real processes or Spark run in the same worker,
-    since their time limits assume that they have a processor for themselves."""
+    fixtures are made once. One worker has all tests with Spark, which share a session, and one all
+    tests with real processes, which mostly wait."""
     for item in items:
-        real = any(item.get_closest_marker(mark) for mark in ("process", "spark"))
-        item.add_marker(pytest.mark.xdist_group("processes" if real else item.location[0]))
+        marks = (mark for mark in ("spark", "process") if item.get_closest_marker(mark))
+        item.add_marker(pytest.mark.xdist_group(next(marks, item.location[0])))

@@ -269,3 +269,21 @@ def merge_while_hosts_serve() -> None:
         return self._stopping
 
     replace(RegistryMerge._is_stopped, _is_stopped)
+
+
+@fault(
+    "P1",
+    "tests/upper_tree/owner/test_tree_registry_model.py",
+    "TestRegistrations::runTest",
+)
+def suback_before_commit() -> None:
+    """The owner gives SUBACKs before a majority of its voters has the log entry."""
+
+    def is_due(self: Registry, owned: OwnedTree, pending: PendingRegistration) -> bool:
+        return (
+            self._summaries.is_admitted(pending)
+            and self._clusters.is_copied(pending.log_index)
+            and owned.is_installed(pending, self._hosts.leases.is_over)
+        )
+
+    replace(Registry._is_due, is_due)

