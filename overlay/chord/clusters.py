@@ -31,7 +31,7 @@ from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.chord.role_changes import LeadershipParts, RoleChanges
+from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import LinkDown
 from overlay.machine import Handlers, Key, Machine, NodeId, Peer, Port, by_id, handlers_of
 from overlay.settings import ClusterSettings, ElectionSettings
@@ -58,53 +58,28 @@ class Clusters(Machine):
         self.ring = ring
         self.journal = journal = Journal(port, restored)
         self.cluster_role = role = ClusterRole(port, ring, view, journal)
-        self.role_changes = RoleChanges(role, ring, view)
         # consensus
         self.log = log = FollowerLog(role, journal)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
-        self.election = Election(chosen, role, log, heartbeat, self.role_changes)
+        self.election = Election(chosen, role, log, heartbeat)
         departures = Departures()
-        configured = self.role_changes.configuration_committed
-        self.leader_log = LeaderLog(role, log, departures, heartbeat, configured, settings.size)
+        self.leader_log = leader_log = LeaderLog(role, log, departures, heartbeat, settings.size)
         # membership
         founder = founder and journal.cluster is None and not self.companions()
         self.founding = Founding(role, state, view, founder, ring.settings.found_after)
-        self.membership = Members(
-            role, state, log, self.leader_log, heartbeat, self.election, departures
-        )
-        self.recruiting = Recruiting(settings, role, state, view, journal, self.membership)
-        parts = (
-            role,
-            ring,
-            log,
-            self.leader_log,
-            heartbeat,
-            self.election,
-            self.membership,
-            departures,
-            self.recruiting,
-            journal,
-        )
+        members = Members(role, state, log, leader_log, heartbeat, self.election, departures)
+        self.membership = members
+        self.recruiting = recruiting = Recruiting(settings, role, state, view, journal, members)
+        logs = (log, leader_log, heartbeat, self.election)
+        parts = (role, ring, *logs, members, departures, recruiting, journal)
         self.handovers, self.taking_over = HandOvers(*parts), TakingOver(*parts)
         # recovery and merging
-        self.observers = Observers(role, state, view, self.leader_log)
+        self.observers = Observers(role, state, view, leader_log)
         self.observed_logs = ObservedLogs(role, state)
-        self.recovery = Recovery(
-            chosen, role, state, view, log, heartbeat, self.observed_logs, self.role_changes
-        )
-        self.merging = Merging(role, ring, view, heartbeat, self.membership, self.handovers)
-        self.role_changes.connect(
-            LeadershipParts(
-                log,
-                self.leader_log,
-                heartbeat,
-                self.membership,
-                self.recruiting,
-                self.election,
-                self.handovers,
-                self.taking_over,
-                self.recovery,
-            )
+        self.recovery = Recovery(chosen, role, state, view, log, heartbeat, self.observed_logs)
+        self.merging = Merging(role, ring, view, heartbeat, members, self.handovers)
+        self.role_changes = RoleChanges(
+            *parts, view, self.handovers, self.taking_over, self.recovery
         )
 
     def handlers(self) -> Handlers:

@@ -15,73 +15,38 @@ hears that another node does. A primary that is fenced is one of four:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from overlay.chord.consensus.election import Campaign, Election
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat, PrimarySilent
-from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.consensus.election import Campaign
+from overlay.chord.consensus.heartbeat import PrimarySilent
 from overlay.chord.consensus.messages import ClusterHeartbeatReply, Configuration
 from overlay.chord.constants import NOT_LOST_AFTER
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcGone, Elected, Replanted
 from overlay.chord.membership.handover import HandOvers
-from overlay.chord.membership.members import Members
-from overlay.chord.membership.recruiting import Recruiting
-from overlay.chord.membership.taking_over import TakingOver
+from overlay.chord.membership.taking_over import LeadershipParts, TakingOver
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.recovery.recovery import Recovery
-from overlay.chord.ring.ring import Ring
-from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.chord.role import RecruitingView
 from overlay.machine import Peer
 
 
-class LeadershipParts(NamedTuple):
-    """What changes with the role."""
+@dataclass(eq=False)
+class RoleChanges(LeadershipParts):
+    """Begins and ends this node's leading: the outcome of elections and of recoveries."""
 
-    log: FollowerLog
-    leader_log: LeaderLog
-    heartbeat: Heartbeat
-    members: Members
-    recruiting: Recruiting
-    election: Election
+    view: RecruitingView
     handovers: HandOvers
     taking_over: TakingOver
     recovery: Recovery
 
-
-class RoleChanges:
-    """Begins and ends this node's leading.
-
-    The parts report to it (it is the `ElectionOutcome` and `RecoveryOutcome` that they are
-    constructed with), and it acts on them; therefore it is built first and gets them by
-    `connect`.
-    """
-
-    def __init__(self, role: ClusterRole, ring: Ring, view: RecruitingView) -> None:
-        self.role = role
-        self.ring = ring
-        self.view = view
-        self.port = role.port
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._led_since = 0.0  # since when this cluster is led, as far as this node knows
-
-    def connect(self, parts: LeadershipParts) -> None:
-        """Take the parts. Called once, when all of them are built."""
-        self.log = parts.log
-        self.leader_log = parts.leader_log
-        self.heartbeat = parts.heartbeat
-        self.members = parts.members
-        self.recruiting = parts.recruiting
-        self.election = parts.election
-        self.handovers = parts.handovers
-        self.taking_over = parts.taking_over
-        self.recovery = parts.recovery
-
-    def configuration_committed(self) -> None:
-        """Members that waited until they vote no more may go."""
-        self.members.release_waiting()
+        self.election.report_to(self)
+        self.recovery.report_to(self)
 
     # -- silence ---------------------------------------------------------------------------------
 

@@ -83,7 +83,6 @@ class Election:
     role: ClusterRole
     log: FollowerLog
     heartbeat: Heartbeat
-    outcome: ElectionOutcome
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -93,6 +92,10 @@ class Election:
         self._stalled_until = float("-inf")
         # A candidate, and until when no other one gets the pre-vote.
         self._pre_voted: tuple[NodeId, float] = ("", 0.0)
+
+    def report_to(self, outcome: ElectionOutcome) -> None:
+        """Let `outcome` act on the end of campaigns. Called once, before there are any."""
+        self._outcome = outcome
 
     @property
     def is_asking(self) -> bool:
@@ -218,7 +221,7 @@ class Election:
     def _win(self, campaign: Campaign) -> None:
         won = self._description(campaign)
         self.cancel()
-        self.outcome.election_won(won, campaign)
+        self._outcome.election_won(won, campaign)
 
     def _description(self, campaign: Campaign) -> Cluster:
         """The cluster's description with this node as its primary."""
@@ -239,7 +242,7 @@ class Election:
             self.campaign.over = True
         if self.arc is not None:
             self.campaign = self.arc = None
-            self.outcome.transfer_failed()
+            self._outcome.transfer_failed()
         if self._leaderless():
             wait = self._timeout() * (0.5 + self.port.rng.random())
             self.port.set_timer(wait, CampaignDue())

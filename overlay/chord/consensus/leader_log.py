@@ -101,7 +101,6 @@ class LeaderLog:
     local: FollowerLog
     candidates: VoterCandidates
     heartbeat: Heartbeat
-    configuration_committed: Callable[[], None]
     most_voters: int
 
     def __post_init__(self) -> None:
@@ -111,6 +110,11 @@ class LeaderLog:
         self.first_of_epoch = 0  # number of the first entry of the own epoch
         self.config_index = 0  # number of the newest change of the configuration
         self._growth_announced = False  # LogGrown is on its way
+        self._when_configured: Callable[[], None] | None = None
+
+    def when_configured(self, call: Callable[[], None]) -> None:
+        """Call this whenever the newest configuration has been committed."""
+        self._when_configured = call
 
     def found(self, cluster: Cluster) -> None:
         """Begin an empty log for a new cluster, whose only voter is this node, and lead it."""
@@ -334,7 +338,8 @@ class LeaderLog:
             self.committed = following
             self.port.emit(Committed(self.role.own.key, following))
             if settled:
-                self.configuration_committed()
+                if self._when_configured is not None:
+                    self._when_configured()
                 self.reconfigure()
 
     def _reached(self, node: NodeId) -> int:

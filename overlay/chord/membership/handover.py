@@ -29,7 +29,7 @@ from overlay.chord.consensus.messages import Configuration
 from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
-from overlay.chord.membership.taking_over import HandOverSide
+from overlay.chord.membership.taking_over import LeadershipParts
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, Membership, TakenOver, TakeOver
 from overlay.machine import Key, NodeId, Peer, Timer
 
@@ -50,7 +50,7 @@ class HandOver:
         self.decided_at = -1  # … and of the one that gives the arc: there is no way back behind it
 
 
-class HandOvers(HandOverSide):
+class HandOvers(LeadershipParts):
     """The old primary's side. At most one hand-over is under way."""
 
     def __post_init__(self) -> None:

@@ -36,8 +36,8 @@ class AskArcDue(Timer, frozen=True):
 
 
 @dataclass(eq=False)
-class HandOverSide:
-    """What both sides of a hand-over work on."""
+class LeadershipParts:
+    """What those share by whom this node begins or ceases to lead."""
 
     role: ClusterRole
     ring: Ring
@@ -54,7 +54,7 @@ class HandOverSide:
         self.port = self.role.port
 
 
-class TakingOver(HandOverSide):
+class TakingOver(LeadershipParts):
     """The coming primary of an arc, or of a whole cluster."""
 
     def __post_init__(self) -> None:

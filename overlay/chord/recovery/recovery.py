@@ -136,7 +136,6 @@ class Recovery:
     log: FollowerLog
     heartbeat: Heartbeat
     observed_logs: ObservedLogs
-    outcome: RecoveryOutcome
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -144,6 +143,10 @@ class Recovery:
         self._asking: RecoveryAttempt | None = None
         self._agreed = BoundedDict[Key, Agreement](LOST_MOST)
         self._began = float("-inf")  # this process, if its node served before
+
+    def report_to(self, outcome: RecoveryOutcome) -> None:
+        """Let `outcome` act where this node may lead. Called once, before there are attempts."""
+        self._outcome = outcome
 
     def resume(self) -> None:
         """This process has just been started; its node served in a cluster before."""
@@ -360,16 +363,16 @@ class Recovery:
         self._lost.pop(key, None)
         self.port.count("clusters_recovered")
         if follows:
-            self.outcome.take_over_arc(lost.cluster, asking.epoch)
+            self._outcome.take_over_arc(lost.cluster, asking.epoch)
             return
         if self.role.cluster is not None:
-            self.outcome.lead_own_log(asking.epoch)
+            self._outcome.lead_own_log(asking.epoch)
             return
         start = lost.cluster.start
         if len(self.ring.clusters()) > 1:  # all of the others are lost, too
             start = key
         mine = Cluster(lost.cluster.ring, key, start, (asking.epoch, 0), self.port.me)
-        self.outcome.lead_empty(mine, lost.cluster)
+        self._outcome.lead_empty(mine, lost.cluster)
 
     def _standing(self, cluster: Cluster) -> Standing:
         """This node's own; its log is newer than the description."""
