@@ -19,7 +19,7 @@ from canopy.cli.demo.plan import PlannedSubscription
 from canopy.cli.feeds import id_text
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError, UnreachableError
-from overlay.client import Delivery, Subscribe, Subscribed
+from overlay.client import LEAVING, Delivery, Subscribe, Subscribed
 
 
 class Subscribers:
@@ -103,7 +103,8 @@ class Subscribers:
                 break  # the node has left; `Overlay.check` notices if it died
             if deliveries:
                 self._write(number, deliveries)
-        self.notices += [notice.reason for notice in client.notices]
+        gaps = [notice for notice in client.notices if notice.code != LEAVING]
+        self.notices += [gap.reason for gap in gaps]  # a node leaves when the demo stops it
 
     def _write(self, number: int, deliveries: list[Delivery]) -> None:
         node = self._nodes[number]
