@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bench.mutations.planting import fault, replace
+from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.messages import Assign
+from overlay.upper_tree.owner.host_supervisor import HostSupervisor
+from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
+from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import LeaseSweep, Registry
 from overlay.upper_tree.sliced_inbox import SlicedInbox
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
@@ -72,3 +80,68 @@ def leases_end_in_one_turn() -> None:
             original(self, timer)
 
     replace(original, on_lease_sweep)
+
+
+PLANTING = (
+    "promise: bounded turns",
+    "tests/upper_tree/test_tree_slices.py",
+    "test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion",
+)
+
+
+@fault(*PLANTING)
+def all_trees_counted_for_each() -> None:
+    """An owner that plants a tree counts the registrations of all trees to find its hosts."""
+    original = OwnedTrees.loads
+
+    def loads(self: OwnedTrees) -> Mapping[NodeId, int]:
+        for attribute in self:
+            self._loads.changed(attribute)
+        return original(self)
+
+    replace(original, loads)
+
+
+@fault(*PLANTING)
+def all_hosts_watched_for_each() -> None:
+    """An owner that plants a tree collects the hosts of all trees."""
+
+    def attend(self: HostSupervisor, owned: OwnedTree) -> None:
+        self.watch()
+
+    replace(HostSupervisor.attend, attend)
+
+
+@fault(*PLANTING)
+def all_sought_for_each_commit() -> None:
+    """Whenever the log has more, an owner looks at all registrations that wait."""
+
+    def _acknowledge_logged(self: Registry) -> None:
+        self._acknowledge_all_due()
+
+    replace(Registry._acknowledge_logged, _acknowledge_logged)
+
+
+@fault(*PLANTING)
+def all_trees_announced_for_each() -> None:
+    """A host that is given a tree names all of its trees to its access points."""
+    original = Hosting.on_assign
+
+    def on_assign(self: Hosting, sender: Peer, message: Assign) -> None:
+        original(self, sender, message)
+        self.access_points.set_local(list(map(self._access_point, self.trees.values())))
+
+    replace(original, on_assign)
+
+
+@fault(*PLANTING)
+def all_trees_end_in_one_turn() -> None:
+    """An owner removes all trees without registrations in one turn."""
+    original = Rebalance._look_further
+
+    def _look_further(self: Rebalance) -> None:
+        original(self)
+        while self._unlooked:
+            original(self)
+
+    replace(original, _look_further)

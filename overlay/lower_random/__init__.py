@@ -4,7 +4,7 @@ CBDLO sections 2 and 3).
 What it promises: the views of all nodes form a random graph that repairs itself under churn; each
 node knows some access points and ways into the ring, all of which are hints; a walk ends within
 `walk.timeout`, by a hit or a miss for each of its attributes. Called by node.py (messages and
-timers), by the publisher's finder (`Crawl.walk`), by hosts (`AccessPoints.set_local`) and by the
+timers), by the publisher's finder (`Crawl.walk`), by hosts (`AccessPoints.serve`) and by the
 cluster machines (`View.peers`, `View.advertise_ring`). The design is docs/design/lower-random.md.
 
 Read in this order: ``messages`` and ``events`` (the vocabulary), ``tombstones`` (why hearsay does

@@ -141,6 +141,14 @@ class AccessPoints(Machine):
         """All trees that this node serves now; replaces what was said before."""
         self._local = {point.attribute: point for point in points}
 
+    def serve(self, point: AccessPoint) -> None:
+        """This node serves one more tree now, or one by another map."""
+        self._local[point.attribute] = point
+
+    def withdraw(self, attribute: str) -> None:
+        """This node does not serve that tree any more. Nothing happens if it did not."""
+        self._local.pop(attribute, None)
+
     def enter_ring(self, ring: str) -> None:
         """This node belongs to the ring with this id now: access points of any other lead into
         trees that do not know its subscribers, and are removed."""

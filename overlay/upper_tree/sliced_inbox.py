@@ -30,7 +30,7 @@ from overlay.machine import (
     ProtocolError,
     Timer,
 )
-from overlay.upper_tree.messages import Install, Register, Uninstall, Unregister
+from overlay.upper_tree.messages import Assign, Install, Register, Uninstall, Unregister
 
 AT_ONCE: Final = 64
 """Registrations that are taken in one turn: 20 ms (measured)."""
@@ -135,5 +135,7 @@ def weigh(message: Message) -> int:
             return len(many)
         case Uninstall(ids=ids) | Unregister(ids=ids):
             return -(-len(ids) // ENDS)
+        case Assign():
+            return 1
         case _:
             return 0

@@ -60,9 +60,9 @@ ASSIGN = Assign("x", (1, 1), (), 0, ())
 
 def test_few_are_installed_in_the_turn_in_which_they_come() -> None:
     host = Host()
-    host.port.hear(install(AT_ONCE), OWNER)
+    host.port.hear(install(AT_ONCE - 1), OWNER)
     host.port.hear(ASSIGN, OWNER)
-    assert host.done == [("o", "Install", AT_ONCE), ("o", "Assign", 0)]
+    assert host.done == [("o", "Install", AT_ONCE - 1), ("o", "Assign", 0)]
     assert host.turn() == 0
 
 
@@ -73,7 +73,7 @@ def test_many_take_several_turns_and_all_else_waits_behind_in_order() -> None:
     host.port.hear(install(3, "y"), OTHER)
     host.port.hear(ASSIGN, OWNER)
     assert host.installed() == AT_ONCE
-    assert len(host.machine) == AT_ONCE + 1 + 1 + 3
+    assert len(host.machine) == AT_ONCE + 1 + 1 + 3 + 1
     assert [host.turn(), host.turn(), host.turn()] == [AT_ONCE, 1 + 3, 0]
     assert [kind for _, kind, _ in host.done] == [
         *["Install"] * 3, "Uninstall", "Install", "Assign",

@@ -10,8 +10,13 @@ import pytest
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
 from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.owner.constants import CHANGE_COST, LOOKED_AT_ONCE
+from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree
 from overlay.upper_tree.owner.owner import Owner
+from overlay.upper_tree.owner.rebalance import Rebalance
+from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS
 from tests.support.overlays import TurnWork, acknowledged, grown
 
@@ -66,3 +71,37 @@ def test_the_end_of_very_many_subscriptions_is_spread_over_turns(
     world.settle()
     shown = [one.delivery for one in world.clients.deliveries]
     assert [d.subscription for d in shown if d.event.identity == event.identity] == [stays.identity]
+
+
+def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each attribute's tree is planted by itself: nothing that one takes may look at all trees."""
+    work = TurnWork(
+        monkeypatch,
+        planted=(Registry, "_create_tree"),
+        counted=(OwnedTree, "shares"),
+        watched=(HostSupervisor, "watch"),
+        asked=(Registry, "_is_due"),
+        told=(Hosting, "_access_point"),
+        removed=(Rebalance, "_remove"),
+        logged=(Owner, "append"),
+    )
+    world = grown(3)
+    work.begin()
+    many = 300
+    world.subscribe("n2", " OR ".join(f"a{number} = 1" for number in range(many)))
+    acknowledged(world, most=2.0)
+    assert work.total["planted"] == many
+    assert work.most["planted"] <= AT_ONCE
+    assert work.total["counted"] <= 2 * many, "one more tree, one more to count"
+    assert work.total["watched"] <= 10
+    assert work.total["asked"] <= 5 * many, "once for the log and each host"
+    hosts = sum(bool(world.node(name).hosting.trees) for name in world.names())
+    assert work.total["told"] == hosts * many
+
+    world.client_gone("n2")
+    work.begin()
+    world.run(20.0)
+    assert not any(world.node(name).owner.trees for name in world.names())
+    assert work.most["logged"] <= LOOKED_AT_ONCE // CHANGE_COST, "trees end in parts as well"

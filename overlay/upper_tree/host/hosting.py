@@ -117,9 +117,10 @@ class Hosting(Machine):
             tree.assign(message)
             if not message.intervals:
                 del self.trees[message.attribute]
+                self.access_points.withdraw(message.attribute)
             else:
                 self.orphans.tree_assigned()
-            self._publish_access_points()
+                self.access_points.serve(self._access_point(tree))
         self.port.send(sender, Assigned(message.attribute, message.version))
 
     def _tree(self, attribute: str) -> HostedTree:
@@ -146,9 +147,9 @@ class Hosting(Machine):
         ]
         for attribute in ended:
             self.trees.pop(attribute).empty()
+            self.access_points.withdraw(attribute)
         if ended:
             self.port.count("trees_dropped", len(ended))
-            self._publish_access_points()
 
     def on_serving_beat(self, sender: Peer, message: ServingBeat) -> None:
         """An owner grants a serving lease, or renews it."""
@@ -176,7 +177,8 @@ class Hosting(Machine):
         """Only access points of this ring's trees are of use, and gossiped."""
         self._ring = event.ring
         self.access_points.enter_ring(event.ring)
-        self._publish_access_points()
+        served = [tree for tree in self.trees.values() if tree.intervals]
+        self.access_points.set_local(list(map(self._access_point, served)))
 
     def on_ring_left(self, event: RingLeft) -> None:
         """Drop everything: owners of another ring count their epochs anew, and know of no tree
@@ -198,14 +200,9 @@ class Hosting(Machine):
             self.port.count("hosting_fenced")
         return epoch < known
 
-    def _publish_access_points(self) -> None:
-        self.access_points.set_local(
-            [
-                AccessPoint(attribute, self.port.me, tree.version, 0, self.access_points.ring)
-                for attribute, tree in self.trees.items()
-                if tree.intervals
-            ]
-        )
+    def _access_point(self, tree: HostedTree) -> AccessPoint:
+        ring = self.access_points.ring
+        return AccessPoint(tree.attribute, self.port.me, tree.version, 0, ring)
 
     # --- events ---
 

@@ -65,6 +65,10 @@ beside the visits that it saves."""
 
 # --- rebalance.py ---
 
+LOOKED_AT_ONCE, CHANGE_COST = 1_024, 16
+"""Trees that are looked at in one turn, some 10 ms, and for how many of them one counts that has to
+be changed (measured)."""
+
 PREFERRED_MOST = 32
 """Subscribers that are recruited as hosts before other nodes. By the share of deliveries that stay
 on the host that matched them."""
@@ -82,6 +86,11 @@ the split's threshold not to oscillate. By the splits and merges per hour under 
 and goes."""
 
 # --- registry.py ---
+
+ACKNOWLEDGE_PERIOD = 0.5
+"""Between two looks at all registrations that wait for their SUBACK, while the log grows: what each
+waits for is looked at when it comes, so this finds only what had no sign of its own. By the share
+of a turn that it takes with `sliced_inbox.WAITING_MOST` registrations waiting."""
 
 UNREGISTERED_MOST = 16_384
 """Answers to Unregister that wait for the log; a subscriber that gets none asks again. By the most

@@ -9,7 +9,7 @@ from overlay.machine import NodeId, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.owner.constants import FEWEST_HOSTS
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
-from overlay.upper_tree.owner.owned_tree import OwnedTree
+from overlay.upper_tree.owner.owned_tree import OwnedTrees
 from overlay.upper_tree.owner.placement import PlacedNode
 
 
@@ -21,7 +21,7 @@ class HostSelector:
         me: Peer,
         settings: Settings,
         clusters: Clusters,
-        trees: Mapping[str, OwnedTree],
+        trees: OwnedTrees,
         hosts: HostSupervisor,
     ) -> None:
         """`trees` are those that the cluster owns."""
@@ -46,14 +46,14 @@ class HostSelector:
 
     def emptiest_hosts(self) -> tuple[Peer, ...]:
         """As many hosts as a virtual node has replicas, those with the fewest registrations."""
-        load = self._load()
+        load = self._trees.loads()
         fit = sorted(self.fit_hosts(), key=lambda peer: load.get(peer.id, 0))
         return self._replicas(fit, load)
 
     def hosts_for_new_tree(self) -> tuple[Peer, ...]:
         """The hosts of a tree that is created: the fullest ones with room, so that trees share
         hosts."""
-        load, room = self._load(), self._settings.host_entries
+        load, room = self._trees.loads(), self._settings.host_entries
         with_room = [peer for peer in self.fit_hosts() if load.get(peer.id, 0) < room]
         if not with_room:
             return self.emptiest_hosts()
@@ -64,14 +64,6 @@ class HostSelector:
         room = self._settings.host_entries
         others = [peer for peer in hosts[1:] if load.get(peer.id, 0) < room]
         return (hosts[0], *others[: self._settings.replicas - 1])
-
-    def _load(self) -> dict[NodeId, int]:
-        """Per host the registrations in its virtual nodes, plus one for each virtual node."""
-        load: dict[NodeId, int] = {}
-        for node in self.virtual_nodes():
-            for host in node.hosts:
-                load[host] = load.get(host, 0) + 1 + node.registrations
-        return load
 
     def virtual_nodes(self) -> list[PlacedNode]:
         """All virtual nodes, where they are or are going to be."""

@@ -178,6 +178,16 @@ class HostSupervisor(Machine):
         hosts.pop(self.port.me.id, None)
         self.port.watch("hosts", tuple(hosts.values()))
 
+    def attend(self, owned: OwnedTree) -> None:
+        """The hosts of this tree may be others than before. Hosts that it has left are found by the
+        next `watch`: one that looked through all trees for each tree that changes would take as
+        many steps as the square of their number."""
+        hosts = [host for map_ in owned.maps() for host in map_.hosts()]
+        if all(map(self.leases.attends, (*hosts, *self.reachable(owned)))):
+            self._grant()
+        else:
+            self.watch()
+
     def _grant(self) -> None:
         """Serving beats to those hosts whose turn it is."""
         arc = self._authority.serving_arc()

@@ -100,6 +100,10 @@ class LeaseGrants:
         if self._attended:
             self._due.within(self.least / BEATS)
 
+    def attends(self, node: NodeId) -> bool:
+        """Whether this host's lease is renewed."""
+        return node in self._attended
+
     def grant_soon(self) -> None:
         """There are trees that no lease covers yet: a beat to every host is due at once."""
         for grant in self._hosts.values():

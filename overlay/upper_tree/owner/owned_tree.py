@@ -8,7 +8,7 @@ from that (messages, log entries) is up to registry.py, rebalance.py and registr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ from overlay.machine import NodeId, Peer, Version
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, SCAN_PERIOD, SCAN_SHARE
+from overlay.upper_tree.owner.host_loads import HostLoads
 from overlay.upper_tree.owner.summary_state import SummaryState
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
@@ -91,9 +92,12 @@ class OwnedTree:
     awaited: `await_host`, then `host_acknowledged` or `host_lost`.
     """
 
-    def __init__(self, tree: Tree, popularity: Popularity) -> None:
-        """`popularity` counts the attributes of the tree's conjunctions, as far as compiled."""
+    def __init__(self, tree: Tree, popularity: Popularity, loads: HostLoads) -> None:
+        """`popularity` counts the attributes of the tree's conjunctions, as far as compiled;
+        `loads` are told of each change."""
         self.tree = tree
+        self._loads = loads
+        loads.changed(tree.attribute)
         self.summary = SummaryState()
         self._popularity = popularity
         self._pending: dict[str, PendingRegistration] = {}  # by registration id
@@ -136,6 +140,7 @@ class OwnedTree:
         elif id_ not in self._boxes:  # another primary took the registration
             self.add_boxes(id_, boxes_of(registration.selector))
         pending = self._pending[id_] = PendingRegistration(registration, log_index)
+        self._loads.changed(self.attribute)
         return pending
 
     def unregister(self, ids: Iterable[str]) -> None:
@@ -143,6 +148,7 @@ class OwnedTree:
         for id_ in ids:
             self._pending.pop(id_, None)
             self._popularity.remove(self._boxes.pop(id_, ()))
+        self._loads.changed(self.attribute)
 
     def boxes(self, id_: str) -> tuple[Box, ...] | None:
         """The conjunctions of a registration as boxes; None: its selector was not compiled yet."""
@@ -159,9 +165,13 @@ class OwnedTree:
             self._popularity.remove(boxes)
         self._boxes.clear()
 
-    def take_due(self, is_due: Callable[[PendingRegistration], bool]) -> list[PendingRegistration]:
-        """Take out the pending registrations that may be acknowledged now."""
-        due = [pending for pending in self._pending.values() if is_due(pending)]
+    def take_due(
+        self, is_due: Callable[[PendingRegistration], bool], ids: Iterable[str] | None = None
+    ) -> list[PendingRegistration]:
+        """Take out the pending registrations that may be acknowledged now; of `ids` only, where it
+        is known for which of them something has changed."""
+        found = self._pending.values() if ids is None else map(self._pending.get, ids)
+        due = [pending for pending in found if pending is not None and is_due(pending)]
         for pending in due:
             del self._pending[pending.registration.id]
         return due
@@ -218,6 +228,7 @@ class OwnedTree:
         for host in (*self.tree.unsettled_hosts.values(), *self._awaited.values()):
             self.mark_stale(host)
         self._next = self._previous = None
+        self._loads.changed(self.attribute)
         self._awaited.clear()
         self._prepared.clear()
 
@@ -284,6 +295,7 @@ class OwnedTree:
     def begin_change(self, new: PartitionMap) -> None:
         """Step 1: `new` is being prepared at the hosts that gain intervals."""
         self._next = new
+        self._loads.changed(self.attribute)
         self._awaited.clear()
         self._prepared.clear()
 
@@ -320,6 +332,7 @@ class OwnedTree:
         for host in self._prepared.values():
             self.mark_stale(host)
         self._next = None
+        self._loads.changed(self.attribute)
         self._awaited.clear()
 
     def commit_change(self) -> PartitionMap:
@@ -362,6 +375,13 @@ class OwnedTree:
             self._counted = ((map_.version, size), map_.counts(self.tree.intervals()))
         return self._counted[1]
 
+    def shares(self) -> Iterator[tuple[NodeId, int]]:
+        """What each virtual node adds to the load of each of its hosts."""
+        entries = (self._next or self.tree.map).entries
+        for entry, count in zip(entries, self.registration_counts(), strict=True):
+            for host in entry.hosts:
+                yield host.id, 1 + count
+
     def empty_for(self, now: float) -> float:
         """Seconds for which the tree has had no registration, as seen at each call; 0 if it has
         one."""
@@ -391,6 +411,15 @@ class OwnedTrees(dict[str, OwnedTree]):
         super().__init__()
         self.popularity = Popularity()
         """How many of their conjunctions ask for each attribute (pivots.py)."""
+        self._loads = HostLoads()
+
+    def loads(self) -> Mapping[NodeId, int]:
+        """By host the registrations in its virtual nodes, plus one for each virtual node: of the
+        coming map where a change is under way."""
+        for attribute in self._loads.take_changed():
+            owned = self.get(attribute)
+            self._loads.count(attribute, () if owned is None else owned.shares())
+        return self._loads.total
 
     @property
     def registrations(self) -> int:
@@ -399,14 +428,16 @@ class OwnedTrees(dict[str, OwnedTree]):
 
     def adopt(self, tree: Tree) -> OwnedTree:
         """Begin to decide about a tree of the log's state."""
-        owned = self[tree.attribute] = OwnedTree(tree, self.popularity)
+        owned = self[tree.attribute] = OwnedTree(tree, self.popularity, self._loads)
         return owned
 
     def drop(self, attribute: str) -> None:
         """Decide about this tree no more. KeyError if it is not there."""
         self.pop(attribute).forget_boxes()
+        self._loads.changed(attribute)
 
     def clear(self) -> None:
         """Decide about no tree any more."""
         super().clear()
         self.popularity.clear()
+        self._loads.clear()

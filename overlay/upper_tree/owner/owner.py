@@ -255,7 +255,7 @@ class Owner(Machine):
         for attribute in [a for a in self._state.trees if event.arc.owns(attribute_key(a))]:
             if attribute in self.trees:
                 self.trees.drop(attribute)
-            del self._state.trees[attribute]
+            self._state.drop(attribute)
         if not self.clusters.is_primary:
             return  # a voter, whose copy follows
         self.hosts.watch()

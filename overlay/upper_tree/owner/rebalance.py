@@ -20,20 +20,22 @@ its registrations, and serves again."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 
 from matching import Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Machine, NodeId, Peer, Port
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry, Install
 from overlay.upper_tree.owner.constants import (
+    CHANGE_COST,
     LEADERS,
+    LOOKED_AT_ONCE,
     MERGE_SHARE,
     PREFERRED_MOST,
     REMOVE_AFTER,
@@ -44,6 +46,10 @@ from overlay.upper_tree.owner.owner import Owner, RebalanceDue
 from overlay.upper_tree.owner.placement import Placement
 from overlay.upper_tree.owner.tree_log import ChangeBegun, ChangeFinished, TreeRemoved
 from overlay.upper_tree.partition import PartitionMap, best_cut
+
+
+class LookFurtherDue(Timer, frozen=True):
+    """Go on with looking at the trees."""
 
 
 class Rebalance(Machine):
@@ -60,13 +66,19 @@ class Rebalance(Machine):
         self._placement = Placement(settings.tree.host_entries, settings.tree.replicas)
         self._plan = self._placement.plan
         self._subscriber_scan = ScanThrottle()
+        self._unlooked: deque[str] = deque()  # trees of the present look
+        self._further = Alarm(port, LookFurtherDue())
 
     # --- when to look ---
 
     def on_rebalance_due(self, timer: RebalanceDue) -> None:
-        """One step for each tree; then the cluster as a whole."""
+        """Begin to look at all trees, unless the last look is not done yet."""
         self._owner.rebalance_rang()
         if not self._clusters.is_primary:
+            self._unlooked.clear()
+            return
+        if self._unlooked:
+            self._owner.rebalance_soon()
             return
         self._plan = self._placement.update(
             self._selector.virtual_nodes(),
@@ -75,14 +87,40 @@ class Rebalance(Machine):
             self.port.now,
         )
         self._recruit(self._wanted() + LEADERS)
-        for attribute, owned in list(self._trees.items()):
-            if not owned.is_changing and self._owner.decides(attribute):
-                self._step(owned)
-            elif not owned.is_changing and self._owner.is_departing(attribute):
-                self._prepare_departure(owned)
+        self._unlooked.extend(self._trees)
+        self._look_further()
+
+    def on_look_further_due(self, timer: LookFurtherDue) -> None:
+        """Go on with the look."""
+        self._further.rang()
+        if self._clusters.is_primary:
+            self._look_further()
+        else:
+            self._unlooked.clear()
+
+    def _look_further(self) -> None:
+        """One step for each of the next trees; after the last, the cluster as a whole."""
+        done = 0
+        while self._unlooked and done < LOOKED_AT_ONCE:
+            attribute = self._unlooked.popleft()
+            owned = self._trees.get(attribute)
+            if owned is None or owned.is_changing:
+                pass
+            elif self._owner.decides(attribute):
+                done += CHANGE_COST * self._step(owned)
+            elif self._owner.is_departing(attribute):
+                done += CHANGE_COST * self._prepare_departure(owned)
+            done += 1
+        if self._unlooked:
+            self._further.within(0.0)
+        else:
+            self._end_look()
+
+    def _end_look(self) -> None:
         for peer in self._hosts.take_released():
             self._clusters.release(peer)
         self._ask_for_split()
+        self._hosts.watch()
         self._owner.rebalance_soon(SCAN_PERIOD)
 
     def _recruit(self, members: int) -> None:
@@ -128,26 +166,28 @@ class Rebalance(Machine):
 
     # --- what to change ---
 
-    def _step(self, owned: OwnedTree) -> None:
+    def _step(self, owned: OwnedTree) -> bool:
+        """Whether something of the tree had to be changed."""
         if self._remove(owned):
-            return
+            return True
         new = self._moved(owned) or self._resized(owned)
         if new is not None:
             self._prepare(owned, new)
         elif self._hosts.has_reachable_stale(owned):
             self._restore(owned)
+        return owned.is_changing
 
-    def _prepare_departure(self, owned: OwnedTree) -> None:
+    def _prepare_departure(self, owned: OwnedTree) -> bool:
         """What has to be done before a tree can go to its next owner: no SUBACK may wait for a host
         that cannot be reached, and stale hosts have to be restored, since that owner does not know
-        of them."""
+        of them. Whether there was something."""
         is_reachable = self._hosts.is_reachable
         if owned.pending and not all(map(is_reachable, owned.tree.map.hosts())):
             each = [self._reachable_hosts(entry) for entry in owned.tree.map.entries]
             self._prepare(owned, owned.tree.map.moved(self._owner.next_version(), each))
-            return
-        if self._hosts.has_reachable_stale(owned):
+        elif self._hosts.has_reachable_stale(owned):
             self._restore(owned)
+        return owned.is_changing
 
     def _reachable_hosts(self, entry: Entry) -> tuple[Peer, ...]:
         reachable = tuple(host for host in entry.hosts if self._hosts.is_reachable(host.id))
@@ -168,7 +208,6 @@ class Rebalance(Machine):
             self.port.send(host, Assign(attribute, version))
         self._owner.append(TreeRemoved(attribute))
         self._trees.drop(attribute)
-        self._hosts.watch()
         self.port.count("trees_removed")
         return True
 
@@ -241,7 +280,7 @@ class Rebalance(Machine):
             for batch in in_batches(registrations, weigh_registration):
                 self.port.send(host, Install(attribute, self._owner.epoch, batch))
             self.port.send(host, new.assignment(attribute, host.id))
-        self._hosts.watch()
+        self._hosts.attend(owned)
         if not owned.is_awaiting_hosts:
             self._commit(owned)
 
@@ -305,7 +344,7 @@ class Rebalance(Machine):
         owned.finish_change()
         if not owned.stale_hosts:
             self._owner.append(ChangeFinished(owned.attribute))
-        self._hosts.watch()
+        self._hosts.attend(owned)
         self._settled(owned)
 
     def _settled(self, owned: OwnedTree) -> None:

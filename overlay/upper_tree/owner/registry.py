@@ -40,7 +40,7 @@ from overlay.upper_tree.messages import (
     Unregister,
     Unregistered,
 )
-from overlay.upper_tree.owner.constants import UNREGISTERED_MOST
+from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD, UNREGISTERED_MOST
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registration_leases import (
@@ -62,6 +62,10 @@ from overlay.upper_tree.summary import Box
 
 class LeaseSweep(Timer, frozen=True):
     """Look for leases that have lapsed."""
+
+
+class AcknowledgeDue(Timer, frozen=True):
+    """Look at all registrations that wait for their SUBACK."""
 
 
 class RegisterMoreDue(Timer, frozen=True):
@@ -106,6 +110,9 @@ class Registry(Machine):
         self._leases = RegistrationLeases(settings.tree.lease)
         self._claims = ClaimChecks()
         self._sweep = Alarm(port, LeaseSweep())
+        self._unlogged: deque[tuple[int, str, str]] = deque()
+        """Registrations that the log may not have yet: number of the entry, attribute, id."""
+        self._all_soon = Alarm(port, AcknowledgeDue())
         self._lapsed: deque[tuple[OwnedTree, tuple[str, ...]]] = deque()
         """Registrations to be ended that were not renewed."""
         self._unregistered: deque[tuple[int, Peer, Unregistered]] = deque()
@@ -203,6 +210,7 @@ class Registry(Machine):
     def _await(self, owned: OwnedTree, pending: PendingRegistration) -> None:
         """Bring about what the SUBACK waits for."""
         registration = pending.registration
+        self._unlogged.append((pending.log_index, owned.attribute, registration.id))
         self._summaries.before_suback(owned, pending)
         for host in owned.hosts_overlapping(registration.interval).values():
             self.port.send(host, Install(owned.attribute, self._owner.epoch, (registration,)))
@@ -213,7 +221,7 @@ class Registry(Machine):
         map_ = PartitionMap.single(self._owner.next_version(), hosts)
         self._owner.write_map(attribute, map_)
         owned = self._owner.adopt(attribute)
-        self._hosts.watch()
+        self._hosts.attend(owned)
         for host in map_.hosts().values():
             self.port.send(host, map_.assignment(attribute, host.id))
         self.port.count("trees_created")
@@ -226,14 +234,14 @@ class Registry(Machine):
         owned = self._trees.get(message.attribute)
         if owned is not None:
             owned.host_installed(sender.id, message.ids)
-            self._acknowledge_due(owned)
+            self._acknowledge_due(owned, message.ids)
 
     def on_committed(self, event: Committed) -> None:
         """More of the log is committed: some answers may be due."""
         while self._unregistered and self._unregistered[0][0] < event.next:
             _, peer, answer = self._unregistered.popleft()
             self.port.send(peer, answer)
-        self._acknowledge_all_due()
+        self._acknowledge_logged()
 
     def on_tree_advanced(self, event: MapSettled | CopyInvalidated) -> None:
         """A change ended, or a summary was recalled: SUBACKs of this tree may be due."""
@@ -241,30 +249,53 @@ class Registry(Machine):
         if owned is not None and owned.pending:
             self._acknowledge_due(owned)
 
-    def on_advanced(self, event: LeasesOver | ObserversProgressed) -> None:
-        """Silent replicas need not be waited for, or observers have more of the log."""
+    def on_observers_progressed(self, event: ObserversProgressed) -> None:
+        """Observers have more of the log."""
+        self._acknowledge_logged()
+
+    def on_leases_over(self, event: LeasesOver) -> None:
+        """Silent replicas need not be waited for."""
         self._acknowledge_all_due()
+
+    def on_acknowledge_due(self, timer: AcknowledgeDue) -> None:
+        """Look at all that wait."""
+        self._all_soon.rang()
+        self._acknowledge_all_due()
+
+    def _acknowledge_logged(self) -> None:
+        """The log has more than before: look at the registrations that it has now."""
+        logged: dict[str, list[str]] = {}
+        while self._unlogged and self._is_logged(self._unlogged[0][0]):
+            _, attribute, id_ = self._unlogged.popleft()
+            logged.setdefault(attribute, []).append(id_)
+        for attribute, ids in logged.items():
+            owned = self._trees.get(attribute)
+            if owned is not None and owned.pending:
+                self._acknowledge_due(owned, ids)
+        self._all_soon.within(ACKNOWLEDGE_PERIOD)
+
+    def _is_logged(self, index: int) -> bool:
+        return index < self._owner.committed and self._clusters.is_copied(index)
 
     def _acknowledge_all_due(self) -> None:
         for owned in list(self._trees.values()):
             if owned.pending:
                 self._acknowledge_due(owned)
 
-    def _acknowledge_due(self, owned: OwnedTree) -> None:
-        """Give the SUBACKs of a tree that are due."""
+    def _acknowledge_due(self, owned: OwnedTree, ids: Iterable[str] | None = None) -> None:
+        """Give the SUBACKs of a tree that are due; `ids`: of these registrations only."""
         if self._hosts.has_serving_stale(owned):  # it may serve what it prepared in vain
             return
         owned.trust_acknowledgements()
-        due = owned.take_due(lambda pending: self._is_due(owned, pending))
+        due = owned.take_due(lambda pending: self._is_due(owned, pending), ids)
         if due:
             self._acknowledge(owned.tree, [(p.registration, p.merging_owner) for p in due])
             self._owner.transfer_if_settled()
 
     def _is_due(self, owned: OwnedTree, pending: PendingRegistration) -> bool:
         return (
-            pending.log_index < self._owner.committed
+            self._is_logged(pending.log_index)
             and self._summaries.is_admitted(pending)
-            and self._clusters.is_copied(pending.log_index)
             and owned.is_installed(pending, self._owner.leases.is_over)
         )
 
@@ -330,6 +361,8 @@ class Registry(Machine):
             self._sweep.within(self._leases.term / 4)
         else:
             self._unregistered.clear()
+            self._unlogged.clear()
+            self._all_soon.cancel()
             self._lapsed.clear()
             self._leases.clear()
             self._claims.clear()

@@ -131,6 +131,7 @@ class ClusterState:
     """All trees of a cluster."""
 
     def __init__(self) -> None:
+        self._highest: Version | None = (0, 0)  # None: to be found among the trees
         self.trees: dict[str, Tree] = {}
         self.cache_holders: dict[NodeId, Peer] = {}
         """Publishers that may have a cached summary of a tree."""
@@ -142,6 +143,8 @@ class ClusterState:
         match operation:
             case MapChanged(attribute, version, entries):
                 map_ = PartitionMap(version, entries)
+                if self._highest is not None:
+                    self._highest = max(self._highest, version)
                 if attribute in self.trees:
                     tree = self.trees[attribute]
                     tree.unsettled_hosts.update(tree.map.hosts())
@@ -155,7 +158,7 @@ class ClusterState:
                 if attribute in self.trees:
                     self.trees[attribute].unsettled_hosts.clear()
             case TreeRemoved(attribute):
-                self.trees.pop(attribute, None)
+                self.drop(attribute)
             case RegistrationAdded(attribute, registration, incarnation):
                 tree = self.trees[attribute]
                 tree.registrations[registration.id] = registration
@@ -194,4 +197,13 @@ class ClusterState:
 
     def highest(self) -> Version:
         """The latest version of any map."""
-        return max((tree.map.version for tree in self.trees.values()), default=(0, 0))
+        if self._highest is None:
+            versions = (tree.map.version for tree in self.trees.values())
+            self._highest = max(versions, default=(0, 0))
+        return self._highest
+
+    def drop(self, attribute: str) -> None:
+        """The tree is not this cluster's any more. Nothing happens if it is not there."""
+        tree = self.trees.pop(attribute, None)
+        if tree is not None and tree.map.version == self._highest:
+            self._highest = None

@@ -18,7 +18,9 @@ every tree counts its own constraints.
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Iterable
 from itertools import zip_longest
 
 from matching import Cut
@@ -72,6 +74,7 @@ class SummaryServer(Machine):
         self.table = holders.table
         self.restoration = restoration
         self.builder = SummaryBuilder(port, settings.tree.summary_boxes, owner)
+        self._expiries: dict[str, float] = {}  # by attribute, when its `CopyExpires` fires
         self._deferred: deque[tuple[int, Peer, AskTree]] = deque()
         """Questions that wait for the log, with the number of their entry."""
 
@@ -206,7 +209,7 @@ class SummaryServer(Machine):
                 copy.invalidating = True
                 self.port.send(copy.peer, Invalidate(attribute, self.table.number, self._epoch))
         pending.unknown_holders_until = self.table.unknown_until
-        self._await_expiry(owned)
+        self._await_expiry(attribute, pending.expiries())
 
     def on_copies_reported(self, event: CopiesReported) -> None:
         """Publishers have copies that a former owner granted: no pending registration of these
@@ -236,11 +239,15 @@ class SummaryServer(Machine):
             return False
         return not any(table.holders(attribute, now) for attribute in table.attributes())
 
-    def _await_expiry(self, owned: OwnedTree) -> None:
-        ends = [end for pending in owned.pending.values() for end in pending.expiries()]
-        late = [end for end in ends if end > self.port.now]
-        if late:
-            self.port.set_timer(min(late) - self.port.now, CopyExpires(owned.tree.attribute))
+    def _await_expiry(self, attribute: str, ends: Iterable[float]) -> None:
+        """Set the timer for the first of these ends that is to come, unless it is set for an
+        earlier one."""
+        now = self.port.now
+        first = min((end for end in ends if end > now), default=math.inf)
+        known = self._expiries.get(attribute, math.inf)
+        if first < (known if known > now else math.inf):
+            self._expiries[attribute] = first
+            self.port.set_timer(first - now, CopyExpires(attribute))
 
     def on_invalidated(self, sender: Peer, message: Invalidated) -> None:
         """A holder has dropped its copy."""
@@ -253,12 +260,14 @@ class SummaryServer(Machine):
 
     def on_copy_expires(self, timer: CopyExpires) -> None:
         """Holders that did not answer may not use their copies any more."""
+        self._expiries.pop(timer.attribute, None)
         owned = self.trees.get(timer.attribute)
         if owned is not None:
             for pending in owned.pending.values():
                 pending.expire_holders(self.port.now)
             self.port.emit(CopyInvalidated(timer.attribute))
-            self._await_expiry(owned)
+            ends = (end for pending in owned.pending.values() for end in pending.expiries())
+            self._await_expiry(timer.attribute, ends)
 
 
 def locations(owned: OwnedTree) -> list[Location]:

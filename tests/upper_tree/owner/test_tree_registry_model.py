@@ -195,6 +195,15 @@ class Registrations(RuleBasedStateMachine):
     # --- what must hold ---
 
     @invariant()
+    def loads_are_those_of_the_virtual_nodes(self) -> None:
+        owner = self.owner.owner
+        counted: dict[str, int] = {}
+        for node in owner.selector.virtual_nodes():
+            for host in node.hosts:
+                counted[host] = counted.get(host, 0) + 1 + node.registrations
+        assert owner.trees.loads() == counted
+
+    @invariant()
     def acknowledged_registrations_are_served(self) -> None:
         if not self.attached:
             return

@@ -90,6 +90,8 @@ def replayed(log: list[Operation]) -> ClusterState:
     state = ClusterState()
     for operation in log:
         state.apply(decode(encode(operation)))
+        versions = [tree.map.version for tree in state.trees.values()]
+        assert state.highest() == max(versions, default=(0, 0))
     return state
 
 
