@@ -36,6 +36,8 @@ from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
@@ -113,7 +115,9 @@ class Node:
         self.registry_merge = RegistryMerge(
             self, settings, self.clusters, self.owner, self.registry, self.summaries
         )
-        self.hosting = Hosting(self, settings, self.access_points, self.ring)
+        relays, self.notices = Relays(self, self.view.peers), GapNotices(self)
+        self.hosting = Hosting(self, settings, self.access_points, self.ring, relays, self.notices)
+        self.holding = self.hosting.holding
         replicas = ReplicaSelector(self.me.id, settings.tree.retry, settings.tree.choice == "time")
         locations = LocationCache(settings.tree.locations, replicas)
         history, copies = History(settings.tree.history), self.hosting.copies
@@ -123,7 +127,7 @@ class Node:
         )
         self.registrar = Registrar(self, settings, self.incarnation, self.ring)
         self.receiver = Receiver(self, settings, history)
-        self.delegation = Delegation(self, copies, self.view.peers)
+        self.delegation = Delegation(self, copies, self.holding)
         self.clients = LocalClients(
             self, self.incarnation, self.registrar, self.receiver, self.publisher, history
         )
@@ -137,10 +141,9 @@ class Node:
         self.machines: tuple[Machine, ...] = (
             self.access_points, self.view, self.crawl, self.ring, self.clusters, self.owner,
             self.owner.hosts, self.restoration, self.cache_holders, self.summaries, self.registry,
-            self.rebalance, self.hosting,
-            self.finder, self.publisher, self.registrar, self.receiver, self.delegation,
-            self.clients, self.inspection, self.explaining, self.incident_log,
-            self.registry_merge,
+            self.rebalance, self.hosting, self.finder, self.publisher, self.registrar,
+            self.receiver, self.delegation, self.notices, self.holding, self.clients,
+            self.inspection, self.explaining, self.incident_log, self.registry_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -319,6 +322,7 @@ class Node:
             self.draining = True
             self.clients.leave()
             self.clusters.leave()
+            self.holding.leave()
             self._finish_turn()
 
     @property

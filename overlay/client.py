@@ -196,9 +196,16 @@ class Failed(Reply, frozen=True):
 
 
 class Dropped(Failed, frozen=True):
-    """Bad news (request 0, code overflow): this client consumes too slowly, and `count` deliveries
-    were dropped. It comes once for each gap, behind what came before the gap and before what came
-    after it. A delivery is one event for one subscription; where the client gathers, one event."""
+    """Bad news (request 0): `count` deliveries are missing here. It comes once for each gap, behind
+    what came before the gap and before what came after it. `code`:
+
+    - overflow: this client consumes too slowly, and its deliveries were dropped. A delivery is one
+      event for one subscription; where the client gathers, one event;
+    - unreachable: another node has given up deliveries to this node, which was out of its reach or
+      took them too slowly. A delivery is one event for this node, and may be for other clients;
+    - lapsed: the overlay, or a part of it, did not know this node's registrations for a while, and
+      events that were published before this may be missing; `count`, which may be 0, are known.
+    """
 
     count: int
     first: str  # identity of the first event that is missing, and …

@@ -63,6 +63,11 @@ class Reports:
         )
 
     @property
+    def pending_and_held(self) -> int:
+        """The same, and deliveries that are held for nodes out of reach."""
+        return self.pending + self.hosting.holding.held.events
+
+    @property
     def unfinished(self) -> dict[str, int]:
         """What keeps a draining node from ending, by kind, without what there is none of: 1 for
         membership in a cluster that it has not left, events that some tree has not accepted, 1 for
@@ -104,7 +109,7 @@ class Reports:
             neighbours=len(self.view.peers()),
             links=sum(1 for s in self.links.sessions() if s.state == "CONNECTED"),
             subscriptions=len(self.clients.subscriptions),
-            pending=self.pending,
+            pending=self.pending_and_held,
             trees=len(self.hosting.trees),
             routing="counting" if self.hosting.counting else "pivot",
             seeds=dict(seeds),

@@ -133,6 +133,9 @@ class TreeSettings(SettingsGroup, frozen=True):
     locations: Count = 4_096  # cached virtual node locations; guess
     pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then
     # publishing clients wait
+    held: Bytes = 64 * 1024 * 1024  # of deliveries that a host holds for nodes out of reach; what
+    # is beyond is given up, and the nodes are told: as much as may wait on one link; guess
+    held_events: Count = 100_000  # … and so many deliveries: 100 MB of small events; guess
     dedupe: Count = 65_536  # identities of events seen, for duplicates; guess
     count_expiry: Seconds = 30.0  # a half-counted event (C8) is forgotten; guess
     choice: Literal["time", "hash"] = "time"  # of replicas: who will be done first (P7), or always

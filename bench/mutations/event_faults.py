@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replaced
 from matching import Cut, Index, Interval
+from overlay.chord.events import Elected
 from overlay.client import Delivery, Event
-from overlay.links.events import LocalStall
+from overlay.links.events import LinkUp, LocalStall
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.clients.clients import GapOver, LocalClients
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.events import TreeAbsent
+from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
+from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
+from overlay.upper_tree.owner.registry import Registry
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
@@ -269,3 +274,109 @@ def host_serves_without_lease() -> None:
         return True
 
     replace(Hosting.has_lease, has_lease)
+
+
+HOLDING = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
+
+
+@fault(
+    "promise: what is for a node out of reach is held",
+    HOLDING,
+    "test_halves_that_are_apart_for_less_than_a_lease_miss_nothing",
+)
+def out_of_reach_not_held() -> None:
+    """A host gives up at once what is for a node out of its reach, and says nothing."""
+
+    def put_back(self: Holding, peer: Peer, messages: Sequence[Deliver]) -> None:
+        self.port.count("deliveries_lost", sum(len(each.events) for each in messages))
+
+    replace(Holding.put_back, put_back)
+
+
+@fault(
+    "promise: what is for a node out of reach is held",
+    HOLDING,
+    "test_a_node_that_stands_still_for_less_than_its_lease_misses_nothing",
+)
+def held_not_released() -> None:
+    """A host goes on holding when the link to a node comes up."""
+
+    def on_link_up(self: Holding, event: LinkUp) -> None:
+        pass
+
+    replace(Holding.on_link_up, on_link_up)
+
+
+@fault(
+    "promise: what is given up is reported",
+    HOLDING,
+    "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
+)
+def given_up_untold() -> None:
+    """A host traces what it gives up and does not tell the node."""
+
+    def given_up(self: GapNotices, peer: Peer, events: Sequence[Event], reason: str) -> None:
+        pass
+
+    replace(GapNotices.given_up, given_up)
+
+
+@fault(
+    "promise: what is given up is reported",
+    HOLDING,
+    "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
+)
+def given_up_untraced() -> None:
+    """A host tells a node what it gave up and writes no trace record of it."""
+
+    def _drop(self: Holding, peer: Peer, messages: Iterable[Deliver], reason: str) -> list[Deliver]:
+        return [message for message in messages if message.events]
+
+    replace(Holding._drop, _drop)
+
+
+@fault(
+    "promise: what is given up is reported",
+    HOLDING,
+    "test_what_a_lease_does_not_outlast_is_reported_to_the_programs",
+)
+def lapsed_untold() -> None:
+    """Nobody tells a node that its registrations had ended, nor does it tell its programs."""
+
+    def on_matching_interrupted(self: GapNotices, event: MatchingInterrupted) -> None:
+        pass
+
+    def on_gap_over(self: LocalClients, timer: GapOver) -> None:
+        self._gap.rang()
+
+    replace(GapNotices.on_matching_interrupted, on_matching_interrupted)
+    replace(LocalClients.on_gap_over, on_gap_over)
+
+
+@fault(
+    "promise: what is given up is reported",
+    HOLDING,
+    "test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_healed",
+)
+def overridden_fork_untold() -> None:
+    """A primary that overrides a fork does not tell subscribers that the fork may have lacked
+    them."""
+
+    def on_elected(self: Registry, event: Elected) -> None:
+        pass
+
+    replace(Registry.on_elected, on_elected)
+
+
+@fault(
+    "I12",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_bytes_are_bounded_too_and_the_node_that_most_is_held_for_loses",
+)
+def held_without_bound() -> None:
+    """A host holds whatever comes for nodes out of reach."""
+
+    def excess(self: HeldDeliveries) -> Iterator[tuple[HeldNode, Deliver]]:
+        return iter(())
+
+    replace(HeldDeliveries.excess, excess)

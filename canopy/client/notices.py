@@ -8,7 +8,6 @@ import msgspec
 
 from overlay.client import Dropped, Failed, Lapsed
 
-OVERFLOW: Final = "overflow"
 LAPSED: Final = "lapsed"
 RECONNECTED: Final = "reconnected"
 
@@ -23,7 +22,13 @@ class Gap(msgspec.Struct, frozen=True):
       the publishers' wall clocks);
     - "lapsed": the overlay has lost the subscription, and events published from `since` on may be
       missing (seconds of this machine's wall clock). It comes when that is found out, with `until`
-      0, and again, with `until`, when the subscription is acknowledged once more;
+      0, and again, with `until`, when the subscription is acknowledged once more. With a `since` of
+      0 it concerns all subscriptions at this node: a part of the overlay did not know them, it is
+      not said since when, and events published before this may be missing. If `count` is not 0, so
+      many deliveries to the node are known to have been given up;
+    - "unreachable": the node was out of reach of another one for longer than that holds deliveries,
+      or more of them than it has room for: it gave up `count` deliveries to the node, which may be
+      for this program or for another one there, events `first` to `last`, published as above;
     - "reconnected": the connection to the node was lost at `since` and the subscription
       acknowledged again at `until` (seconds of this machine's wall clock). What was published in
       between is missing.
@@ -57,7 +62,9 @@ def gap_of(failed: Failed, wall: float) -> Gap:
     """The notice for a node's unasked reply (request 0), which came at `wall`."""
     if isinstance(failed, Dropped):
         where = (failed.first, failed.last, failed.since, failed.until)
-        return Gap(OVERFLOW, failed.reason, failed.count, *where)
+        if failed.code == LAPSED:
+            return Gap(LAPSED, failed.reason, failed.count, failed.first, failed.last)
+        return Gap(failed.code, failed.reason, failed.count, *where)
     if isinstance(failed, Lapsed):
         until = wall if failed.is_over else 0.0
         return Gap(LAPSED, failed.reason, since=wall - failed.seconds, until=until)

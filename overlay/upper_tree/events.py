@@ -43,6 +43,27 @@ class SubscriptionLapsed(LocalEvent, frozen=True):
     seconds: float
 
 
+class DeliveriesMissed(LocalEvent, frozen=True):
+    """Another node has given up deliveries to this one, or has ended its registrations
+    (`DeliveriesGivenUp` has the fields)."""
+
+    count: int
+    first: str
+    last: str
+    since: float
+    until: float
+    reason: str
+    lapsed: bool
+
+
+class MatchingInterrupted(LocalEvent, frozen=True):
+    """At an owner: events were perhaps not matched for this subscriber for a while, for `reason` in
+    words."""
+
+    subscriber: Peer
+    reason: str
+
+
 class EventsAccepted(LocalEvent, frozen=True):
     """These events of ours were accepted by all trees that they visit (receipts)."""
 

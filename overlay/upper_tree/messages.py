@@ -387,6 +387,21 @@ class Undelivered(Message, frozen=True):
         return len(self.events)
 
 
+class DeliveriesGivenUp(Message, frozen=True):
+    """To an interested node: `count` deliveries to you were given up here, for `reason` in words.
+    The first and the last of them by identity, and when they were published (`Event.time`).
+    `lapsed`: your registrations ended here since then, so that later events were not even matched
+    for you (`count` may be 0)."""
+
+    count: int
+    first: str
+    last: str
+    since: float
+    until: float
+    reason: str
+    lapsed: bool = False
+
+
 # --- inspection (`canopy ring`, `canopy where`, `canopy why`) ---
 
 

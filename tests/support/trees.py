@@ -17,6 +17,8 @@ from overlay.client import Event
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Key, Peer
 from overlay.settings import Settings
+from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
@@ -217,8 +219,10 @@ class HostNode:
         self.port = port
         self.access_points = AccessPoints(port, settings.view)
         self.ring = FakeRing(port)
-        self.hosting = Hosting(port, settings, self.access_points, self.ring)
-        port.add(self.hosting)
+        self.notices = GapNotices(port)
+        relays = Relays(port, tuple)
+        self.hosting = Hosting(port, settings, self.access_points, self.ring, relays, self.notices)
+        port.add(self.hosting, self.notices, self.hosting.holding)
 
     def lease(self) -> HostNode:
         """An owner of everything counts on it: it may serve for its whole term."""

@@ -28,6 +28,9 @@ from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import MAX_OPEN_WALKS
 from overlay.machine import Key
+from overlay.upper_tree.delivery.constants import (
+    UNREACHABLE_MOST as DELIVERIES_UNREACHABLE_MOST,
+)
 from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.constants import EVENTS_MOST
 from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, UNREACHABLE_MOST
@@ -249,7 +252,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
 
     A publisher admits while it has room, so the attributes of one more event may go over.
     """
-    settings = node.settings
+    settings, held = node.settings, node.holding.held
     way = max(settings.links.window, MAX_BODY + BATCH_OVERHEAD)  # larger messages go alone
     active, dormant = node.links.session_counts()
     found = [
@@ -273,6 +276,9 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),
         ("events to be matched", node.hosting.scheduler.queue.events, EVENTS_MOST),
+        ("held deliveries", held.events, settings.tree.held_events),
+        ("bytes of held deliveries", held.bytes, settings.tree.held),
+        ("nodes to be told of gaps", len(node.notices), DELIVERIES_UNREACHABLE_MOST),
         ("registrations to be taken", len(node.registry.inbox), WAITING_MOST),
         ("registrations to be installed", len(node.hosting.inbox), WAITING_MOST),
     ]

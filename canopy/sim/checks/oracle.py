@@ -4,6 +4,9 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
 
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
   `grace` after it was admitted;
+* **owed**: as expected, but some nodes were out of reach meanwhile, for they stood still or the
+  network was divided. It is delivered, or its client is told later of a gap in which it was
+  published (`Told`);
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
   yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
   may have been under way (a live event is lost only in flight through a node that dies);
@@ -12,13 +15,17 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from canopy.sim.world.clients import Clients, Publication, Subscription
+from canopy.sim.world.clients import Clients, GapNotice, Publication, Subscription
 from matching import Predicate, compile_selector
 
 GRACE = 10.0
 """Seconds for which an event may be under way: several retries of the default settings (3 s)."""
+
+ROUNDING = 1e-6
+"""Seconds by which a time may differ that went through the wall clock and back."""
 
 Pair = tuple[str, str]
 """Identity of a subscription, identity of an event."""
@@ -29,9 +36,14 @@ class Expectation:
     """The oracle's word on every pair that matches. Dicts, to keep the order."""
 
     expected: dict[Pair, None] = field(default_factory=dict)
+    owed: dict[Pair, None] = field(default_factory=dict)
     allowed: dict[Pair, None] = field(default_factory=dict)
     interested: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per event: the nodes that have an expected delivery of it."""
+
+    def matches(self, pair: Pair) -> bool:
+        """Whether the event may be shown to the subscription."""
+        return pair in self.expected or pair in self.owed or pair in self.allowed
 
     @property
     def lower_bound(self) -> int:
@@ -55,6 +67,7 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
             continue
         nodes = found.interested.setdefault(event.identity, {})
         risky = endangered(clients, event, grace)
+        absent = disturbed(clients, event, grace)
         verdicts: dict[str, bool] = {}
         for subscription, predicate in subscriptions:
             selector = subscription.selector
@@ -63,15 +76,19 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
             if not verdicts[selector] or not _present(subscription, event):
                 continue
             pair = (subscription.identity, event.identity)
-            divided = any(
-                division.parts(subscription.node, event.node, event.published)
+            divided = [
+                division
                 for division in clients.divisions
-            )
-            if not risky and not divided and _certain(subscription, event, grace):
+                if division.parts(subscription.node, event.node, event.published)
+            ]
+            certain = not risky and _certain(subscription, event, grace)
+            if not certain or not all(division.healed for division in divided):
+                found.allowed[pair] = None
+            elif divided or absent:
+                found.owed[pair] = None
+            else:
                 found.expected[pair] = None
                 nodes[subscription.node] = None
-            else:
-                found.allowed[pair] = None
     return found
 
 
@@ -81,6 +98,36 @@ def endangered(clients: Clients, event: Publication, grace: float) -> bool:
     Which nodes an event passes is the overlay's affair, so any crash may have cost it."""
     end = (event.published if event.admitted is None else event.admitted) + grace
     return any(event.published - grace <= time <= end for _, time in clients.crashes)
+
+
+def disturbed(clients: Clients, event: Publication, grace: float) -> bool:
+    """Whether some node was out of reach while the event may have been under way."""
+    end = (event.published if event.admitted is None else event.admitted) + grace
+    return any(since <= end and event.published - grace <= to for since, to in clients.absences)
+
+
+class Told:
+    """Which missing deliveries clients were told of. A count without a trace record is no report,
+    and neither is a record that the client does not hear of."""
+
+    def __init__(self, clients: Clients, dropped: Iterable[Pair]) -> None:
+        """`dropped`: of the `drop` records, the name of the node that did not get the event, and
+        the event's identity."""
+        self._dropped = dict.fromkeys(dropped)
+        self._notices: dict[tuple[str, int], list[GapNotice]] = {}
+        for notice in clients.notices:
+            self._notices.setdefault((notice.node, notice.client), []).append(notice)
+
+    def covers(self, subscription: Subscription, event: Publication) -> bool:
+        """Whether some notice to the subscription's client is about this event."""
+        heard = self._notices.get((subscription.node, subscription.client), ())
+        traced = (subscription.node, event.identity) in self._dropped
+        return any(
+            event.published <= notice.time
+            if notice.since is None
+            else traced and notice.since - ROUNDING <= event.published <= notice.until + ROUNDING
+            for notice in heard
+        )
 
 
 def _present(subscription: Subscription, event: Publication) -> bool:

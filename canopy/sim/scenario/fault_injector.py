@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-from canopy.sim.checks.oracle import GRACE
 from canopy.sim.scenario.scenario import Fault
 from canopy.sim.world.world import World
 
@@ -117,7 +116,7 @@ class FaultInjector:
             case "resume":
                 for name, since in self._paused.items():
                     world.drivers[name].resume()
-                    self._excuse(name, since)
+                    self._was_absent(since)
                 self._paused.clear()
 
     def _part(self, fault: Fault, nodes: list[str]) -> None:
@@ -144,16 +143,13 @@ class FaultInjector:
             self._closed.setdefault(tuple(nodes), self.world.now)
 
     def _reopened(self, way: tuple[str, ...]) -> None:
-        self._excuse("", self._closed.pop(way, self.world.now))
+        self._was_absent(self._closed.pop(way, self.world.now))
 
-    def _excuse(self, name: str, since: float) -> None:
-        """Whom nobody hears for long is dead to them, and what was in flight through it is lost."""
-        now, crashes = self.world.now, self.world.clients.crashes
+    def _was_absent(self, since: float) -> None:
+        """Whom nobody hears for long is dead to them: what is for it is held, or given up."""
+        now = self.world.now
         if now - since >= self.world.settings.links.dead_after:
-            while since < now:
-                crashes.append((name, since))
-                since += GRACE
-            crashes.append((name, now))
+            self.world.clients.absences.append((since, now))
 
     def _restart(self, nodes: list[str], fault: Fault) -> None:
         down = [name for name in nodes if not self.world.drivers[name].alive]

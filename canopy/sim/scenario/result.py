@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from canopy.sim.checks.deliveries import check_deliveries
+from canopy.sim.checks.deliveries import check_deliveries, told_gaps
 from canopy.sim.checks.failure_report import explain, explainable_first
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.routing_cost import RoutingCost, ways
@@ -29,6 +29,8 @@ class Result(msgspec.Struct, frozen=True):
     published: int
     refused: int
     expected: int
+    owed: int  # pairs that are to be delivered, or reported as a gap
+    told: int  # of those, reported
     allowed: int  # pairs that may be delivered, or not
     delivered: int
     missing: int
@@ -83,6 +85,8 @@ def summarise(
         published=sum(1 for p in clients.publications if p.identity),
         refused=sum(1 for p in clients.publications if p.refused),
         expected=len(expected.expected),
+        owed=len(expected.owed),
+        told=len(told_gaps(world, expected)),
         allowed=len(expected.allowed),
         delivered=len(shown),
         missing=kinds.count("missing"),

@@ -236,7 +236,7 @@ class Run:
         if cuts and within:
             since = begin + min(cuts) - GRACE
             until = begin + max(healed, default=float("inf")) + within + ANEW
-            world.clients.divisions.append(Division(since, until, {}))
+            world.clients.divisions.append(Division(since, until, {}, healed=True))
 
     def _publish_all(self, events: int | tuple[dict[str, Value | None], ...], stage: str) -> None:
         world, begin = self.world, self.world.now

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from canopy.sim.world.recorder import EPOCH
 from matching import Value
 from overlay.client import (
     Delivered,
     Delivery,
     Done,
     Draft,
+    Dropped,
     Failed,
     Publish,
     Published,
@@ -65,14 +67,31 @@ class Shown:
     delivery: Delivery
 
 
+@dataclass(frozen=True, eq=False)
+class GapNotice:
+    """News that a client's deliveries have a gap. `since` and `until` in virtual seconds: when what
+    was given up was published; the first is None where the node does not say, and the second is
+    then the time of the notice."""
+
+    time: float
+    node: str
+    client: int
+    code: str
+    since: float | None
+    until: float
+
+
 @dataclass(frozen=True)
 class Division:
     """From `since` until `until` only nodes of the same side hear of each other: those that have no
-    side of nobody, as far as anybody can expect. Virtual seconds."""
+    side of nobody, as far as anybody can expect. Virtual seconds.
+
+    `healed`: they were one overlay before, so that what does not arrive has to be reported."""
 
     since: float
     until: float
     sides: Mapping[str, int]
+    healed: bool = False
 
     def parts(self, one: str, other: str, at: float) -> bool:
         """Whether these two can not be expected to hear of each other then."""
@@ -91,6 +110,10 @@ class Clients:
     """Which process ended without draining, and when."""
     divisions: list[Division] = field(default_factory=list)
     """When the overlay was more than one."""
+    absences: list[tuple[float, float]] = field(default_factory=list)
+    """From when to when some node that lived was not heard by others."""
+    notices: list[GapNotice] = field(default_factory=list)
+    """What clients heard of missing deliveries, in order."""
     failures: list[str] = field(default_factory=list)
     """Commands that a node refused."""
     on_suback: Callable[[Subscription], None] = lambda subscription: None
@@ -161,6 +184,12 @@ class Clients:
         """A reply came in."""
         if isinstance(reply, Delivered):
             self.deliveries.extend(Shown(now, node, client, d) for d in reply.deliveries)
+            return
+        if reply.request == 0 and isinstance(reply, Failed):
+            since, until = None, now
+            if isinstance(reply, Dropped) and reply.code != "lapsed":
+                since, until = reply.since - EPOCH, reply.until - EPOCH
+            self.notices.append(GapNotice(now, node, client, reply.code, since, until))
             return
         waiting = self._waiting.pop(reply.request, None)
         if waiting is None:

@@ -49,6 +49,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "heartbeats": ("ClusterHeartbeat", "ClusterHeartbeatReply"),  # of primaries and their voters
     "elections": ("RequestVote", "VoteReply", "Rejoin"),
     "leases": ("Renew", "RenewRefused", "Renewed"),
+    "gap_notices": ("DeliveriesGivenUp",),
     "registrations": (
         "Register",
         "Registered",

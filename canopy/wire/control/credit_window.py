@@ -34,6 +34,11 @@ FRAME_OVERHEAD: Final = 32
 header are 21."""
 
 
+NOTICES: Final = 100
+"""Notices of missing deliveries that wait among them, as many as the client's library keeps
+(canopy/client/arrivals.py)."""
+
+
 class QueuedDelivery(NamedTuple):
     """An encoded delivery in the queue; `kind` (DELIVERED, GATHERED) says in which frames."""
 
@@ -59,6 +64,12 @@ class DroppedRun:
         self.until = event.time
 
 
+class QueuedNotice(NamedTuple):
+    """An encoded notice that is to keep its place among the deliveries."""
+
+    frame: bytes
+
+
 class SendableRun(NamedTuple):
     """Encoded deliveries of one kind that may be sent now, in one frame."""
 
@@ -80,7 +91,8 @@ class CreditWindow:
         self.waiting_bytes = 0
         self.dropped = 0  # deliveries since the beginning
         self._is_dropping = False
-        self._waiting: deque[QueuedDelivery | DroppedRun] = deque()
+        self._waiting: deque[QueuedDelivery | DroppedRun | QueuedNotice] = deque()
+        self._notices = 0  # of those, notices
 
     def __bool__(self) -> bool:
         """Whether anything is queued, be it only the notice of a drop."""
@@ -144,14 +156,27 @@ class CreditWindow:
         self._waiting.append(DroppedRun(event))
         return True
 
-    def next_run(self) -> SendableRun | DroppedRun | None:
+    def enqueue_notice(self, frame: bytes) -> bool:
+        """Queue a notice behind the deliveries that wait. False if none does, or if so many notices
+        wait that their places are no matter any more: then it is to be sent at once."""
+        if not self._waiting or self._notices >= NOTICES:
+            return False
+        self._waiting.append(QueuedNotice(frame))
+        self._notices += 1
+        return True
+
+    def next_run(self) -> SendableRun | DroppedRun | QueuedNotice | None:
         """Take what may be sent next from the queue: deliveries, for which `note_sent` has to
-        follow, or a gap; None if nothing is queued or the credit does not suffice."""
+        follow, or a gap or notice; None if nothing is queued or the credit does not suffice."""
         if not self._waiting:
             return None
         first = self._waiting[0]
         if isinstance(first, DroppedRun):
             self._waiting.popleft()
+            return first
+        if isinstance(first, QueuedNotice):
+            self._waiting.popleft()
+            self._notices -= 1
             return first
         room = self.credit - self.under_way - FRAME_OVERHEAD
         is_half_free = self.credit > 0 and self.under_way * 2 <= self.credit
@@ -163,7 +188,7 @@ class CreditWindow:
         limit = min(self.frame, room)
         while self._waiting:
             after = self._waiting[0]
-            if isinstance(after, DroppedRun) or after.kind != first.kind:
+            if not isinstance(after, QueuedDelivery) or after.kind != first.kind:
                 break
             if size + len(after.encoded) > limit:
                 break

@@ -37,7 +37,7 @@ import trio
 
 from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
 from canopy.wire.control.client_connection import ClientConnection, process_of
-from canopy.wire.control.credit_window import QUEUE, DroppedRun
+from canopy.wire.control.credit_window import QUEUE, DroppedRun, QueuedNotice
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
 from canopy.wire.transport.codec import array_header
@@ -160,6 +160,10 @@ class ControlServer:
             frame = REPLY_FRAMES.encode(reply)
         except (ValueError, OverflowError) as error:
             frame = REPLY_FRAMES.encode(Failed(reply.request, "refused", str(error)))
+        if reply.request == NO_REQUEST and isinstance(reply, Failed):  # of a gap: it has a place
+            self._pack(found)
+            if found.window.enqueue_notice(frame):
+                return
         self._put(found, frame)
         found.answered(reply.request)
 
@@ -239,6 +243,8 @@ class ControlServer:
         while (found := client.window.next_run()) is not None:
             if isinstance(found, DroppedRun):
                 client.outlet.put(REPLY_FRAMES.encode(dropped(found)))
+            elif isinstance(found, QueuedNotice):
+                client.outlet.put(found.frame)
             else:
                 self._send(client, self._frames(found.kind, found.encoded))
 

@@ -19,6 +19,7 @@ from overlay.client import (
     Delivered,
     Delivery,
     Done,
+    Dropped,
     Event,
     Failed,
     Gather,
@@ -34,9 +35,15 @@ from overlay.client import (
 )
 from overlay.info import SubscriptionInfo
 from overlay.machine import Alarm, Machine, Port, Timer
-from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, MAX_SUBSCRIPTIONS, PUBLISH_TOGETHER
+from overlay.upper_tree.clients.constants import (
+    ENDED_AT_ONCE,
+    GAP_LASTS,
+    MAX_SUBSCRIPTIONS,
+    PUBLISH_TOGETHER,
+)
 from overlay.upper_tree.event_history import History
 from overlay.upper_tree.events import (
+    DeliveriesMissed,
     EventsAccepted,
     PublicationsCame,
     RoomAgain,
@@ -77,6 +84,10 @@ class EndDue(Timer, frozen=True):
     """Go on with ending subscriptions."""
 
 
+class GapOver(Timer, frozen=True):
+    """The whole overlay has this node's registrations again."""
+
+
 class LocalClients(Machine):
     """Subscriptions and publications of this node's clients."""
 
@@ -102,6 +113,7 @@ class LocalClients(Machine):
         self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
         self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
+        self._gap = Alarm(port, GapOver())
         self._number = 0
         self._leaving = False
 
@@ -191,6 +203,37 @@ class LocalClients(Machine):
                 "missing"
             )
             self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, event.seconds, False))
+
+    def on_deliveries_missed(self, event: DeliveriesMissed) -> None:
+        """Another node has given up deliveries to this one, or did not match for it."""
+        where = (event.count, event.first, event.last, event.since, event.until)
+        if event.lapsed:
+            self._tell_interrupted(event.reason, *where)
+            return
+        reason = f"{event.count} deliveries to this node were given up: {event.reason}"
+        self._tell_all(Dropped(0, "unreachable", reason, *where))
+
+    def _tell_interrupted(
+        self, why: str, count: int = 0, first: str = "", last: str = "", since: float = 0.0,
+        until: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Events may be missing until the whole overlay has this node's registrations again."""
+        reason = f"events that were published meanwhile may be missing: {why}"
+        self._tell_all(Dropped(0, "lapsed", reason, count, first, last, since, until))
+        self._gap.within(GAP_LASTS)
+
+    def on_gap_over(self, timer: GapOver) -> None:
+        """Parts of the overlay may have lacked registrations of this node until now."""
+        self._gap.rang()
+        reason = "events that were published until now may be missing: the overlay was divided"
+        self._tell_all(Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0))
+
+    def _tell_all(self, notice: Dropped) -> None:
+        """Nobody can say for which subscriptions the missing events were: tell all clients that
+        have any."""
+        mine = self.subscriptions.values()
+        for client in dict.fromkeys(one.client for one in mine if one.acknowledged):
+            self.port.reply(client, notice)
 
     def gather(self, client: int, command: Gather) -> None:
         """The client's next subscriptions get each event once for all of them."""

@@ -21,17 +21,17 @@ a larger share gets the event more than once."""
 # --- relays.py ---
 
 RETRY_FOR = 18.0
-"""Seconds that deliveries to a node are tried again since its link was lost and no other came up:
-three times as long as a silent link is waited for (`links.dead_after`). Not measured; would be
-measured by how long links between live nodes are broken."""
+"""Seconds that a delegate tries to give back to a host whose link was lost, before it takes the
+host's place: three times as long as a silent link is waited for (`links.dead_after`). Not measured;
+would be measured by how long links between live nodes are broken."""
 
 RELAYS_MOST = 4
-"""Relays that have to fail before a node is given up: other hosts are often behind the same broken
-switch. Not measured; would be measured by deliveries given up while the node lived."""
+"""Relays that are tried for a node within `RELAY_FAILED_FOR`: other hosts are often behind the same
+broken switch, and each of them dials the node in vain. Not measured; would be measured by how long
+deliveries are held for nodes that some relay reaches."""
 
 RELAY_FAILED_FOR = 60.0
-"""Seconds that a relay that gave back is passed over: so that `RELAYS_MOST` of them, one after the
-other and with an attempt of this node's own before each (`links.dead_after`), count together."""
+"""Seconds that a relay that gave back is passed over: as long as a lease (`tree.lease`)."""
 
 COPIED_MOST = 16_384
 """Deliveries on a suspected link that are remembered as copied, per link: what is beyond is not
@@ -41,3 +41,23 @@ silence under full load."""
 UNREACHABLE_MOST = 4_096
 """Unreachable nodes that are remembered, as many as there may be links. Those that were lost first
 are forgotten, and so tried somewhat longer."""
+
+# --- holding.py ---
+
+HOLD_CHECK = 1.0
+"""Seconds between two looks at what is held, and from one attempt to the next at least. Not
+measured; would be measured by the time from a healed partition to the first delivery."""
+
+RELAY_TRIAL = 8.0
+"""Seconds after which a relay that has not given back what it was to bring is taken to have brought
+it: longer than it takes to find a link dead (`links.dead_after`, six)."""
+
+# --- gap_notices.py ---
+
+NOTICE_PAUSE = 10.0
+"""Seconds after which a node that has to be told something is dialled again. Not measured; would be
+measured by the dials of a host half of whose subscribers died."""
+
+NOTICE_FOR = 3_600.0
+"""Seconds for which a node is dialled that has to be told something: a partition of an hour has
+hardly anything left to tell. Guess."""

@@ -8,23 +8,25 @@ acknowledged (the link's own acknowledgement, which follows the delegate's turn)
 the delegate's share anew. What a delegate cannot deliver it gives back to the host, which sends it
 itself, as it would have done at first. A link can be broken while both its ends live (P3): what the
 host cannot deliver goes to a *relay*, any other node, as if that were a delegate. If the relay
-cannot reach the node either, the host tries again itself, for some time (relays.py); it gives up at
-once where the node's process has ended, or another node has its address. The interested node
-removes what comes twice.
+cannot reach the node either, the host holds what is for it until somebody does (holding.py), unless
+the node's process has ended, or another node has its address. The interested node removes what
+comes twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
 from overlay.machine import LocalEvent, Machine, Message, Peer, Port
-from overlay.upper_tree.delivery.deliveries import Deliveries, Recipient, recipients_of, split
+from overlay.upper_tree.delivery.deliveries import Deliveries, recipients_of
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.relays import Relays, keys_of, take_copied
-from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
+from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.relays import keys_of, take_copied
+from overlay.upper_tree.messages import Deliver, Undelivered
 
 
 class Delegated(LocalEvent, frozen=True):
@@ -37,14 +39,13 @@ class Delegated(LocalEvent, frozen=True):
 class Delegation(Machine):
     """Passes on what this node is a delegate for, and saves deliveries whose link is lost."""
 
-    def __init__(
-        self, port: Port, copies: CopyBudget, others: Callable[[], Sequence[Peer]] = tuple
-    ) -> None:
-        """`copies`: the node's budget, also as a host; `others`: nodes that may relay around a
-        broken link."""
+    def __init__(self, port: Port, copies: CopyBudget, holding: Holding) -> None:
+        """`copies`: the node's budget, also as a host; `holding`: what it holds for nodes out of
+        reach."""
         super().__init__(port)
         self.copies = copies
-        self.relays = Relays(port, others)
+        self.holding = holding
+        self.relays = holding.relays
 
     def on_delegated(self, event: Delegated) -> None:
         """Pass the events on to the rest of the interested nodes."""
@@ -52,20 +53,20 @@ class Delegation(Machine):
         self._pass_on(message, message.hop, message.host or event.sender)
 
     def on_undelivered(self, sender: Peer, message: Undelivered) -> None:
-        """A delegate or relay could not reach a node: send it from here, unless several could not
-        reach it for long."""
+        """A delegate or relay could not reach a node: send it from here, or hold it if the link
+        from here is lost as well."""
         self.port.count("deliveries_given_back", len(message.events))
-        events = self.relays.take_back(message)
+        events = tuple(self.relays.take_back(message))
         if not events:
             return
-        if not self.relays.gave_back(message.peer.id, sender.id):
-            self.port.count("deliveries_lost", len(events))
-            return
-        deliveries = Deliveries(self.port, self.copies, message.hop)
+        node = message.peer.id
+        self.relays.gave_back(node, sender.id)
         self.copies.spend(events)
-        for event in events:
-            deliveries.add(Recipient(message.peer, message.attribute, message.interval), event)
-        deliveries.send(traced=False)
+        again = Deliver(message.attribute, message.interval, message.hop + 1, events)
+        if self.relays.is_lost(node) or self.holding.holds(node):
+            self.holding.put_back(message.peer, (again,))
+        else:
+            self.port.send(message.peer, again)
 
     def on_link_suspected(self, event: LinkSuspected) -> None:
         """What waits there is sent through a relay as well."""
@@ -85,39 +86,59 @@ class Delegation(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """The lost node's share as a delegate is spread anew. What was for the node itself is given
-        back to the host, if this node is a delegate, and is relayed or sent again, if it is the
-        host. What was relayed since the link fell silent is left to the relay."""
-        deliveries = deliveries_of(event.lost)
-        returns = [message for message in event.lost if isinstance(message, Undelivered)]
-        copied = self.relays.copied(event.peer.id)
-        gone = event.left or event.end is SessionEnd.GONE
-        if event.end is SessionEnd.UNREACHABLE and not gone:
-            self.relays.link_lost(event.peer.id)
+        back to the host, if this node is a delegate; if it is the host, it is sent again to a node
+        that began anew, else relayed or held. What was relayed since the link fell silent is left
+        to the relay."""
+        peer = event.peer
+        copied, is_stalled = self.relays.copied(peer.id), self.relays.is_stalled(peer.id)
+        is_gone = event.left or event.end is SessionEnd.GONE
+        is_lost = event.end is SessionEnd.UNREACHABLE and not is_gone
+        if is_lost:
+            self.relays.link_lost(peer.id)
         else:
-            self.relays.forget(event.peer.id)
-        for returned in returns:
-            self._return_again(event.peer, returned, gone)
-        for message in deliveries:
+            self.relays.forget(peer.id)
+        self.holding.link_lost(peer)
+        for message in event.lost:
+            if isinstance(message, Undelivered):
+                self._return_again(peer, message, is_gone)
+        mine: list[Deliver] = []
+        for message in deliveries_of(event.lost):
             if message.events and take_copied(copied, keys_of(message)):
-                continue
-            relay = None
-            if event.end is SessionEnd.UNREACHABLE and not gone and not message.registrations:
-                relay = self.relays.relay(event.peer.id)
-            if relay is not None or message.host is not None:
-                self._go_around(event.peer, message, relay, event.left)
                 continue
             if message.onward:
                 self._spread_anew(message)
-            if event.left:
-                continue
-            if not gone and self.relays.is_worth_retrying(event.peer.id):
+            if message.host is None:
+                mine.append(msgspec.structs.replace(message, onward=()))
+            elif not event.left:
+                self.holding.give_back(message.host, peer, (message,))
+        if event.left:
+            self.holding.node_left(peer)
+        elif is_gone:
+            self.holding.process_ended(peer, mine)
+        elif is_lost:
+            self._bring_otherwise(peer, mine, is_stalled)
+        else:
+            for message in mine:
                 self.port.count("deliveries_sent_again", len(message.events))
                 self.copies.spend(message.events)
-                self.port.send(event.peer, msgspec.structs.replace(message, onward=()))
+                self.port.send(peer, message)
+
+    def _bring_otherwise(self, peer: Peer, messages: Sequence[Deliver], is_stalled: bool) -> None:
+        """The link to a node is lost: send these deliveries by a relay, or hold them if none is
+        left, or one has failed already (`is_stalled`)."""
+        to_hold: list[Deliver] = []
+        is_held = is_stalled or self.holding.holds(peer.id)
+        for message in messages:
+            relay = None
+            if not is_held and not message.registrations:
+                relay = self.relays.relay(peer.id)
+            if relay is None:
+                to_hold.append(message)
             else:
-                self.port.count(
-                    "deliveries_to_ended" if gone else "deliveries_lost", len(message.events)
-                )
+                self.copies.spend(message.events)
+                self.holding.relay(relay, peer, message)
+        if to_hold:
+            self.holding.put_back(peer, to_hold)
 
     def _return_again(self, host: Peer, message: Undelivered, gone: bool) -> None:
         """A host did not hear that this node could not deliver. If it is gone this node takes its
@@ -127,26 +148,16 @@ class Delegation(Machine):
         else:
             self.port.send(host, message)
 
-    def _go_around(
-        self, to: Peer, message: Deliver, relay: Peer | None, has_left: bool = False
-    ) -> None:
-        """Avoid the link to a node: its share as a delegate is spread anew, and what was for the
+    def _go_around(self, to: Peer, message: Deliver, relay: Peer | None) -> None:
+        """Avoid a silent link: the node's share as a delegate is spread anew, and what is for the
         node itself goes back to the host, if this node is a delegate, else to a relay."""
         if message.onward:
             self._spread_anew(message)
-        if has_left:
-            return
         if message.host is not None:
-            self.port.send(
-                message.host,
-                Undelivered(message.attribute, message.interval, message.hop, message.events, to),
-            )
+            self.holding.give_back(message.host, to, (message,))
         elif relay is not None:
-            self.port.count("deliveries_relayed", len(message.events))
             self.copies.spend(message.events)
-            share = DelegateShare(message.attribute, message.interval, (to,))
-            onward = ((share,),) * len(message.events)
-            self.port.send(relay, msgspec.structs.replace(message, onward=onward))
+            self.holding.relay(relay, to, msgspec.structs.replace(message, onward=()))
 
     def _spread_anew(self, message: Deliver) -> None:
         self.port.count("deliveries_spread_anew", len(message.events))
@@ -157,7 +168,7 @@ class Delegation(Machine):
         self.relays.forget(event.peer.id)
 
     def _pass_on(self, message: Deliver, hop: int, host: Peer | None, traced: bool = True) -> None:
-        deliveries = Deliveries(self.port, self.copies, hop, host)
+        deliveries = Deliveries(self.port, self.copies, self.holding, hop, host)
         for event, shares in zip(message.events, message.onward, strict=True):
             deliveries.spread(event, recipients_of(shares))
         deliveries.send(traced)

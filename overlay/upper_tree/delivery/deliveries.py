@@ -22,6 +22,8 @@ from overlay.upper_tree.batches import HEAD, in_batches, weigh_event, weigh_text
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, rotation, spread
+from overlay.upper_tree.delivery.held_deliveries import split
+from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.messages import DelegateShare, Deliver
 
 
@@ -63,11 +65,20 @@ class NodeMatches(msgspec.Struct):
 class Deliveries:
     """The deliveries that leave in one turn."""
 
-    def __init__(self, port: Port, copies: CopyBudget, hop: int, host: Peer | None = None) -> None:
-        """`copies`: the node's budget; `hop`: messages from the publisher to here; `host`: whose
-        delegate this node is, None if it is the host."""
+    def __init__(
+        self,
+        port: Port,
+        copies: CopyBudget,
+        holding: Holding,
+        hop: int,
+        host: Peer | None = None,
+    ) -> None:
+        """`copies`: the node's budget; `holding`: what it holds for nodes out of reach; `hop`:
+        messages from the publisher to here; `host`: whose delegate this node is, None if it is the
+        host."""
         self.port = port
         self.copies = copies
+        self.holding = holding
         self.hop = hop
         self.host = host
         self._groups: dict[tuple[NodeId, str, Interval], tuple[Peer, list[DeliveryItem]]] = {}
@@ -87,8 +98,8 @@ class Deliveries:
         needs no copy."""
         remote: list[Recipient] = []
         for recipient in recipients:
-            if recipient.peer.id == self.port.me.id:
-                self.add(recipient, event)
+            if recipient.peer.id == self.port.me.id or self.holding.holds(recipient.peer.id):
+                self.add(recipient, event)  # a node out of reach is no delegate
             else:
                 remote.append(recipient)
         if not remote:
@@ -144,7 +155,7 @@ class Deliveries:
         for peer, message in self._together:
             if traced and peer.id != self.port.me.id:
                 self._trace(peer, message)
-            self.port.send(peer, message)
+            self.holding.send(peer, message)
         for (node, attribute, interval), (peer, items) in self._groups.items():
             hop = self.hop + (node != self.port.me.id)
             for batch in in_batches(items, weigh_item):
@@ -161,7 +172,7 @@ class Deliveries:
                 )
                 if traced and node != self.port.me.id:
                     self._trace(peer, message)
-                self.port.send(peer, message)
+                self.holding.send(peer, message)
 
     def _trace(self, peer: Peer, message: Deliver) -> None:
         """Write a `forward` record for each event that is sampled."""
@@ -181,23 +192,6 @@ def parts(trees: Sequence[str]) -> dict[str, list[int]]:
     for place, tree in enumerate(trees):
         found.setdefault(tree, []).append(place)
     return found
-
-
-def split(message: Deliver) -> list[Deliver]:
-    """The same as several messages, so that all events of each came through one tree."""
-    if not message.apart:
-        return [message]
-    places = {place for _, some in message.apart for place in some}
-    own = tuple([e for place, e in enumerate(message.events) if place not in places])
-    found = [(message.attribute, own)]
-    found += [
-        (tree, tuple([message.events[place] for place in some])) for tree, some in message.apart
-    ]
-    return [
-        msgspec.structs.replace(message, attribute=tree, events=events, apart=())
-        for tree, events in found
-        if events
-    ]
 
 
 def shares_of(recipients: Iterable[Recipient]) -> tuple[DelegateShare, ...]:

@@ -11,9 +11,8 @@ the link is suspected, it is the node that stands still and not the link, and no
 copied.
 
 So it is remembered since when a node's link is lost, and which relays gave something back for it
-lately. They are passed over. A delivery that was given back is dropped when the link has been lost
-for `RETRY_FOR` and `RELAYS_MOST` relays, or all there are, could not reach the node either; as long
-as one relay reaches it, a link may be broken for any time.
+lately. They are passed over, and after `RELAYS_MOST` of them no more are tried for a while. What no
+relay brings is held (holding.py). One that brought something is used as long as it does.
 """
 
 from __future__ import annotations
@@ -65,6 +64,7 @@ class UnreachableNode(msgspec.Struct):
 
     since: float
     failed: dict[NodeId, float] = {}  # relays that gave back, and when
+    reached_by: NodeId = ""  # a relay that brought something
 
 
 class SuspectedNode(msgspec.Struct):
@@ -130,15 +130,33 @@ class Relays:
         self._unreachable.pop(node, None)
         self._suspected.pop(node, None)
 
-    def gave_back(self, node: NodeId, relay: NodeId) -> bool:
-        """A relay could not reach the node. Whether the node may still be there."""
+    def gave_back(self, node: NodeId, relay: NodeId) -> None:
+        """A relay could not reach the node."""
         lost = self._unreachable.get(node)
-        if lost is None:
-            return True
-        lost.failed[relay] = self.port.now
-        self._forget_failures(lost)
-        enough = len(lost.failed) >= RELAYS_MOST or self.relay(node) is None
-        return not enough or self.is_worth_retrying(node)
+        if lost is not None:
+            lost.failed[relay] = self.port.now
+            if lost.reached_by == relay:
+                lost.reached_by = ""
+
+    def relay_reaches(self, node: NodeId, relay: NodeId) -> None:
+        """A relay has brought something to the node."""
+        lost = self._unreachable.get(node)
+        if lost is not None:
+            lost.reached_by = relay
+
+    def is_lost(self, node: NodeId) -> bool:
+        """Whether the link to the node is lost and has not come up since."""
+        return node in self._unreachable
+
+    def lost_since(self, node: NodeId) -> float:
+        """When the link to the node was lost; now, if it is not."""
+        lost = self._unreachable.get(node)
+        return self.port.now if lost is None else lost.since
+
+    def is_stalled(self, node: NodeId) -> bool:
+        """Whether the node's link is suspected and a relay could not reach the node either."""
+        suspected = self._suspected.get(node)
+        return suspected is not None and suspected.is_stalled
 
     def is_worth_retrying(self, node: NodeId) -> bool:
         """Whether the node's link is not lost, or was lost less than `RETRY_FOR` ago."""
@@ -146,12 +164,15 @@ class Relays:
         return lost is None or self.port.now - lost.since < RETRY_FOR
 
     def relay(self, node: NodeId) -> Peer | None:
-        """Another node, chosen at random, whose link is neither lost nor suspected, and that did
-        not fail to reach the node lately."""
+        """Another node whose link is neither lost nor suspected, and that did not fail to reach the
+        node lately: one that brought something, else one chosen at random. None after several have
+        failed."""
         lost = self._unreachable.get(node)
         if lost is not None:
             self._forget_failures(lost)
         failed = {} if lost is None else lost.failed
+        if len(failed) >= RELAYS_MOST:
+            return None
         fit = [
             peer
             for peer in self.others()
@@ -160,6 +181,9 @@ class Relays:
             and peer.id not in self._suspected
             and peer.id not in failed
         ]
+        for peer in fit:
+            if lost is not None and peer.id == lost.reached_by:
+                return peer
         return self.port.rng.choice(fit) if fit else None
 
     def _forget_failures(self, lost: UnreachableNode) -> None:

@@ -15,10 +15,13 @@ from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.ring.ring import Ring
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
-from overlay.machine import Handler, Handlers, Key, Machine, Message, Peer, Port, Timer
+from overlay.machine import Handler, Handlers, Key, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.compiled_selectors import compiled
 from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.constants import EPOCHS_MOST, HOP_BOUND
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
@@ -47,12 +50,21 @@ class Hosting(Machine):
     """Serves virtual nodes of any number of trees."""
 
     def __init__(
-        self, port: Port, settings: Settings, access_points: AccessPoints, ring: Ring
+        self,
+        port: Port,
+        settings: Settings,
+        access_points: AccessPoints,
+        ring: Ring,
+        relays: Relays,
+        notices: GapNotices,
     ) -> None:
+        """`relays` and `notices` are the node's (delivery/)."""
         super().__init__(port)
         self.counting = settings.tree.routing == "counting"
         self.copies = CopyBudget(settings.tree.fan_out)
         """Of this node, also as publisher and delegate."""
+        self.holding = Holding(port, settings.tree, relays, notices, self.has_registrations)
+        """As `copies`."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.index: SharedIndex | None = None if self.counting else GroupedIndex()
@@ -206,6 +218,16 @@ class Hosting(Machine):
 
     # --- events ---
 
+    def has_registrations(self, node: NodeId) -> bool:
+        """Whether a node has registrations in some tree here."""
+        if self.index is not None:
+            return node in self.index.groups()
+        return any(
+            registration.subscriber.id == node
+            for tree in self.trees.values()
+            for registration, _ in tree.registrations.values()
+        )
+
     def on_visit(self, sender: Peer, message: Visit) -> None:
         """Events to be matched, now or when it is their turn (visit_scheduler.py)."""
         if sender.id != self.port.me.id:
@@ -216,7 +238,9 @@ class Hosting(Machine):
         """Match, pass on, or give back, for each attribute."""
         load = self.scheduler.load
         known = self._announced.known_to(message.origin.id, self.port.now)
-        visit = VisitHandler(self.port, message, self.index, self.trees, self.copies, known, load)
+        visit = VisitHandler(
+            self.port, message, self.index, self.trees, self.copies, self.holding, known, load
+        )
         for attribute in message.attributes:
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:

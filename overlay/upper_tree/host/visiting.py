@@ -23,6 +23,7 @@ from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches, Recipient
 from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
@@ -67,10 +68,11 @@ class VisitHandler:
 
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, known: KnownVersions, load: HostLoad | None = None,
+        copies: CopyBudget, holding: Holding, known: KnownVersions, load: HostLoad | None = None,
     ) -> None:  # fmt: skip
-        """`index`: None in counting routing; `known`: what was announced to the publisher;
-        `load`: what to tell it of this host's work."""
+        """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
+        `known`: what the publisher was told of the trees; `load`: what to tell it of this host's
+        work."""
         self.port = port
         self.visit = visit
         self.known = known
@@ -81,7 +83,7 @@ class VisitHandler:
         self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
         self.locations: list[Location] = []  # that the publisher does not know
         self.forwarded: dict[tuple[NodeId, str], tuple[Peer, list[Event]]] = {}
-        self.deliveries = Deliveries(port, copies, visit.hop)
+        self.deliveries = Deliveries(port, copies, holding, visit.hop)
 
     # --- routing ---
 

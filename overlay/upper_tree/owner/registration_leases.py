@@ -66,6 +66,10 @@ class RegistrationLeases:
                 ids.append(id_)
         return tuple(ids)
 
+    def is_silent(self, subscriber: NodeId, now: float) -> bool:
+        """Whether no process of this node has renewed within a term."""
+        return all(until <= now for until in self._until.get(subscriber, {}).values())
+
     def _is_unnamed(self, subscriber: NodeId, attribute: str) -> bool:
         """Whether its renewals of a whole term did not name a tree in which it has something."""
         at, names = self._named.get(subscriber, (0.0, None))

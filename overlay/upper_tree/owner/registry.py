@@ -19,12 +19,17 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
+from overlay.chord.events import Committed, Elected, ObserversProgressed, RoleChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_text
 from overlay.upper_tree.compiled_selectors import boxes_of
-from overlay.upper_tree.events import CopyInvalidated, LeasesOver, MapSettled
+from overlay.upper_tree.events import (
+    CopyInvalidated,
+    LeasesOver,
+    MapSettled,
+    MatchingInterrupted,
+)
 from overlay.upper_tree.messages import (
     Adopted,
     BetterPivots,
@@ -58,6 +63,9 @@ from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import better_pivot
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
 from overlay.upper_tree.summary import Box
+
+UNHEARD = "the node was not heard for longer than the lease of its registrations"
+DIVIDED = "another cluster led in the place of its subscriptions' owner for a while"
 
 
 class LeaseSweep(Timer, frozen=True):
@@ -412,4 +420,25 @@ class Registry(Machine):
                 lapsed = self._leases.lapsed(owned.tree, self.port.now)
                 if lapsed:
                     self.port.count("leases_lapsed", len(lapsed))
+                    self._tell_lapsed(owned.tree, lapsed)
                     self._lapsed += [(owned, some) for some in in_batches(lapsed, weigh_text)]
+
+    def _tell_lapsed(self, tree: Tree, ids: Iterable[str]) -> None:
+        """Say which of their subscribers were not heard any more. (Others run anew, or have ended
+        these registrations.)"""
+        subscribers = {s.id: s for s in (tree.registrations[id_].subscriber for id_ in ids)}
+        for peer in subscribers.values():
+            if self._leases.is_silent(peer.id, self.port.now):
+                self.port.emit(MatchingInterrupted(peer, UNHEARD))
+
+    def on_elected(self, event: Elected) -> None:
+        """A cluster that was out of sight is led on by the same primary: another one has led in its
+        place meanwhile, with whatever it knew of the registrations."""
+        if event.forked and event.lost.id == self.port.me.id:
+            subscribers = {
+                registration.subscriber.id: registration.subscriber
+                for owned in self._trees.values()
+                for registration in owned.tree.registrations.values()
+            }
+            for peer in subscribers.values():
+                self.port.emit(MatchingInterrupted(peer, DIVIDED))

@@ -22,8 +22,8 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.event_counts import EventCounts, by_source
 from overlay.upper_tree.event_history import EventArrival, History, ShownTo
-from overlay.upper_tree.events import Visited
-from overlay.upper_tree.messages import EVENT_TREE, Deliver, value_in
+from overlay.upper_tree.events import DeliveriesMissed, Visited
+from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.subscriber.constants import SAMPLED_EVENTS
 
@@ -243,6 +243,15 @@ class Receiver(Machine):
             shown = {id(event) for event in wanted}
             for event in self.port.sampled([event for event in fresh if id(event) not in shown]):
                 self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
+
+    def on_deliveries_given_up(self, sender: Peer, message: DeliveriesGivenUp) -> None:
+        """A host could not bring events to this node, or an owner took it for dead.
+
+        Raises ProtocolError for a negative count."""
+        if message.count < 0:
+            raise ProtocolError("less than nothing was given up")
+        self.port.count("deliveries_missed", message.count)
+        self.port.emit(DeliveriesMissed(*msgspec.structs.astuple(message)))
 
     def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events that have not come before, each once."""

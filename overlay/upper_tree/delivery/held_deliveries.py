@@ -1,0 +1,162 @@
+"""Deliveries that wait at this node for nodes out of reach: one queue for each, all bounded.
+
+Per node a queue, the oldest first. All queues together are bounded in bytes and in deliveries (an
+event for a node is one). Where the bound is reached, the oldest deliveries for whichever node has
+most are given up, and go on being until a sixteenth of the bound is free: so a node that much is
+for takes nothing from the others, and looking for it is done once for many deliveries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from overlay.bounded import BoundedDict
+from overlay.machine import NodeId, Peer
+from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.delivery.constants import UNREACHABLE_MOST
+from overlay.upper_tree.messages import Deliver
+
+
+class HeldNode:
+    """What is held for one node. Written by `HeldDeliveries` and `Holding`."""
+
+    __slots__ = (
+        *("attempt", "bytes", "events", "messages", "peer", "since", "tried_at", "went_by_relay"),
+    )
+
+    def __init__(self, peer: Peer, since: float) -> None:
+        """`since`: when it was found out of reach (Port's seconds)."""
+        self.peer = peer
+        self.since = since
+        self.messages: deque[tuple[Deliver, int]] = deque()  # with their estimated bytes
+        self.bytes = 0
+        self.events = 0
+        self.attempt: Attempt | None = None
+        self.tried_at = float("-inf")  # when the last attempt began, and …
+        self.went_by_relay = False  # … whether it was by a relay
+
+    def tries(self, relay: Peer | None, now: float) -> None:
+        """The oldest delivery is on its way now."""
+        self.attempt = Attempt(relay)
+        self.tried_at = now
+        self.went_by_relay = relay is not None
+
+    def came_back(self) -> None:
+        """Nothing is on its way any more."""
+        self.attempt = None
+
+
+class Attempt(NamedTuple):
+    """What is under way to a node that is out of reach, to find out whether it still is."""
+
+    relay: Peer | None
+    """None: it goes over this node's own link."""
+
+
+class HeldDeliveries:
+    """The queues of one node."""
+
+    def __init__(self, bytes_most: int, events_most: int) -> None:
+        """`bytes_most` are estimated bytes of events; `events_most` deliveries."""
+        self.bytes_most = bytes_most
+        self.events_most = events_most
+        self.bytes = 0
+        self.events = 0
+        self._nodes: BoundedDict[NodeId, HeldNode] = BoundedDict(UNREACHABLE_MOST)
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self._nodes
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def find(self, node: NodeId) -> HeldNode | None:
+        """What is held for this node, None if nothing needs to be."""
+        return self._nodes.get(node)
+
+    def all(self) -> list[HeldNode]:
+        """Of every node, the one first that was first out of reach."""
+        return list(self._nodes.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more node may be added without forgetting another one."""
+        return len(self._nodes) < UNREACHABLE_MOST
+
+    def add(self, peer: Peer, now: float) -> HeldNode:
+        """A node is out of reach from now on."""
+        held = self._nodes[peer.id] = HeldNode(peer, now)
+        return held
+
+    def forget(self, held: HeldNode) -> list[Deliver]:
+        """Nothing is to be held for this node any more. Returns what was, the oldest first."""
+        del self._nodes[held.peer.id]
+        self.bytes -= held.bytes
+        self.events -= held.events
+        return [message for message, _ in held.messages]
+
+    def append(self, held: HeldNode, message: Deliver) -> None:
+        """Hold a delivery behind the others."""
+        size = weigh(message)
+        held.messages.append((message, size))
+        self._count(held, size, len(message.events))
+
+    def put_back(self, held: HeldNode, messages: Iterable[Deliver]) -> None:
+        """Hold deliveries, in order, that are older than all that is held."""
+        for message in reversed(list(messages)):
+            size = weigh(message)
+            held.messages.appendleft((message, size))
+            self._count(held, size, len(message.events))
+
+    def take(self, held: HeldNode) -> Deliver:
+        """Take the oldest delivery out."""
+        message, size = held.messages.popleft()
+        self._count(held, -size, -len(message.events))
+        return message
+
+    def _count(self, held: HeldNode, size: int, events: int) -> None:
+        held.bytes += size
+        held.events += events
+        self.bytes += size
+        self.events += events
+
+    def excess(self) -> Iterator[tuple[HeldNode, Deliver]]:
+        """Take out what is beyond the bound, if anything is."""
+        if self.bytes <= self.bytes_most and self.events <= self.events_most:
+            return
+        while self.bytes * 16 > self.bytes_most * 15 or self.events * 16 > self.events_most * 15:
+            by_bytes = self.bytes * self.events_most > self.events * self.bytes_most
+            most = max(
+                (held for held in self._nodes.values() if held.messages),
+                key=lambda held: held.bytes if by_bytes else held.events,
+            )
+            yield most, self.take(most)
+
+
+def weigh(message: Deliver) -> int:
+    """Estimated bytes of a delivery."""
+    return sum([weigh_event(event.attributes, event.payload) for event in message.events])
+
+
+def split(message: Deliver) -> list[Deliver]:
+    """The same as several messages, so that all events of each came through one tree."""
+    if not message.apart:
+        return [message]
+    places = {place for _, some in message.apart for place in some}
+    own = tuple([e for place, e in enumerate(message.events) if place not in places])
+    found = [(message.attribute, own)]
+    found += [
+        (tree, tuple([message.events[place] for place in some])) for tree, some in message.apart
+    ]
+    return [
+        msgspec.structs.replace(message, attribute=tree, events=events, apart=())
+        for tree, events in found
+        if events
+    ]

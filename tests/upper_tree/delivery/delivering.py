@@ -1,0 +1,37 @@
+"""What a machine that delivers needs beside its Port: holding, with relays and notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from overlay.machine import NodeId, Peer, Port
+from overlay.settings import Settings
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.gap_notices import GapNotices
+from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.relays import Relays
+
+
+def everybody(node: NodeId) -> bool:
+    """Registered for ever."""
+    return True
+
+
+def make_holding(
+    port: Port,
+    chosen: Settings | None = None,
+    others: Callable[[], Sequence[Peer]] = tuple,
+    is_registered: Callable[[NodeId], bool] = everybody,
+) -> Holding:
+    """Of a node whose relays are `others`."""
+    tree = (chosen or Settings()).tree
+    return Holding(port, tree, Relays(port, others), GapNotices(port), is_registered)
+
+
+def make_delegation(
+    port: Port, chosen: Settings | None = None, others: Callable[[], Sequence[Peer]] = tuple
+) -> Delegation:
+    """Of a node that is no host."""
+    chosen = chosen or Settings()
+    return Delegation(port, CopyBudget(chosen.tree.fan_out), make_holding(port, chosen, others))

@@ -1,0 +1,269 @@
+"""What is for a node out of reach is held within bounds; what is given up is traced and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from matching import EVERYTHING
+from overlay.client import Event
+from overlay.links.events import LinkDown, LinkUp, SessionEnd
+from overlay.machine import Message, NodeId, Peer, ProtocolError
+from overlay.upper_tree.delivery.constants import HOLD_CHECK, NOTICE_FOR, NOTICE_PAUSE, RELAY_TRIAL
+from overlay.upper_tree.delivery.holding import BOUND, LEASE
+from overlay.upper_tree.events import DeliveriesMissed, MatchingInterrupted
+from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp, Undelivered
+from tests.support.overlays import settings
+from tests.support.trees import event
+from tests.support.world import one_node, peer
+from tests.upper_tree.delivery.delivering import make_holding
+from tests.upper_tree.delivery.test_tree_delegation import Interested
+
+S = peer("s")
+
+
+def message(*numbers: int, host: Peer | None = None) -> Deliver:
+    events = tuple(Event("p", 1, number, float(number), {"x": number}) for number in numbers)
+    return Deliver("x", EVERYTHING, 1, events, host=host)
+
+
+class Host:
+    """A node that holds for s, whose link is lost."""
+
+    def __init__(self, *others: str, **bounds: int) -> None:
+        self.port = one_node("h")
+        self.registered = True
+        relays = tuple(peer(name) for name in others)
+        chosen = settings(tree={"lease": 60.0, **bounds})
+        self.holding = make_holding(self.port, chosen, lambda: relays, self.is_registered)
+        self.notices = self.holding.notices
+        self.port.add(self.notices, self.holding)
+
+    def is_registered(self, node: NodeId) -> bool:
+        return self.registered
+
+    def lose(self, *lost: Message, end: SessionEnd = SessionEnd.UNREACHABLE) -> None:
+        """The link to s ends; as `Delegation` does, what was on it is put back."""
+        if end is SessionEnd.UNREACHABLE:
+            self.holding.relays.link_lost("s")
+        self.holding.link_lost(S)
+        self.port.hear(LinkDown(S, "silent", False, tuple(lost), end))
+        mine = [one for one in lost if isinstance(one, Deliver)]
+        if end is SessionEnd.GONE:
+            self.holding.process_ended(S, mine)
+        elif mine:
+            self.holding.put_back(S, mine)
+
+    def deliver(self, *numbers: int) -> None:
+        for number in numbers:
+            self.holding.send(S, message(number))
+
+    def arrives(self) -> list[int]:
+        """Numbers of the events in what was sent to s itself; forgets all that was sent."""
+        sent, self.port.sent = self.port.sent, []
+        return [
+            event.sequence
+            for to, one in sent
+            if to == S and isinstance(one, Deliver)
+            for event in one.events
+        ]
+
+    def told(self) -> list[tuple[int, str, str]]:
+        """What s is told: how many deliveries, the first and the last."""
+        return [(one.count, one.first, one.last) for one in self.port.take(DeliveriesGivenUp)]
+
+    def dropped(self) -> list[tuple[str, str]]:
+        return [(record["event"], record["reason"]) for record in self.port.traced("drop")]
+
+
+def test_what_is_for_a_node_out_of_reach_waits_and_follows_in_order() -> None:
+    host = Host()
+    host.deliver(1)
+    assert host.arrives() == [1], "sent directly as long as the node is in reach"
+    host.lose(message(2, 3))
+    assert host.arrives() == [2, 3], "the oldest asks for the link"
+    host.deliver(4, 5)
+    host.port.advance(50.0)
+    assert host.arrives() == [], "one at a time"
+    host.port.hear(LinkUp(S, True))
+    assert host.arrives() == [4, 5]
+    host.deliver(6)
+    assert host.arrives() == [6]
+    assert not host.told()
+    assert not host.dropped()
+
+
+def test_what_comes_back_stands_before_what_came_meanwhile() -> None:
+    host = Host()
+    host.lose(message(1))
+    host.deliver(2)
+    host.port.advance(6.0)
+    host.arrives()
+    host.lose(message(1))
+    host.port.hear(LinkUp(S, True))
+    assert host.arrives() == [1, 2]
+
+
+def test_beyond_the_bound_the_oldest_are_given_up_and_the_node_is_told_in_its_place() -> None:
+    host = Host(held_events=5)
+    host.lose(message(1))
+    host.deliver(*range(2, 9))  # 1 is on its way
+    assert host.holding.held.events <= 5
+    assert host.dropped() == [("p.1.2", BOUND), ("p.1.3", BOUND)]
+    host.arrives()
+    host.port.hear(LinkUp(S, True))
+    (first, *_) = [one for _, one in host.port.sent]
+    assert isinstance(first, DeliveriesGivenUp), "ahead of what is held"
+    assert (first.since, first.until, first.lapsed) == (2.0, 3.0, False)
+    assert host.told() == [(2, "p.1.2", "p.1.3")]
+    assert host.arrives() == [4, 5, 6, 7, 8]
+    assert host.port.counts["deliveries_lost"] == 2
+
+
+def test_bytes_are_bounded_too_and_the_node_that_most_is_held_for_loses() -> None:
+    host = Host(held=4_096)
+    other = peer("t")
+    host.lose(message(1))
+    host.holding.put_back(other, (message(1), message(2)))
+    big = Deliver("x", EVERYTHING, 1, (Event("p", 1, 9, 9.0, {}, b"-" * 1_500),))
+    for _ in range(5):
+        host.holding.send(S, big)
+    assert host.holding.held.bytes <= 4_096
+    assert [reason for _, reason in host.dropped()] == [BOUND] * 3
+    held = host.holding.held.find("t")
+    assert held is not None
+    assert held.events == 1, "nothing is taken from the other one"
+
+
+def test_holding_ends_with_the_lease_and_the_node_hears_of_it_when_it_is_back() -> None:
+    host = Host()
+    host.lose(message(1))
+    host.deliver(2, 3)
+    host.port.advance(100.0)
+    assert not host.dropped(), "as long as its registrations are here"
+    host.registered = False
+    host.port.advance(HOLD_CHECK)
+    assert host.dropped() == [("p.1.2", LEASE), ("p.1.3", LEASE)]
+    assert not host.holding.holds("s")
+    host.lose(message(1))  # what was on its way comes back
+    assert host.dropped()[2:] == [("p.1.1", LEASE)]
+    host.port.hear(LinkUp(S, True))
+    assert host.told() == [(3, "p.1.2", "p.1.1")]
+    host.port.sent.clear()
+    host.port.advance(NOTICE_FOR)
+    assert not host.port.sent, "nothing more is sent to it"
+
+
+def test_a_lease_that_is_over_before_its_term_is_no_reason_yet() -> None:
+    host = Host()
+    host.registered = False  # its owner heard it 20 s before the link was lost
+    host.lose(message(1))
+    host.deliver(2)
+    host.port.advance(59.0)
+    assert host.holding.held.events == 1
+    host.port.advance(2 * HOLD_CHECK)
+    assert host.dropped() == [("p.1.2", LEASE)]
+
+
+def test_who_has_to_be_told_is_dialled_until_it_is_told() -> None:
+    host = Host()
+    host.notices.given_up(S, [event(7, "p")], LEASE)
+    for _ in range(3):
+        host.port.advance(NOTICE_PAUSE)
+        (notice,) = host.port.take(DeliveriesGivenUp)
+        host.notices.given_up(S, [event(8, "p")], LEASE)
+        host.lose(notice)
+    host.port.hear(LinkUp(S, True))
+    (notice,) = host.port.take(DeliveriesGivenUp)
+    assert (notice.count, notice.first, notice.last) == (4, "p.1.7", "p.1.8")
+    host.port.advance(3 * NOTICE_PAUSE)
+    assert not host.told()
+    assert len(host.notices) == 0
+
+
+def test_who_is_away_for_too_long_is_not_told_any_more() -> None:
+    host = Host()
+    host.notices.given_up(S, [event(7, "p")], LEASE)
+    for _ in range(int(NOTICE_FOR / NOTICE_PAUSE) + 2):
+        host.port.advance(NOTICE_PAUSE)
+        host.lose(*host.port.take(DeliveriesGivenUp))
+    host.port.advance(NOTICE_PAUSE)
+    assert len(host.notices) == 0
+    assert not host.told()
+
+
+def test_an_owner_tells_whom_it_took_for_dead() -> None:
+    host = Host()
+    host.port.hear(MatchingInterrupted(S, "silent"))
+    host.port.hear(LinkUp(S, True))
+    (notice,) = host.port.take(DeliveriesGivenUp)
+    assert (notice.count, notice.lapsed, notice.reason) == (0, True, "silent")
+
+
+def test_a_process_that_has_ended_gets_nothing_and_is_told_nothing() -> None:
+    host = Host()
+    host.lose(message(1))
+    host.deliver(2)
+    host.lose(message(1), end=SessionEnd.GONE)
+    assert host.port.counts["deliveries_to_ended"] == 2
+    assert not host.dropped()
+    assert not host.holding.held
+    assert not len(host.notices)
+
+
+def test_a_relay_that_gives_nothing_back_brings_the_rest() -> None:
+    host = Host("r")
+    host.lose(message(1))
+    ((to, first),) = host.port.sent_to(Deliver)
+    assert (to, [e.sequence for e in first.events]) == ("r", [1])
+    host.deliver(2, 3)
+    host.port.advance(RELAY_TRIAL + 2 * HOLD_CHECK)
+    rest = host.port.sent_to(Deliver)
+    assert [(to, e.sequence) for to, one in rest for e in one.events] == [("r", 2), ("r", 3)]
+    assert all(share.peers == (S,) for _, one in rest for (share,) in one.onward)
+    assert not host.holding.held
+
+
+def test_a_relay_that_is_lost_itself_has_brought_nothing() -> None:
+    host = Host("r")
+    host.lose(message(1))
+    host.deliver(2)
+    host.holding.link_lost(peer("r"))
+    host.port.sent.clear()
+    host.port.advance(RELAY_TRIAL + 2 * HOLD_CHECK)
+    assert host.holding.holds("s")
+    assert [to for to, _ in host.port.sent_to(Deliver)] == ["s"], "the link is next"
+
+
+def test_a_delegate_gives_back_at_once_what_is_for_a_node_out_of_its_reach() -> None:
+    host = Host()
+    host.lose(message(1))
+    host.port.sent.clear()
+    host.holding.send(S, message(2, host=peer("other")))
+    ((to, back),) = host.port.sent_to(Undelivered)
+    assert (to, back.peer, [e.sequence for e in back.events]) == ("other", S, [2])
+    assert host.holding.held.events == 0
+
+
+def test_a_node_that_leaves_hands_over_what_it_holds() -> None:
+    host = Host("r")
+    host.lose(message(1))
+    host.deliver(2, 3)
+    host.port.sent.clear()
+    host.holding.leave()
+    host.lose(message(1))  # what was on its way comes back
+    back = host.port.sent_to(Undelivered)
+    assert [(to, e.sequence) for to, one in back for e in one.events] == [
+        ("r", 2),
+        ("r", 3),
+        ("r", 1),
+    ]
+    assert not host.holding.held
+
+
+def test_the_interested_node_passes_it_on_and_refuses_nonsense() -> None:
+    node = Interested(one_node("me"))
+    node.port.hear(DeliveriesGivenUp(3, "p.1.2", "p.1.4", 2.0, 4.0, LEASE), peer("h"))
+    (missed,) = node.port.of(DeliveriesMissed)
+    assert (missed.count, missed.first, missed.last, missed.lapsed) == (3, "p.1.2", "p.1.4", False)
+    with pytest.raises(ProtocolError):
+        node.port.hear(DeliveriesGivenUp(-1, "", "", 0.0, 0.0, ""), peer("h"))
