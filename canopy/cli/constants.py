@@ -31,15 +31,15 @@ NESTING_LIMIT: Final = 200
 """Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
 feed that was seen."""
 
-FORMATS: Final = ("auto", "jsonl", "cloudevents", "geojson", "msgpack")
+FORMATS: Final = ("auto", "jsonl", "json", "cloudevents", "geojson", "csv", "msgpack")
 """What a feed may be; "auto" is found out from its first bytes."""
 
 DETECT_BYTES: Final = 64 * 1024
 """The beginning of a feed that is examined to find its format, or whether it has earthquakes."""
 
-GEOJSON_LIMIT: Final = 512 * 1024 * 1024
-"""A whole GeoJSON file, which is parsed at once; a month of all earthquakes has 10 MB. Guess; to be
-measured by the memory that parsing takes."""
+WHOLE_LIMIT: Final = 512 * 1024 * 1024
+"""A whole file of GeoJSON, or of JSON that is not one object per line, which is parsed at once; a
+month of all earthquakes has 10 MB. Guess; to be measured by the memory that parsing takes."""
 
 MSGPACK_READ: Final = 64 * 1024  # asked for in one read of a MessagePack stream
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from canopy.cli.feeds.drafts import (
     BadEventError,
@@ -27,13 +27,17 @@ from canopy.cli.feeds.jsontext import JSON, dump
 from matching import Value
 from overlay.client import Draft
 
+REQUIRED: Final = ("id", "source", "type")
+"""Context attributes that every CloudEvent has, beside `specversion` (CloudEvents 1.0, section
+3.1.1)."""
+
 
 def is_cloudevent(fields: Mapping[str, Any]) -> bool:
     """Whether an object has a `specversion`, and so is a CloudEvent."""
     return isinstance(fields.get("specversion"), str)
 
 
-def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
+def cloudevent_draft(fields: Mapping[str, Any], place: int | str) -> Draft:
     """The event in a structured CloudEvent. Raises BadEventError."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
@@ -56,7 +60,7 @@ def cloudevent_draft(fields: Mapping[str, Any], number: int) -> Draft:
     elif data is not None:
         check_nested("data", data)
     attributes.update(context)
-    name_event(attributes, rest, number)
+    name_event(attributes, rest, place)
     payload, payload_type = _payload(fields, rest)
     return Draft(attributes, payload=payload, payload_type=payload_type)
 
@@ -69,6 +73,9 @@ def _context(fields: Mapping[str, Any]) -> dict[str, Value]:
         if name not in ("data", "data_base64") and value is not None
     }
     check_fields(context)
+    missing = next((name for name in REQUIRED if not context.get(name)), None)
+    if missing is not None:
+        raise BadEventError(f"not a CloudEvent: it has no {missing}")
     for name, value in context.items():
         if not is_attribute(name, value):
             raise BadEventError(

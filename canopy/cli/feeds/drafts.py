@@ -5,7 +5,7 @@ docs/reference/formats.md has them in full:
 - scalars (booleans, numbers, strings) and null are attributes; other values (objects, arrays,
   bytes) are in the payload, as an object of their names and values. Nothing of a valid event is
   lost.
-- every event has `id` (its own, else its number in the feed, as text) and `type` (its own if that
+- every event has `id` (its own, else its place in the feed, as text) and `type` (its own if that
   is a string, else "event"); an `id` or `type` of its own that cannot be an
   attribute is in the payload.
 - names that begin with `$` are reserved (C9) and are in the payload, as is the empty name.
@@ -139,21 +139,21 @@ def split(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str,
 
 
 def fields_of(
-    fields: Mapping[str, Any], number: int, *, json: bool = True
+    fields: Mapping[str, Any], place: int | str, *, json: bool = True
 ) -> tuple[dict[str, Value | None], dict[str, Any]]:
     """A whole event's attributes and the fields for its payload. Raises BadEventError."""
     check_fields(fields)
     attributes, rest = split(fields)
     for name, value in rest.items():
         check_nested(name, value, json=json)
-    name_event(attributes, rest, number)
+    name_event(attributes, rest, place)
     return attributes, rest
 
 
-def name_event(attributes: dict[str, Value | None], rest: dict[str, Any], number: int) -> None:
+def name_event(attributes: dict[str, Value | None], rest: dict[str, Any], place: int | str) -> None:
     """Give the event its `id` and `type`; a `type` that is no text moves to `rest`."""
     if attributes.get("id") is None:
-        attributes["id"] = str(number)
+        attributes["id"] = str(place)
     own = attributes.get("type")
     if not isinstance(own, str):
         if own is not None:

@@ -2,37 +2,70 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
-from collections.abc import Iterator
-from typing import BinaryIO, Final
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Final
 
 import msgpack  # type: ignore[import-untyped]
 
-from canopy.cli.constants import DETECT_BYTES, FORMATS, GEOJSON_LIMIT
+from canopy.cli.constants import DETECT_BYTES, FORMATS, WHOLE_LIMIT
+from canopy.cli.feeds.documents import documents
 from canopy.cli.feeds.drafts import BadEventError, Item, Refusal, object_of
 from canopy.cli.feeds.geojson import features
 from canopy.cli.feeds.jsontext import parse
 from canopy.cli.feeds.lines import json_lines
 from canopy.cli.feeds.messagepack import maps
+from canopy.cli.feeds.table import is_table, rows
+from canopy.cli.feeds.unreadable import looks_like
 
 COLLECTION: Final = re.compile(rb'^\s*\{.*"type"\s*:\s*"FeatureCollection"', re.DOTALL)
+GZIP: Final = b"\x1f\x8b"
+READ: Final = "JSON, JSON lines, CloudEvents, GeoJSON, CSV or MessagePack"
 
 
-def read_feed(stream: BinaryIO, format: str = "auto") -> Iterator[Item]:
-    """Events and refusals of a feed, in its order and as it is read.
+def read_feed(
+    stream: BinaryIO, format: str = "auto", types: Mapping[str, str] | None = None
+) -> Iterator[Item]:
+    """Events and refusals of a feed, in its order and as it is read; packed by gzip or not.
 
-    `format` is one of `FORMATS`; "auto" examines the first `DETECT_BYTES`. Raises ValueError for an
-    unknown format.
+    `format` is one of `FORMATS`; "auto" examines the first `DETECT_BYTES`. `types`: of columns of a
+    CSV file (`table.TYPES`). Raises ValueError for an unknown format.
     """
     source = stream if isinstance(stream, io.BufferedReader) else _buffered(stream)
+    if source.peek(len(GZIP)).startswith(GZIP):
+        return _unpacked(source, format, types or {})
+    return _read(source, format, types or {})
+
+
+def _unpacked(source: BinaryIO, format: str, types: Mapping[str, str]) -> Iterator[Item]:
+    """As `read_feed`, of a stream that gzip packed."""
+    number = 0
+    try:
+        unpacked: Any = io.BufferedReader(gzip.GzipFile(fileobj=source))
+        for item in _read(unpacked, format, types):
+            number = item.number
+            yield item
+    except (EOFError, OSError, zlib.error) as error:
+        yield Refusal(number + 1, f"damaged gzip ({error}); the rest is not read")
+
+
+def _read(source: io.BufferedReader, format: str, types: Mapping[str, str]) -> Iterator[Item]:
     if format == "auto":
-        format = detect(source.peek(DETECT_BYTES)[:DETECT_BYTES])
-    if format == "geojson":
-        whole = source.read(GEOJSON_LIMIT + 1)
-        if len(whole) > GEOJSON_LIMIT:
-            return iter((Refusal(0, f"larger than {GEOJSON_LIMIT} bytes"),))
-        return features(whole)
+        head = source.peek(DETECT_BYTES)[:DETECT_BYTES]
+        known = looks_like(head)
+        if known:
+            return iter((Refusal(0, f"this looks like {known}; what is read is {READ}"),))
+        format = detect(head)
+    if format in ("geojson", "json"):
+        whole = source.read(WHOLE_LIMIT + 1)
+        if len(whole) > WHOLE_LIMIT:
+            return iter((Refusal(0, f"larger than {WHOLE_LIMIT} bytes"),))
+        return features(whole) if format == "geojson" else documents(whole)
+    if format == "csv":
+        return rows(source, types)
     if format == "msgpack":
         return maps(source)
     if format == "cloudevents":
@@ -43,7 +76,7 @@ def read_feed(stream: BinaryIO, format: str = "auto") -> Iterator[Item]:
 
 
 def detect(head: bytes) -> str:
-    """The format of a stream that begins with `head`: jsonl, geojson or msgpack.
+    """The format of a stream that begins with `head`: jsonl, json, geojson, csv or msgpack.
 
     (CloudEvents and flat objects are distinguished line by line.) If the first line is a complete
     JSON value, it decides; else the beginning of a FeatureCollection does, since such a file may
@@ -57,7 +90,20 @@ def detect(head: bytes) -> str:
         whole = isinstance(first, dict) and first.get("type") == "FeatureCollection"
         return "geojson" if whole and isinstance(first.get("features"), list) else "jsonl"
     except BadEventError:
-        return "geojson" if COLLECTION.match(text) else "jsonl"
+        if COLLECTION.match(text):
+            return "geojson"
+        if _continues(text.lstrip()):
+            return "json"
+        return "csv" if is_table(text.decode("utf-8", "replace")) else "jsonl"
+
+
+def _continues(text: bytes) -> bool:
+    """Whether an array or a pretty-printed object begins in the first line and goes on in the
+    second, which a line of its own, after a broken one, would begin with a brace."""
+    first, _, rest = text.partition(b"\n")
+    if first.startswith(b"["):
+        return True
+    return first.startswith(b"{") and rest[:1] in (b" ", b"\t", b'"', b"}", b"\r", b"\n")
 
 
 def _begins_with_map(head: bytes) -> bool:

@@ -8,7 +8,9 @@ integers are exact.
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, Final
 
 from canopy.cli.feeds.drafts import BadEventError, check_nested, object_of
 from matching import Value
@@ -20,14 +22,40 @@ _decoder = json.JSONDecoder(object_pairs_hook=object_of)
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+SPACE: Final = " \t\r\n"
+NO_SPACE: Final = re.compile(f"[^{SPACE}]")
+
+
 def parse(raw: bytes) -> Any:
     """The value in `raw`. Raises BadEventError with the reason and the place."""
+    text = _decoded(raw).strip(SPACE)
+    value, end = _value_at(text, 0)
+    if text[end:].strip():
+        raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
+    return value
+
+
+def values(raw: bytes) -> Iterator[Any]:
+    """The values in `raw`, which stand one after another, with space or nothing between them.
+    Raises BadEventError with the reason and the place."""
+    text = _decoded(raw)
+    at = 0
+    while (begin := NO_SPACE.search(text, at)) is not None:
+        value, at = _value_at(text, begin.start())
+        yield value
+
+
+def _decoded(raw: bytes) -> str:
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadEventError(f"invalid UTF-8 at byte {error.start + 1}") from None
+
+
+def _value_at(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins there, and where it ends."""
     try:
-        value, end = _decoder.raw_decode(text.strip(" \t\r\n"))
+        return _decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else ""
         place = place or f"column {error.colno}"
@@ -36,10 +64,6 @@ def parse(raw: bytes) -> Any:
         raise BadEventError("nested too deeply") from None
     except ValueError:  # only integers longer than the interpreter converts (4,300 digits)
         raise BadEventError("the integer does not fit in 64 bits") from None
-    rest = text.strip(" \t\r\n")[end:].strip()
-    if rest:
-        raise BadEventError(f"not JSON: more text after the value, at column {end + 1}")
-    return value
 
 
 def draft_of(attributes: dict[str, Value | None], rest: dict[str, Any]) -> Draft:

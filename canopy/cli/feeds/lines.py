@@ -1,9 +1,9 @@
-"""Feeds of one JSON object per line, with bounded lines."""
+"""Feeds of one JSON object per line (or an array of objects), with bounded lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from canopy.cli.constants import EVENT_LIMIT
 from canopy.cli.feeds.cloudevents import cloudevent_draft, is_cloudevent
@@ -42,17 +42,32 @@ def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[It
         if not line.strip():
             continue
         try:
-            yield _entry(line, number, cloudevents)
+            value = parse(line)
         except BadEventError as error:
             yield Refusal(number, str(error))
+            continue
+        for place, element in enumerate(elements(value), 1):
+            own = f"{number}.{place}" if isinstance(value, list) else number
+            try:
+                yield object_event(element, number, own, cloudevents)
+            except BadEventError as error:
+                yield Refusal(number, str(error))
 
 
-def _entry(line: bytes, number: int, cloudevents: bool | None) -> FeedEvent:
-    value = parse(line)
+def elements(value: Any) -> list[Any]:
+    """The elements of an array, which are events; another value is the only one."""
+    return value if isinstance(value, list) else [value]
+
+
+def object_event(
+    value: Any, number: int, place: int | str, cloudevents: bool | None = None
+) -> FeedEvent:
+    """The event in an object, a CloudEvent or a flat one as for `json_lines`; `place` becomes the
+    `id` of an event without one. Raises BadEventError."""
     if not isinstance(value, dict):
         raise BadEventError("not an object: an event is a JSON object, {…}")
     if cloudevents is not False and is_cloudevent(value):
-        return FeedEvent(number, cloudevent_draft(value, number))
+        return FeedEvent(number, cloudevent_draft(value, place))
     if cloudevents:
         raise BadEventError("not a CloudEvent: it has no specversion")
-    return FeedEvent(number, flat_draft(value, number))
+    return FeedEvent(number, flat_draft(value, place))

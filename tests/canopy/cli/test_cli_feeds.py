@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import os
@@ -133,7 +134,7 @@ class TestBrokenLines:
             (b'{"a": ["\\ud800"]}', "surrogate"),
             (b'{"a": 1, "a": 2}', '"a" is given twice'),
             (b'{"b": {"a": 1, "a": 2}}', '"a" is given twice'),
-            (b"[1, 2]", "not an object"),
+            (b"[1]", "not an object"),
             (b"17", "not an object"),
             (b'{"a": 1} {"a": 2}', "more text"),
             (b'{"a": ' + b"[" * 100_000 + b"}", "nested"),
@@ -342,6 +343,130 @@ def test_formats_are_told_apart() -> None:
     assert detect(msgpack.packb({"a": 1})) == "msgpack"
     assert detect(msgpack.packb({str(n): n for n in range(20)})) == "msgpack"
     assert detect("ހ no map".encode()) == "jsonl"
+    assert detect(b'[{"a": 1},\n{"a": 2}]') == "json"
+    assert detect(b'{\n  "a": 1\n}\n') == "json"
+    assert detect(b'{"a": 1\n{"a": 2}\n') == "jsonl", "the first line is broken"
+    assert detect(b"mag,place\n5.1,Nome\n") == "csv"
+    assert detect(b"just a sentence, or two\nand another\n") == "jsonl"
+
+
+class TestJsonOfAnyLayout:
+    def test_an_array_on_a_line_is_as_many_events(self) -> None:
+        items = read('{"n": 0}\n[{"n": 1}, 2, {"n": 3, "id": "x"}]\n')
+        assert [item.number for item in items] == [1, 2, 2, 2]
+        drafts = [item.draft.attributes for item in items if isinstance(item, FeedEvent)]
+        assert [draft["id"] for draft in drafts] == ["1", "2.1", "x"]
+
+    @pytest.mark.parametrize("indent", [None, 0, 2])
+    def test_an_array_over_many_lines(self, indent: int | None) -> None:
+        made = [{"n": n, "inner": {"m": [n]}} for n in range(3)]
+        text = json.dumps(made, indent=indent).replace("}, {", "},\n{")
+        items = read(text)
+        assert [item.draft.attributes["n"] for item in items if isinstance(item, FeedEvent)] == [
+            0,
+            1,
+            2,
+        ]
+        assert len(items) == 3
+
+    def test_pretty_printed_objects_one_after_another(self) -> None:
+        text = "\n".join(json.dumps({"n": n, "m": {"k": 1}}, indent=4) for n in range(3))
+        items = read(text)
+        assert [item.draft.attributes["id"] for item in items if isinstance(item, FeedEvent)] == [
+            "1",
+            "2",
+            "3",
+        ]
+
+    def test_a_batch_of_cloudevents(self) -> None:
+        base = {"specversion": "1.0", "source": "/s", "type": "t"}
+        text = json.dumps([{**base, "id": f"e{n}", "data": {"n": n}} for n in range(2)], indent=1)
+        items = read(text)
+        found = [item.draft.attributes for item in items if isinstance(item, FeedEvent)]
+        assert [(draft["id"], draft["n"]) for draft in found] == [("e0", 0), ("e1", 1)]
+
+    def test_what_is_broken_is_one_refusal_with_its_place(self) -> None:
+        first, second = read('[\n {"a": 1},\n {"a": 2,}\n]')[0], read('{"a": 1}\n[\n3', "json")
+        assert isinstance(first, Refusal)
+        assert "line 3, column" in first.reason
+        assert isinstance(second[0], FeedEvent)
+        assert isinstance(second[1], Refusal)
+        assert second[1].number == 2
+
+
+class TestCloudEventsAreComplete:
+    @pytest.mark.parametrize("missing", ["id", "source", "type"])
+    def test_one_without_a_required_attribute_is_refused(self, missing: str) -> None:
+        whole = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t"}
+        del whole[missing]
+        assert reason(json.dumps(whole)) == f"not a CloudEvent: it has no {missing}"
+
+
+class TestTables:
+    def test_types_are_inferred_field_by_field(self) -> None:
+        text = "i,f,b,t,zip,empty,big\n-7,1.5e3,TRUE,Nome,01234,,99999999999999999999\n"
+        expected = {"i": -7, "f": 1500.0, "b": True, "t": "Nome", "zip": "01234", "empty": None}
+        expected |= {"big": "99999999999999999999", "id": "2", "type": "event"}
+        assert exactly(one(text).attributes) == exactly(expected)
+
+    @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+    def test_separators_quotes_and_fields_over_many_lines(self, separator: str) -> None:
+        text = 'a,b\r\n"x, ""y""\nz",2\r\n'.replace(",", separator)
+        found = one(text).attributes
+        assert found["a"] == f'x{separator} "y"\nz'
+        assert found["b"] == 2
+
+    def test_a_type_can_be_given(self) -> None:
+        raw = b"zip,mag\n9,5\n8,x\n"
+        good, bad = read_feed(io.BytesIO(raw), "auto", {"zip": "text", "mag": "float"})
+        assert isinstance(good, FeedEvent)
+        assert exactly(good.draft.attributes["zip"]) == (str, "9")
+        assert exactly(good.draft.attributes["mag"]) == (float, 5.0)
+        assert isinstance(bad, Refusal)
+        assert (bad.number, bad.reason) == (3, '"mag": "x" is no float')
+
+    def test_a_row_of_another_length_is_refused_and_the_rest_is_read(self) -> None:
+        first, second, third = read("a,b\n1,2\n3\n4,5\n")
+        assert isinstance(second, Refusal)
+        assert second.reason == "1 fields, where the header has 2"
+        assert isinstance(first, FeedEvent)
+        assert isinstance(third, FeedEvent)
+
+    @pytest.mark.parametrize(
+        ("text", "says"), [("a,a\n1,2\n", '"a" is there twice'), ("a,\n1,2\n", "has no name")]
+    )
+    def test_a_bad_header_refuses_all(self, text: str, says: str) -> None:
+        assert says in reason(text, "csv")
+
+    def test_a_column_that_is_not_there_is_named(self) -> None:
+        (found,) = read_feed(io.BytesIO(b"a,b\n1,2\n"), "csv", {"c": "int"})
+        assert isinstance(found, Refusal)
+        assert 'no column "c"' in found.reason
+
+
+class TestPacked:
+    @pytest.mark.parametrize("text", ['{"n": 1}\n{"n": 2}\n', "n,m\n1,1\n2,2\n"])
+    def test_gzip_is_unpacked(self, text: str) -> None:
+        items = read(gzip.compress(text.encode()))
+        assert [item.draft.attributes["n"] for item in items if isinstance(item, FeedEvent)] == [
+            1,
+            2,
+        ]
+
+    def test_a_damaged_file_is_a_refusal_behind_what_could_be_read(self) -> None:
+        packed = gzip.compress(b"".join(b'{"n": %d}\n' % n for n in range(9_000)))
+        items = read(packed[: len(packed) // 2])
+        assert isinstance(items[0], FeedEvent)
+        assert isinstance(items[-1], Refusal)
+        assert "damaged gzip" in items[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"), [(b"PK\x03\x04\x14\x00", "zip"), (b"<?xml version='1.0'?>", "XML")]
+)
+def test_a_file_of_another_kind_is_said_to_be_one(raw: bytes, name: str) -> None:
+    assert "this looks like" in reason(raw)
+    assert name in reason(raw)
 
 
 def test_events_are_handed_out_as_they_come() -> None:
