@@ -6,13 +6,16 @@ next batch, so that events of a slow pipe are sent at once and a file in large b
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -39,26 +42,67 @@ STDIN: Final = 0
 
 @dataclass
 class FeedTotals:
-    """How many events of the feed were published and refused; `reasons` of the first ones."""
+    """How many events of the feeds were published and refused; `listed` are the first ones."""
 
     published: int = 0
     refused: int = 0
-    reasons: list[Refusal] = field(default_factory=list)
+    listed: list[tuple[str, Refusal]] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
 
-    def refuse(self, refusal: Refusal) -> None:
-        """Count one refusal; keep the first `REFUSED_LISTED`, print the first `REFUSED_PRINTED`."""
+    def refuse(self, name: str, refusal: Refusal) -> None:
+        """Count one refusal of the feed `name` ("": the only one); keep the first `REFUSED_LISTED`,
+        and print each reason once, `REFUSED_PRINTED` of them."""
         self.refused += 1
-        if len(self.reasons) < REFUSED_LISTED:
-            self.reasons.append(refusal)
-            if self.refused <= REFUSED_PRINTED:
-                click.echo(f"line {refusal.number}: {refusal.reason}", err=True)
-            elif self.refused == REFUSED_PRINTED + 1:
-                click.echo("… further refused lines are only counted", err=True)
+        if len(self.listed) < REFUSED_LISTED:
+            self.listed.append((name, refusal))
+        if refusal.reason in self.reasons:
+            self.reasons[refusal.reason] += 1
+        elif len(self.reasons) < REFUSED_PRINTED:
+            self.reasons[refusal.reason] = 1
+            line = f"line {refusal.number}" if refusal.number else ""
+            place = ", ".join(part for part in (name, line) if part)
+            click.echo(f"{place}: {refusal.reason}" if place else refusal.reason, err=True)
+
+    def repeated(self) -> Iterator[str]:
+        """What is said in the end of reasons that came again or were not printed."""
+        for reason, times in self.reasons.items():
+            if times > 1:
+                yield f"… {_counted(times - 1, 'more line')}: {reason}"
+        rest = self.refused - sum(self.reasons.values())
+        if rest:
+            yield f"… {_counted(rest, 'more line')} for other reasons"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:
+    """`--types`: names of columns with their types. Raises BadParameter."""
+    from canopy.cli.feeds.table import TYPES
+
+    found: dict[str, str] = {}
+    for part in filter(None, value.split(",")):
+        name, _, kind = part.rpartition("=")
+        if not name or kind not in TYPES:
+            raise click.BadParameter(
+                f"{part!r}; expected NAME=TYPE, with one of {', '.join(TYPES)}"
+            )
+        found[name] = kind
+    return found
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.argument("feeds", nargs=-1, metavar="[FILE | NAME=VALUE]...")
+@click.option("--data", metavar="JSON", help="Publish the event in JSON (an object, or an array).")
 @format_option
+@click.option(
+    "--types",
+    metavar="NAME=TYPE,…",
+    default="",
+    callback=_types,
+    help="Types of columns of a CSV file: text, int, float, bool.  [default: as they look]",
+)
 @click.option(
     "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
 )
@@ -73,8 +117,10 @@ class FeedTotals:
 @json_option
 @connect_option
 def pub(
-    file: str,
+    feeds: tuple[str, ...],
+    data: str | None,
     format_: str,
+    types: dict[str, str],
     rate: float,
     receipt: bool,
     strict: bool,
@@ -83,23 +129,27 @@ def pub(
     connect: str | None,
     wait: float,
 ) -> int:
-    """Publish the events in FILE, or on standard input as they come.
+    """Publish one event given as NAME=VALUE, or the events in each FILE, or on standard input (-)
+    as they come.
 
-    FILE has a JSON object per line (flat, or a CloudEvent), or is GeoJSON, or MessagePack maps.
-    Invalid lines are refused, with number and reason on standard error, and all others are
-    published. The exit code is 1 if nothing was published, or with --strict if any line was
-    refused.
+    FILE has JSON of any layout (objects, arrays, CloudEvents), a JSON object per line, GeoJSON, CSV
+    with a header, or MessagePack maps; .gz is unpacked. Invalid lines are refused, with number and
+    reason on standard error, and all others are published. The exit code is 1 if nothing was
+    published, or with --strict if any line was refused.
 
     \b
-    canopy pub earthquakes.geojson
+    canopy pub mag=5.1 place=Nome
+    canopy pub earthquakes.geojson readings.csv.gz --types zip=text
     tail -f events.jsonl | canopy pub -
-    echo '{"mag": 5.1, "place": "here"}' | canopy pub --receipt
+    canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     """
     totals = FeedTotals()
+    sources = _sources(feeds, data)
     with open_client(connect, wait) as client:
         try:
-            for batch in _batches(_opened(file), format_, rate, totals):
-                _send(client, batch, receipt, timeout, totals)
+            for name, stream in sources:
+                for batch in _batches(stream, name, format_, types, rate, totals):
+                    _send(client, name, batch, receipt, timeout, totals)
             _warn_if_alone(client, timeout)
         finally:
             _print_totals(totals, as_json)
@@ -120,6 +170,39 @@ def _warn_if_alone(client: Client, timeout: float) -> None:
         )
 
 
+def _sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str, BinaryIO]]:
+    """The feeds, each opened when its turn has come, with its name where there are several. Raises
+    UsageError for a mixture, and for a file that is not there, before anything is published."""
+    if data is not None:
+        if feeds:
+            raise click.UsageError("give --data, or files, or NAME=VALUE")
+        return (("", io.BytesIO(data.encode())),)
+    pairs = [feed for feed in feeds if "=" in feed and not Path(feed).exists()]
+    if pairs and len(pairs) < len(feeds):
+        raise click.UsageError("give files, or the NAME=VALUE of one event")
+    if pairs:
+        return (("", io.BytesIO(_event(pairs))),)
+    for feed in feeds:
+        if feed != "-" and not Path(feed).is_file():
+            what = "is a folder" if Path(feed).is_dir() else "does not exist"
+            raise click.UsageError(f"File {feed!r} {what}; an event is given as NAME=VALUE.")
+    several = len(feeds) > 1
+    return ((feed if several else "", _opened(feed)) for feed in feeds or ("-",))
+
+
+def _event(pairs: list[str]) -> bytes:
+    """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
+    from canopy.cli.feeds.table import inferred
+
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name or name in fields:
+            raise click.UsageError(f"{pair!r}: " + ("given twice" if name else "no name before ="))
+        fields[name] = inferred(value)
+    return json.dumps(fields).encode()
+
+
 def _opened(file: str) -> BinaryIO:
     """The feed, which is closed by the thread that reads it: another one, which an interrupt sends
     there, would wait for the end of its read."""
@@ -134,7 +217,12 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _send(
-    client: Client, batch: list[FeedEvent], receipt: bool, timeout: float, totals: FeedTotals
+    client: Client,
+    name: str,
+    batch: list[FeedEvent],
+    receipt: bool,
+    timeout: float,
+    totals: FeedTotals,
 ) -> None:
     from canopy.cli.feeds import Refusal
 
@@ -142,38 +230,49 @@ def _send(
     done = client.publish_many(drafts, receipt=receipt, timeout=timeout)
     totals.published += done.count
     for place, reason in done.refused:
-        totals.refuse(Refusal(batch[place].number, reason))
+        totals.refuse(name, Refusal(batch[place].number, reason))
 
 
 def _print_totals(totals: FeedTotals, as_json: bool) -> None:
     if as_json:
-        reasons = [{"line": each.number, "reason": each.reason} for each in totals.reasons]
+        reasons = [
+            {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
+            for name, each in totals.listed
+        ]
         counts = {"published": totals.published, "refused": totals.refused}
         print_json({**counts, "refused_lines": reasons})
+    for text in totals.repeated():
+        click.echo(text, err=True)
     refused = f", refused {totals.refused}" if totals.refused else ""
     events = "event" if totals.published == 1 else "events"
     click.echo(f"published {totals.published} {events}{refused}", err=True)
 
 
 def _batches(
-    file: BinaryIO, format_: str, rate: float, totals: FeedTotals
+    file: BinaryIO,
+    name: str,
+    format_: str,
+    types: dict[str, str],
+    rate: float,
+    totals: FeedTotals,
 ) -> Iterator[list[FeedEvent]]:
     """The feed's events in batches of what has been read; at most `rate` per second if not 0."""
     from canopy.cli.feeds import Refusal
 
     started = shown_at = time.monotonic()
+    before = totals.published
     terminal = sys.stderr.isatty()
     most = max(1, min(PUB_BATCH, int(rate / 10))) if rate else PUB_BATCH
-    for chunk in _chunks(_read_ahead(file, format_), most):
+    for chunk in _chunks(_read_ahead(file, format_, types), most):
         batch: list[FeedEvent] = []
         for item in chunk:
             if isinstance(item, Refusal):
-                totals.refuse(item)
+                totals.refuse(name, item)
             else:
                 batch.append(item)
         if batch:
             if rate:
-                due = started + totals.published / rate
+                due = started + (totals.published - before) / rate
                 time.sleep(max(0.0, due - time.monotonic()))
             yield batch
         if terminal and time.monotonic() - shown_at > COUNT_INTERVAL:
@@ -207,7 +306,7 @@ def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
             return
 
 
-def _read_ahead(file: BinaryIO, format_: str) -> queue.Queue[Any]:
+def _read_ahead(file: BinaryIO, format_: str, types: dict[str, str]) -> queue.Queue[Any]:
     """Read the feed in a thread. The queue ends with None, or with an exception of the thread."""
     from canopy.cli.feeds import read_feed
 
@@ -216,7 +315,7 @@ def _read_ahead(file: BinaryIO, format_: str) -> queue.Queue[Any]:
     def read() -> None:
         try:
             with file:
-                for item in read_feed(file, format_):
+                for item in read_feed(file, format_, types):
                     items.put(item)
         except BaseException as error:
             items.put(error)

@@ -279,6 +279,41 @@ class TestPub:
         assert main(["pub", str(tmp_path / "f")]) == 1
         assert "published 0 events" in capsys.readouterr().err
 
+    def test_one_event_is_given_on_the_command_line(self, node: FakeControl) -> None:
+        assert main(["pub", "mag=5.1", "place=Nome", "n=3", "zip=01234"]) == 0
+        assert main(["pub", "--data", '{"mag": 4}']) == 0
+        first, second = [c.events[0] for c in node.commands if isinstance(c, Publish)]
+        assert {n: first.attributes[n] for n in ("mag", "place", "n", "zip")} == {
+            "mag": 5.1, "place": "Nome", "n": 3, "zip": "01234",
+        }  # fmt: skip
+        assert second.attributes["mag"] == 4
+
+    @pytest.mark.parametrize(
+        "args", [["a=1", "a=2"], ["=1"], ["a=1", "pyproject.toml"], ["x", "--data", "{}"],
+                 ["f.csv", "--types", "a=number"]]
+    )  # fmt: skip
+    def test_what_makes_no_sense_is_a_usage_error(self, node: FakeControl, args: list[str]) -> None:
+        assert main(["pub", *args]) == 2
+        assert not node.commands
+
+    def test_several_files_and_a_reason_that_comes_again_is_one_line(
+        self, node: FakeControl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "a.csv").write_text("zip,n\n9,1\n8,2\n")
+        (tmp_path / "b").write_text("no\n" * 1_000 + '{"n": 3}\n')
+        files = [str(tmp_path / "a.csv"), str(tmp_path / "b")]
+        assert main(["pub", *files, "--types", "zip=text", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert err.splitlines() == [
+            f"{files[1]}, line 1: not JSON: expecting value at column 1",
+            "… 999 more lines: not JSON: expecting value at column 1",
+            "published 3 events, refused 1000",
+        ]
+        assert json.loads(out)["refused_lines"][0]["file"] == files[1]
+        drafts = [draft for c in node.commands if isinstance(c, Publish) for draft in c.events]
+        assert [draft.attributes["n"] for draft in drafts] == [1, 2, 3]
+        assert drafts[0].attributes["zip"] == "9"
+
     def test_a_node_that_reached_none_of_its_peers_is_said_to_be_alone(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
