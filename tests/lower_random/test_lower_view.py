@@ -219,7 +219,7 @@ def test_a_partner_that_never_answers_leaves_after_three_periods() -> None:
     assert view.is_alone
 
 
-def test_hearsay_older_than_the_death_is_not_believed_and_younger_is() -> None:
+def test_hearsay_older_than_the_death_is_not_trusted_and_younger_is() -> None:
     port, view, _ = alone()
     for name in "ab":
         port.hear(LinkUp(peer(name), True))

@@ -138,7 +138,7 @@ def test_a_suback_that_no_copy_has_is_kept_as_well(seed: int) -> None:
     assert_exact(world)
 
 
-def test_a_new_subscription_need_not_wait_until_nobody_believes_anything() -> None:
+def test_a_new_subscription_need_not_wait_until_no_cached_answer_is_trusted() -> None:
     world = served(1, 9)
     for name in [n for n in world.names() if n not in serving(world)]:
         world.publish(name, {"a0": 99})  # and is told something

@@ -96,7 +96,7 @@ def test_a_new_subscription_waits_for_the_election_and_not_for_a_term(seed: int)
 
 
 def test_a_new_subscription_waits_for_a_publisher_that_cannot_be_asked() -> None:
-    """Cut off, it goes on believing the former primary, and throws away what nobody wants."""
+    """Cut off, it goes on trusting the former primary, and throws away what has no subscriber."""
     world = served(1)
     (old,) = with_role(world, "primary")
     subscriber, publisher = with_role(world, "none")[:2]
@@ -137,14 +137,14 @@ def test_on_a_slow_network_one_round_is_enough(seed: int, low: float) -> None:
 def test_a_standby_that_stood_still_lets_the_healthy_go_first(late: bool) -> None:
     """T6: nobody is kept from standing, but who was paused lately waits for the others."""
     world = served(1)
-    (heir,) = with_role(world, "standby")
+    (new_owner,) = with_role(world, "standby")
     if late:
-        world.drivers[heir].pause()
+        world.drivers[new_owner].pause()
         world.run(2.5)
-        world.drivers[heir].resume()
+        world.drivers[new_owner].resume()
     world.run(10)
     (old,) = with_role(world, "primary")
-    assert with_role(world, "standby") == [heir], "it was not given up"
+    assert with_role(world, "standby") == [new_owner], "it was not given up"
     world.crash(old)
     wait(world, lambda: len(with_role(world, "primary")) == 1, 2, "another primary")
-    assert (with_role(world, "primary") == [heir]) is not late
+    assert (with_role(world, "primary") == [new_owner]) is not late

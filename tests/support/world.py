@@ -34,7 +34,7 @@ def peer(name: str) -> Peer:
 
 
 class Observer(Protocol):
-    """What is told of each message, in the order in which things happen."""
+    """What is called for each message, in the order in which things happen."""
 
     def heard(self, node: WorldNode, what: Any, sender: Peer | None) -> None:
         """Called before the node handles a message, timer or event."""

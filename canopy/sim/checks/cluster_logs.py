@@ -33,7 +33,7 @@ Note = Callable[[str, str], None]
 
 
 class LogWatch:
-    """Compares what all primaries believe, look by look."""
+    """Compares what all primaries hold, look by look."""
 
     def __init__(self, world: World, note: Note) -> None:
         self.world = world

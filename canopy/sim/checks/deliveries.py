@@ -77,7 +77,7 @@ def _check_shown(
         seen[pair] = None
         if event is None or subscription is None:
             if not _early(clients, shown, event):
-                violations.append(Violation("spurious", f"nobody knows {where}", about))
+                violations.append(Violation("spurious", f"unknown: {where}", about))
             continue
         if dict(delivery.event.attributes) != event.attributes:
             violations.append(Violation("altered", f"not as it was published: {where}", about))

@@ -17,8 +17,8 @@ from canopy.sim.world.recorder import Record
 from canopy.sim.world.world import World
 
 BEFORE = 12.0
-"""Virtual seconds before an event that can matter to it: as long as *nobody there* is believed
-(10 s), and some retries."""
+"""Virtual seconds before an event that can matter to it: as long as absence is cached (10 s), and
+some retries."""
 
 AFTER = 7.0
 """Virtual seconds after its last step: a link that swallowed it is given up after 6 s."""
@@ -27,7 +27,7 @@ MOST = 40
 """Lines of one story; of an event with more steps of its own, twice as many."""
 
 LAST = 25
-"""Records that are told where nothing says which of them matter."""
+"""Records that are listed where nothing says which of them matter."""
 
 OWN = ("subscribe", "suback", "unsubscribe")
 OTHERS = ("forward", "arrive", "deliver", "duplicate", "recheck_failed")
@@ -57,14 +57,14 @@ def explain(world: World, violation: Violation, most: int = MOST) -> tuple[str, 
         if begin <= at <= end:
             lines.append((at, f"{at:10.4f} *** {text}"))
     lines.sort(key=lambda line: line[0])
-    told = [text for _, text in lines]
-    if len(told) > 2 * most:
-        told = [*told[:most], f"… {len(told) - 2 * most} more", *told[-most:]]
-    return (_named(world, violation.text), *told)
+    shown = [text for _, text in lines]
+    if len(shown) > 2 * most:
+        shown = [*shown[:most], f"… {len(shown) - 2 * most} more", *shown[-most:]]
+    return (_named(world, violation.text), *shown)
 
 
 def explainable_first(violations: Sequence[Violation]) -> list[Violation]:
-    """The same, those first of which most can be told: they name an event."""
+    """The same, those first of which most can be reported: they name an event."""
     return sorted(violations, key=lambda violation: not violation.about)
 
 

@@ -5,10 +5,10 @@ with the right value comes by, a short successor list when the next node dies. S
 two places have to agree about is compared here, through the machines' public state:
 
 * what a subscriber registered is at its owner, and at every host whose virtual node it overlaps;
-  nobody has more than that (C6),
+  none has more than that (C6),
 * a host serves what the map says, at the map's version, and its slice is that map's (C7),
 * Chord's three (P2; Zave, "How to make Chord correct", IEEE TSE 2017): successor lists of full
-  length, each of its members alive, and enough principals, that is nobody skipped by any list,
+  length, each of its members alive, and enough principals, that is none skipped by any list,
 * every queue, cache and table is within its bound, and of an epoch of an arc there was never more
   than one primary; these two, and logs (`cluster_logs`), are also looked at while faults last
   (`Watch`).
@@ -77,7 +77,7 @@ def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
                 violations.append(Violation("registration", text))
         for attribute in machine.hosting.trees:
             if attribute not in owned:
-                text = f"{node} hosts {attribute}, which nobody owns"
+                text = f"{node} hosts {attribute}, which no primary owns"
                 violations.append(Violation("host", text))
     return violations
 
@@ -124,7 +124,7 @@ def _check_subscribers(
     lapsed: bool,
 ) -> list[Violation]:
     """`lapsed`: nothing excuses them. Before that, one that took the place of a lost cluster may
-    have a log that knows of no end: that was told to a primary on the other side."""
+    have a log that knows of no end: that was reported to a primary on the other side."""
     violations = []
     forked = owned.tree.map.version[0] >= FORK
     for id_, registration in owned.tree.registrations.items():
@@ -143,7 +143,7 @@ def _check_subscribers(
 
 
 def check_ring(world: World) -> list[Violation]:
-    """Pointers of all primaries: complete, alive, nobody skipped."""
+    """Pointers of all primaries: complete, alive, none skipped."""
     primaries = {
         world.node(name).clusters.cluster.key: world.node(name)
         for name in world.names()
@@ -208,7 +208,7 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.violations: dict[str, Violation] = {}
-        """By text, so that what lasts is told once."""
+        """By text, so that what lasts is reported once."""
         self.calm_since = 0.0
         """When a primary was first seen, the last time."""
         self._primaries: dict[tuple[str, Key, int], str] = {}  # by ring, key, and epoch

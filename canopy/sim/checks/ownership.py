@@ -24,7 +24,7 @@ def check_arcs(world: World) -> list[Violation]:
 def arc_violations(arcs: list[tuple[Cluster, str]]) -> list[Violation]:
     """The same for given descriptions and who claims them."""
     if not arcs:
-        return [Violation("arc", "nobody owns anything")]
+        return [Violation("arc", "no arc has an owner")]
     arcs = sorted(arcs, key=lambda arc: (arc[0].key, arc[1]))
     violations = []
     for index, (cluster, name) in enumerate(arcs):

@@ -20,7 +20,7 @@ from canopy.sim.world.world import World
 from matching import Predicate, compile_selector
 
 MOST = 20
-"""Violations of one kind that are told; a broken rule breaks everywhere."""
+"""Violations of one kind that are reported; a broken rule breaks everywhere."""
 
 
 class WalkSeen:

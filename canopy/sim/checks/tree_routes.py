@@ -29,7 +29,7 @@ def check_routes(world: World) -> list[Violation]:
             trees = {host: nodes[host].hosting.trees.get(attribute) for host in hosts}
             for host in hosts:
                 if trees[host] is None:
-                    continue  # told by `check_trees`
+                    continue  # reported by `check_trees`
                 for entry in owned.tree.map.entries:
                     text = _way(trees, host, entry.interval.lo, len(owned.tree.map.entries))
                     if text:

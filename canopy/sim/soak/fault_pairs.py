@@ -41,8 +41,8 @@ WHILE = 10.0
 """Seconds that a disturbance of the network or the disks lasts: longer than `links.dead_after`."""
 
 ALONE = 60.0
-"""Seconds after which a newcomer that reaches nobody founds a ring, where two join: what events of
-such a ring could match in the other is the soak's affair (`divisions`)."""
+"""Seconds after which a newcomer that reaches no other founds a ring, where two join: what events
+of such a ring could match in the other is the soak's affair (`divisions`)."""
 
 Role = Literal["", "primary", "standby", "broker", "none"]
 Disturbance = Callable[[Random], tuple[Fault, ...]]
@@ -92,7 +92,7 @@ def halves(seconds: float) -> Disturbance:
 
 
 def severed(ways: Callable[[int, int], bool]) -> Disturbance:
-    """Nobody reaches whom `ways` (of two places in a row that is drawn) does not lead to."""
+    """Nodes reach only those to whom `ways` leads (of two places in a row that is drawn)."""
 
     def faults(rng: Random) -> tuple[Fault, ...]:
         order = rng.sample(range(NODES), NODES)

@@ -4,7 +4,7 @@ A seed decides everything: the size of the overlay, its settings (drawn from the
 ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
 hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
 this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
-hold back for a while in one direction, nodes that nobody reaches for a while, pauses, members that
+hold back for a while in one direction, nodes that are cut off for a while, pauses, members that
 crash or fall silent and come back or not (primaries where the cluster does not split, `deaths`),
 nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
 partitions that heal, whose sides have gone on by themselves (`divisions`). Every scenario
@@ -214,8 +214,8 @@ def _settings(rng: Random) -> Settings:
 
 
 def _one_cluster(rng: Random, settings: Settings) -> Settings:
-    """One that does not split. (The heir of a split that was given up while it was silent may wake
-    up and serve until it is fenced.)"""
+    """One that does not split. (The new primary of a split that was given up while it was silent
+    may wake up and serve until it is fenced.)"""
     cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=100_000)
     return msgspec.structs.replace(settings, cluster=cluster)
 
@@ -273,7 +273,7 @@ def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[F
 def _faults(rng: Random, nodes: int, length: float, alone: bool) -> tuple[Fault, ...]:
     """Up to five faults; those that cost a process stand apart from each other.
 
-    `alone`: clusters of one node. Such a primary has nobody to hand its trees to, so it stays."""
+    `alone`: clusters of one node. Such a primary can hand its trees to none, so it stays."""
     faults: list[Fault] = []
     at, costly_at = FIRST_FAULT, 0.0
     for _ in range(rng.choice((0, 0, 1, 2, 3, 5))):

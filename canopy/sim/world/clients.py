@@ -119,7 +119,7 @@ class Clients:
     on_suback: Callable[[Subscription], None] = lambda subscription: None
     """Called with each subscription when it is acknowledged."""
     answers: dict[int, Reply] = field(default_factory=dict)
-    """Replies to requests that nobody here follows (`World.ask`)."""
+    """Replies to requests that nothing here follows (`World.ask`)."""
     _requests: int = 0
     _waiting: dict[int, Subscription | list[Publication]] = field(default_factory=dict)
 

@@ -37,7 +37,7 @@ class DiskError(Exception):
 
 
 class DiskDamagedError(Exception):
-    """What was durable is not all there: nobody can begin as the node that stored it."""
+    """What was durable is not all there: no node can start from it as the one that stored it."""
 
 
 class Disk:
@@ -92,7 +92,7 @@ class Disk:
         return now.sync_low + (spread * self._rng.random() if spread > 0 else 0.0)
 
     def sync(self) -> None:
-        """What waits is durable. DiskError: some of it may be, and nobody knows how much."""
+        """What waits is durable. DiskError: some of it may be, and it is unknown how much."""
         now = self.conditions
         if now.fail and self._rng.random() < now.fail:
             self.tear()

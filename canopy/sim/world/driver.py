@@ -340,5 +340,5 @@ class SimDriver:
             self._held = []
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
-        """The phone book keeps the last word on each name."""
+        """The directory keeps the newest entry of each name."""
         self._world.directory_put(name, addresses)

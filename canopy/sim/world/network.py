@@ -31,7 +31,7 @@ from overlay.links.events import REFUSED
 from overlay.links.messages import Batch, Frame
 
 DIAL_TIMEOUT = 20.0
-"""Seconds until the system gives up a dial that nobody answers. Longer than any time-out of the
+"""Seconds until the system gives up a dial without an answer. Longer than any time-out of the
 links, so that theirs are the ones that work (Linux: 127 s)."""
 
 
@@ -162,7 +162,7 @@ class Network:
             self._schedule(arrival, self._arrive, other, frame)
 
     def close(self, connection: int, reason: str) -> None:
-        """Close after what was written has arrived; only the other side is told."""
+        """Close after what was written has arrived; only the other side is notified."""
         end = self._ends.pop(connection, None)
         if end is None:
             return
@@ -173,7 +173,7 @@ class Network:
 
     def vanish(self, process: Process, *, silent: bool = False) -> None:
         """The process died. Its system resets its connections, unless the machine died with it
-        (`silent`): then nobody is told."""
+        (`silent`): then no end is notified."""
         for address in [a for a, found in self._listening.items() if found is process]:
             del self._listening[address]
         for end in [end for end in self._ends.values() if end.process is process]:
@@ -295,7 +295,7 @@ class Network:
         assert end.other is not None
         if self.reachable(end.other.process.name, end.process.name):
             end.process.opened(end.number)
-        else:  # the other side believes in it; here nobody ever answers
+        else:  # for the other side it is open; here no answer ever comes
             self._schedule(self._now() + DIAL_TIMEOUT, self._give_up, end)
 
     def _give_up(self, end: End) -> None:

@@ -30,7 +30,7 @@ LINKS: Final = "links"
 """Acknowledgements and heartbeats, greetings and good-byes of links, and the heads of batches."""
 
 OTHER: Final = "other"
-"""A message that nobody put into a table; a test keeps it empty."""
+"""A message that is in no table; a test keeps it empty."""
 
 MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "views": ("Shuffle", "ShuffleReply"),

@@ -70,7 +70,7 @@ class World(Scheduler):
         self.processor: Processor | None = None
         """Of processes that begin from now on; None: their work takes no time."""
         self.directory: dict[str, tuple[str, ...]] = {}
-        """The phone book: what nodes told of addresses."""
+        """The directory: the addresses that nodes published."""
         self._peer_lists: dict[str, tuple[str, ...]] = {}
         self._codec = codec
         self._overlay = overlay
@@ -103,8 +103,8 @@ class World(Scheduler):
         self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
 
     def crash(self, name: str, *, silent: bool = False) -> None:
-        """The node's process dies; with `silent` its machine too, so that nobody is told. What its
-        disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
+        """The node's process dies; with `silent` its machine too, so that no connection is
+        reset. What its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
         self.drivers[name].stop(silent=silent)
         self.clients.crashed(name, self.now)
 
@@ -225,7 +225,7 @@ class World(Scheduler):
             self.clients.replied(driver.name, client, reply, self.now)
 
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
-        """A node writes into the phone book."""
+        """A node publishes its addresses in the directory."""
         self.directory[name] = addresses
 
     # --- helpers ---

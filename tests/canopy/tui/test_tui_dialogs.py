@@ -18,131 +18,131 @@ from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.selector_input import SelectorInput
 from overlay.client import Attributes, Failed, Feed, Publish, Subscribe
 from tests.canopy.tui.tui_fake_node import ME
-from tests.canopy.tui.tui_pilot import TRIES, Seat, play, quake
+from tests.canopy.tui.tui_pilot import TRIES, Rig, play, quake
 
 
-def typed(seat: Seat) -> str:
-    return seat.app.screen.query_one(SelectorInput).value
+def typed(rig: Rig) -> str:
+    return rig.app.screen.query_one(SelectorInput).value
 
 
 def test_tab_completes_names_words_and_values_seen() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.subscribe("magnitude >= 5")
-        seat.node.publish(quake(1, place="Peru"), quake(2, place="Chile's coast"))
-        await seat.until(lambda: len(seat.app.attachment.log.rows) == 2)
-        await seat.press("a")
-        await seat.type_selector("pl")
-        await seat.sees("▸ place")
-        await seat.press("tab")
-        assert typed(seat) == "place "
-        await seat.press("tab")
-        assert typed(seat) == "place = "
-        await seat.sees("▸ 'Chile''s coast'", "'Peru'")
-        await seat.press("down", "tab")
-        assert typed(seat) == "place = 'Peru' "
-        await seat.press("tab")
-        await seat.type_selector("mag")
-        await seat.press("tab")
-        assert typed(seat) == "place = 'Peru' AND magnitude "
+    async def scenario(rig: Rig) -> None:
+        await rig.subscribe("magnitude >= 5")
+        rig.node.publish(quake(1, place="Peru"), quake(2, place="Chile's coast"))
+        await rig.until(lambda: len(rig.app.attachment.log.rows) == 2)
+        await rig.press("a")
+        await rig.type_selector("pl")
+        await rig.sees("▸ place")
+        await rig.press("tab")
+        assert typed(rig) == "place "
+        await rig.press("tab")
+        assert typed(rig) == "place = "
+        await rig.sees("▸ 'Chile''s coast'", "'Peru'")
+        await rig.press("down", "tab")
+        assert typed(rig) == "place = 'Peru' "
+        await rig.press("tab")
+        await rig.type_selector("mag")
+        await rig.press("tab")
+        assert typed(rig) == "place = 'Peru' AND magnitude "
 
     play(scenario)
 
 
 def test_without_a_candidate_tab_goes_on() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.until(lambda: seat.app.attachment.up)
-        await seat.press("a")
-        await seat.type_selector("magnitude >= 5")
-        await seat.press("tab")
-        assert seat.app.focused is seat.app.screen.query_one("#name", Input)
-        await seat.press("escape")
-        assert isinstance(seat.app.screen, LiveScreen)
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        await rig.press("a")
+        await rig.type_selector("magnitude >= 5")
+        await rig.press("tab")
+        assert rig.app.focused is rig.app.screen.query_one("#name", Input)
+        await rig.press("escape")
+        assert isinstance(rig.app.screen, LiveScreen)
 
     play(scenario)
 
 
 def test_a_test_event_is_checked_published_and_told() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.subscribe("magnitude >= 5")
-        await seat.press("n")
-        area = seat.app.screen.query_one(TextArea)
+    async def scenario(rig: Rig) -> None:
+        await rig.subscribe("magnitude >= 5")
+        await rig.press("n")
+        area = rig.app.screen.query_one(TextArea)
         area.text = '{"magnitude": NaN}'
-        await seat.sees("✗ NaN is not a value")
-        await seat.press("ctrl+s")
-        assert not seat.node.asked(Publish)
+        await rig.sees("✗ NaN is not a value")
+        await rig.press("ctrl+s")
+        assert not rig.node.asked(Publish)
         area.text = '{"magnitude": 5.75, "parts": [1, 2]}'
-        await seat.sees("✓ an event of 3 attributes and a payload")
-        await seat.press("ctrl+s")
-        await seat.sees(f"✓ published as {ME}.1.1")
-        (command,) = seat.node.asked(Publish)
+        await rig.sees("✓ an event of 3 attributes and a payload")
+        await rig.press("ctrl+s")
+        await rig.sees(f"✓ published as {ME}.1.1")
+        (command,) = rig.node.asked(Publish)
         assert command.receipt
         assert command.events[0].attributes["type"] == "event"
         assert command.events[0].payload == b'{"parts": [1, 2]}'
-        await seat.press("escape")
-        await seat.sees("5.75")
+        await rig.press("escape")
+        await rig.sees("5.75")
 
     play(scenario)
 
 
 def test_help_opens_and_closes_and_fits_a_small_terminal() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.press("f1")
-        assert isinstance(seat.app.screen, HelpScreen)
-        await seat.sees("command palette", "Esc close")
-        await seat.press("escape")
-        assert isinstance(seat.app.screen, LiveScreen)
+    async def scenario(rig: Rig) -> None:
+        await rig.press("f1")
+        assert isinstance(rig.app.screen, HelpScreen)
+        await rig.sees("command palette", "Esc close")
+        await rig.press("escape")
+        assert isinstance(rig.app.screen, LiveScreen)
 
     play(scenario, size=(80, 24))
 
 
 def test_the_palette_has_every_action_with_its_key() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.until(lambda: seat.app.attachment.up)
-        commands = {c.title: c for c in seat.app.get_system_commands(seat.app.screen)}
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        commands = {c.title: c for c in rig.app.get_system_commands(rig.app.screen)}
         keys = {command.help for command in commands.values()}
         assert {"Add, key a", "Filter, key /", "Hold, key space", "Why, key w", "Clear, key c",
                 "New event, key n", "Remove, key d", "Pause, key p", "Edit, key e",
                 "Follow, key end", "Overlay, key o", "Help, key ?"} <= keys  # fmt: skip
         assert {"Details", "Quit", "Light or dark"} <= {key.split(",")[0] for key in keys}
         commands["Start telemetry"].callback()
-        await seat.until(lambda: seat.node.asked(Feed))
-        assert seat.node.asked(Feed)[0].period > 0
-        await seat.press("ctrl+p")
-        await seat.pilot.press(*"pause the li")
-        await seat.sees("Pause the list, or resume it")
-        await seat.press("enter")
-        await seat.until(lambda: seat.app.attachment.log.paused, "the palette's action")
+        await rig.until(lambda: rig.node.asked(Feed))
+        assert rig.node.asked(Feed)[0].period > 0
+        await rig.press("ctrl+p")
+        await rig.pilot.press(*"pause the li")
+        await rig.sees("Pause the list, or resume it")
+        await rig.press("enter")
+        await rig.until(lambda: rig.app.attachment.log.paused, "the palette's action")
 
     play(scenario)
 
 
 def test_the_theme_changes_at_a_key() -> None:
-    async def scenario(seat: Seat) -> None:
-        assert seat.app.current_theme.dark
-        await seat.press("t")
-        assert not seat.app.current_theme.dark
+    async def scenario(rig: Rig) -> None:
+        assert rig.app.current_theme.dark
+        await rig.press("t")
+        assert not rig.app.current_theme.dark
 
     play(scenario)
 
 
 def test_keys_go_between_the_screens_and_out() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.press("o")
-        assert isinstance(seat.app.screen, OverlayScreen)
-        await seat.press("1")
-        assert isinstance(seat.app.screen, LiveScreen)
-        key = await seat.subscribe("magnitude >= 5")
+    async def scenario(rig: Rig) -> None:
+        await rig.press("o")
+        assert isinstance(rig.app.screen, OverlayScreen)
+        await rig.press("1")
+        assert isinstance(rig.app.screen, LiveScreen)
+        key = await rig.subscribe("magnitude >= 5")
         assert key == 1
-        await seat.press("q")
-        await seat.until(lambda: not seat.app.is_running)
+        await rig.press("q")
+        await rig.until(lambda: not rig.app.is_running)
 
     play(scenario)
 
 
 def test_answers_that_come_before_and_after_a_dialog_harm_nothing() -> None:
-    async def scenario(seat: Seat) -> None:
-        attachment = seat.app.attachment
-        await seat.until(lambda: attachment.up, "the node")
+    async def scenario(rig: Rig) -> None:
+        attachment = rig.app.attachment
+        await rig.until(lambda: attachment.up, "the node")
         wanted, publishing = SubscribeDialog(attachment), PublishDialog(attachment, None)
         dialogs = [wanted, publishing]
         told = [
@@ -152,26 +152,26 @@ def test_answers_that_come_before_and_after_a_dialog_harm_nothing() -> None:
         for dialog, tell in zip(dialogs, told, strict=True):
             if dialog is wanted:
                 tell()  # not composed yet
-            await seat.app.push_screen(dialog)
-            await seat.until(lambda dialog=dialog: dialog.is_mounted, "the dialog")
+            await rig.app.push_screen(dialog)
+            await rig.until(lambda dialog=dialog: dialog.is_mounted, "the dialog")
             # What taking down looks like in between: the dialog is there, its parts are not.
             await dialog.query("*").remove()
             tell()
             await dialog.dismiss(None)
             tell()
-        await seat.press("o")
-        assert isinstance(seat.app.screen, OverlayScreen)
+        await rig.press("o")
+        assert isinstance(rig.app.screen, OverlayScreen)
 
     play(scenario)
 
 
 def test_markup_of_others_is_text() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.subscribe("magnitude >= 5", "[red]bold[/]")
-        seat.node.publish(quake(1, place="[link=x]y[/nothing]"))
-        await seat.sees("[red]bold[/]", "[link=x]y[/nothing]")
-        await seat.press("d")
-        await seat.sees("removed [red]bold[/]")
+    async def scenario(rig: Rig) -> None:
+        await rig.subscribe("magnitude >= 5", "[red]bold[/]")
+        rig.node.publish(quake(1, place="[link=x]y[/nothing]"))
+        await rig.sees("[red]bold[/]", "[link=x]y[/nothing]")
+        await rig.press("d")
+        await rig.sees("removed [red]bold[/]")
 
     play(scenario)
 
@@ -193,19 +193,19 @@ def test_without_a_terminal_it_says_what_to_do(capsys: pytest.CaptureFixture[str
 
 
 def test_an_own_fault_is_one_line() -> None:
-    async def scenario(seat: Seat) -> None:
-        seat.app.tracebacks = False
+    async def scenario(rig: Rig) -> None:
+        rig.app.tracebacks = False
 
         def fault() -> None:
             raise RuntimeError("broken\nin two lines")
 
-        seat.app.call_later(fault)
+        rig.app.call_later(fault)
         for _ in range(TRIES):  # not by the pilot, which waits for an app that goes on
-            if seat.app.return_code is not None:
+            if rig.app.return_code is not None:
                 break
             await asyncio.sleep(0.02)
-        assert seat.app.return_code == 1
-        (said,) = seat.app._exit_renderables
+        assert rig.app.return_code == 1
+        (said,) = rig.app._exit_renderables
         assert str(said) == (
             "canopy tui: internal error, RuntimeError: broken (CANOPY_DEBUG=1 shows more)"
         )
@@ -214,22 +214,22 @@ def test_an_own_fault_is_one_line() -> None:
 
 
 def test_a_name_that_nobody_has_seen_is_pointed_out() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.until(lambda: seat.app.attachment.up)
-        await seat.press("a")
-        await seat.type_selector("magnitud > 5 AND place = 'x'")
-        await seat.sees("✓ a valid selector on magnitud, place  (not seen yet: magnitud)")
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        await rig.press("a")
+        await rig.type_selector("magnitud > 5 AND place = 'x'")
+        await rig.sees("✓ a valid selector on magnitud, place  (not seen yet: magnitud)")
 
     play(scenario)
 
 
 @pytest.mark.parametrize("dark", [True, False])
 def test_the_list_is_readable_in_both_themes(dark: bool) -> None:
-    async def scenario(seat: Seat) -> None:
+    async def scenario(rig: Rig) -> None:
         if not dark:
-            await seat.press("t")
-        await seat.pilot.pause()
-        stream = seat.app.screen.query_one(EventStream)
+            await rig.press("t")
+        await rig.pilot.pause()
+        stream = rig.app.screen.query_one(EventStream)
         for name in sorted(EventStream.COMPONENT_CLASSES):
             style = stream.get_component_rich_style(name)
             assert style.color is not None
@@ -253,15 +253,15 @@ def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
 
 
 def test_a_latency_level_goes_with_the_subscription() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.until(lambda: seat.app.attachment.up)
-        await seat.press("a")
-        await seat.type_selector("magnitude >= 5")
-        seat.app.screen.query_one("#level", Input).focus()
-        await seat.press("7", "2", "enter")  # there is no level 7
-        await seat.until(lambda: len(seat.node.asked(Subscribe)) == 1)
-        assert seat.node.asked(Subscribe)[0].latency_level == 2
-        (made,) = seat.app.attachment.subscriptions.values()
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        await rig.press("a")
+        await rig.type_selector("magnitude >= 5")
+        rig.app.screen.query_one("#level", Input).focus()
+        await rig.press("7", "2", "enter")  # there is no level 7
+        await rig.until(lambda: len(rig.node.asked(Subscribe)) == 1)
+        assert rig.node.asked(Subscribe)[0].latency_level == 2
+        (made,) = rig.app.attachment.subscriptions.values()
         assert made.level == 2
 
     play(scenario)

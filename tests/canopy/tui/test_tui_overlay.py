@@ -12,106 +12,106 @@ from canopy.tui.widgets.synced_table import SyncedTable
 from overlay.client import GetPeers, GetRing, Where
 from overlay.info import Incident
 from tests.canopy.tui.tui_fake_node import NODES, cluster
-from tests.canopy.tui.tui_pilot import Seat, play
+from tests.canopy.tui.tui_pilot import Rig, play
 
 
-async def tab(seat: Seat, name: str) -> None:
-    await seat.until(lambda: seat.app.attachment.up)
-    await seat.press("2")
-    await seat.until(lambda: getattr(seat.app.main_screen, "TITLE", "") == "overlay")
-    seat.app.screen.query_one("#tabs", TabbedContent).active = name
-    await seat.pilot.pause()
+async def tab(rig: Rig, name: str) -> None:
+    await rig.until(lambda: rig.app.attachment.up)
+    await rig.press("2")
+    await rig.until(lambda: getattr(rig.app.main_screen, "TITLE", "") == "overlay")
+    rig.app.screen.query_one("#tabs", TabbedContent).active = name
+    await rig.pilot.pause()
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
 def test_the_node_tab_shows_state_seeds_counters_and_neighbours(size: tuple[int, int]) -> None:
-    async def scenario(seat: Seat) -> None:
-        await tab(seat, "node")
-        await seat.sees(NODES[0], "● ready", "primary of 3333333333", "12,345", "22222222")
-        await seat.sees("Neighbours (5) and other links", "connected")
-        seat.app.screen.query_one("#this-node").scroll_end(animate=False)
-        await seat.sees("1 of 2 reached", "✗ 10.0.0.9:4000")
+    async def scenario(rig: Rig) -> None:
+        await tab(rig, "node")
+        await rig.sees(NODES[0], "● ready", "primary of 3333333333", "12,345", "22222222")
+        await rig.sees("Neighbours (5) and other links", "connected")
+        rig.app.screen.query_one("#this-node").scroll_end(animate=False)
+        await rig.sees("1 of 2 reached", "✗ 10.0.0.9:4000")
 
     play(scenario, size=size)
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
 def test_the_ring_tab_draws_every_cluster_and_tells_members(size: tuple[int, int]) -> None:
-    async def scenario(seat: Seat) -> None:
-        await tab(seat, "ring")
-        await seat.sees("Ring of 3 clusters", "▸1", "30.0%", "★ primary", "☆ standby")
-        await seat.sees("█", " 1 ", " 2 ", " 3 ")
-        await seat.sees("5 trees")
-        seat.app.screen.query_one("#clusters").focus()
-        await seat.press("down", "down")
-        await seat.sees("cluster e66666666666", "1 attribute tree  depth")
+    async def scenario(rig: Rig) -> None:
+        await tab(rig, "ring")
+        await rig.sees("Ring of 3 clusters", "▸1", "30.0%", "★ primary", "☆ standby")
+        await rig.sees("█", " 1 ", " 2 ", " 3 ")
+        await rig.sees("5 trees")
+        rig.app.screen.query_one("#clusters").focus()
+        await rig.press("down", "down")
+        await rig.sees("cluster e66666666666", "1 attribute tree  depth")
 
     play(scenario, size=size)
 
 
 def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
-    async def scenario(seat: Seat) -> None:
-        await tab(seat, "trees")
-        await seat.sees("magnitude", "●  magnitude", "○  odd name", "only seen")
-        table = seat.app.screen.query_one("#attributes", SyncedTable)
+    async def scenario(rig: Rig) -> None:
+        await tab(rig, "trees")
+        await rig.sees("magnitude", "●  magnitude", "○  odd name", "only seen")
+        table = rig.app.screen.query_one("#attributes", SyncedTable)
         table.focus()
-        await seat.press("down")
-        await seat.sees("[4 … 6.5)", "256", "3 virtual nodes", "version  3.7", "▸11111111")
-        await seat.press(*["down"] * 4)
-        await seat.sees("✗ odd name: the ring did not answer")
-        assert {command.attribute for command in seat.node.asked(Where)} >= {"depth", "odd name"}
+        await rig.press("down")
+        await rig.sees("[4 … 6.5)", "256", "3 virtual nodes", "version  3.7", "▸11111111")
+        await rig.press(*["down"] * 4)
+        await rig.sees("✗ odd name: the ring did not answer")
+        assert {command.attribute for command in rig.node.asked(Where)} >= {"depth", "odd name"}
 
     play(scenario)
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
 def test_the_incidents_tab_tells_what_happened_and_when(size: tuple[int, int]) -> None:
-    async def scenario(seat: Seat) -> None:
-        await tab(seat, "incidents")
-        await seat.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
-        seat.node.incidents = (
+    async def scenario(rig: Rig) -> None:
+        await tab(rig, "incidents")
+        await rig.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
+        rig.node.incidents = (
             Incident(2.0, "link down", NODES[4], "", 0, "connection refused"),
-            *seat.node.incidents,
+            *rig.node.incidents,
         )
-        await seat.press("r")
-        await seat.sees("Incidents (3)", "✗", "link down", NODES[4][:8], "connection")
+        await rig.press("r")
+        await rig.sees("Incidents (3)", "✗", "link down", NODES[4][:8], "connection")
 
     play(scenario, size=size)
 
 
 def test_a_silent_member_is_marked() -> None:
-    async def scenario(seat: Seat) -> None:
-        first, *others = seat.node.clusters
+    async def scenario(rig: Rig) -> None:
+        first, *others = rig.node.clusters
         told = replace(first, led_for=190.0, silent=(first.standby,))
-        seat.node.clusters = (told, *others)
-        await tab(seat, "ring")
-        await seat.sees("the primary has led for 3 min", "✗ silent")
+        rig.node.clusters = (told, *others)
+        await tab(rig, "ring")
+        await rig.sees("the primary has led for 3 min", "✗ silent")
 
     play(scenario)
 
 
 def test_only_the_screen_in_sight_asks() -> None:
-    async def scenario(seat: Seat) -> None:
-        await seat.until(lambda: seat.app.attachment.status)
-        assert not seat.node.asked(GetPeers)
-        await tab(seat, "node")
-        await seat.until(lambda: seat.node.asked(GetPeers))
-        assert not seat.node.asked(GetRing)
-        await seat.press("right_square_bracket")
-        await seat.until(lambda: seat.node.asked(GetRing))
-        await seat.press("o")
-        await seat.sees("Subscriptions")
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.status)
+        assert not rig.node.asked(GetPeers)
+        await tab(rig, "node")
+        await rig.until(lambda: rig.node.asked(GetPeers))
+        assert not rig.node.asked(GetRing)
+        await rig.press("right_square_bracket")
+        await rig.until(lambda: rig.node.asked(GetRing))
+        await rig.press("o")
+        await rig.sees("Subscriptions")
 
     play(scenario)
 
 
 def test_a_ring_that_changes_is_followed() -> None:
-    async def scenario(seat: Seat) -> None:
-        await tab(seat, "ring")
-        await seat.sees("Ring of 3 clusters")
-        seat.node.clusters = (cluster(0.5, 0.5, NODES[:1], "magnitude"),)
-        await seat.press("r")
-        await seat.sees("Ring of 1 cluster ", "100.0%")
+    async def scenario(rig: Rig) -> None:
+        await tab(rig, "ring")
+        await rig.sees("Ring of 3 clusters")
+        rig.node.clusters = (cluster(0.5, 0.5, NODES[:1], "magnitude"),)
+        await rig.press("r")
+        await rig.sees("Ring of 1 cluster ", "100.0%")
 
     play(scenario)
 

@@ -15,10 +15,10 @@ from tests.canopy.tui.tui_fake_node import FakeNode
 
 TRIES = 1_000  # looks at the screen before a test gives up: some 20 s, of which it needs a few
 
-Scenario = Callable[["Seat"], Awaitable[None]]
+Scenario = Callable[["Rig"], Awaitable[None]]
 
 
-class Seat:
+class Rig:
     """Where a test sits: the node, the app, the keys."""
 
     def __init__(self, node: FakeNode, app: CanopyApp, pilot: Pilot[int]) -> None:
@@ -79,7 +79,7 @@ def play(scenario: Scenario, size: tuple[int, int] = (130, 44), up: bool = True)
         node.running = up
         app = CanopyApp(node.connect)
         async with app.run_test(size=size, notifications=True) as pilot:
-            await scenario(Seat(node, app, pilot))
+            await scenario(Rig(node, app, pilot))
 
     asyncio.run(run())
 

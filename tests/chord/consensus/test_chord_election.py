@@ -246,7 +246,7 @@ def test_the_ring_neighbours_hear_of_a_new_primary_at_once() -> None:
     world.ring_is_whole()
 
 
-def test_the_heir_of_a_split_that_was_under_way_serves_the_whole_arc() -> None:
+def test_the_new_owner_of_a_split_that_was_under_way_serves_the_whole_arc() -> None:
     world = grown(1, nodes=14, clusters=1, size=5)
     watch(world)
     node = primary(world)

@@ -186,7 +186,7 @@ def test_the_file_grows_to_a_few_times_the_state_and_no_further(
         assert node.clusters.journal.votes.keys() == voted_epoch.keys()
 
 
-def test_the_heir_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
+def test_the_new_owner_of_a_split_keeps_its_arc_and_the_others_forget_it() -> None:
     world = grown(5, nodes=8, clusters=1, size=3)
     written(world, "a")
     (old,) = world.primaries()

@@ -127,7 +127,7 @@ def test_without_a_majority_a_member_waits_for_its_primary_and_knocks() -> None:
     assert len(knocks) >= 3
 
 
-def test_a_description_is_believed_only_if_it_is_newer_and_from_who_may_speak() -> None:
+def test_a_description_is_trusted_only_if_it_is_newer_and_from_who_may_speak() -> None:
     world = grown(5, nodes=8, clusters=1, size=5)
     founder, node = primary(world), member(world, "broker")
     own = cluster_of(node)

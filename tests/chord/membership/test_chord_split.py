@@ -309,21 +309,21 @@ def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> No
     everything_is_there(world)
 
 
-# --- an heir that cannot serve what it is given ---
+# --- a new owner that cannot serve what it is given ---
 
 
 def voted_epoch(seed: int) -> tuple[RingWorld, RingNode, RingNode]:
-    """A world, its primary, and the heir of an arc, which has said that it has the state."""
+    """A world, its primary, and the new owner of an arc, which has said that it has the state."""
     world, node = one_cluster(seed)
     split(node)
     while not any(isinstance(m, TakenOver) for _, _, m in world.sent):
         world.run(0.02)
-    (heir_id,) = {sender for sender, _, m in world.sent if isinstance(m, TakenOver)}
-    return world, node, world.member(heir_id)
+    (new_owner_id,) = {sender for sender, _, m in world.sent if isinstance(m, TakenOver)}
+    return world, node, world.member(new_owner_id)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
+def test_a_new_owner_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
     world, _, new_primary = voted_epoch(seed)
     new_primary.clusters.leave()
     new_primary.port.turn()
@@ -336,7 +336,7 @@ def test_an_heir_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
+def test_a_new_owner_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     other = next(n for n in world.members.values() if n.clusters.role == "none")
     assert new_primary.clusters.journal.offered.arc is not None
@@ -348,7 +348,7 @@ def test_an_heir_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_arc_whose_heir_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
+def test_an_arc_whose_new_owner_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     new_primary.clusters.cluster_role.finish_leaving()
     while not any(isinstance(m, ArcGiven) for _, _, m in world.sent):

@@ -161,7 +161,7 @@ def test_who_missed_the_end_hears_of_it_when_it_asks() -> None:
     assert outsider.ring.id == winner[0].ring.id
 
 
-def test_the_end_of_a_ring_for_a_worse_one_is_not_believed() -> None:
+def test_the_end_of_a_ring_for_a_worse_one_is_not_trusted() -> None:
     world, loser, winner = two_rings()
     (leader,) = leaders(winner)
     (worse,) = leaders(loser)

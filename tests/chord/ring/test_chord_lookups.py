@@ -166,7 +166,7 @@ def test_a_lookup_that_goes_in_circles_is_dropped() -> None:
     assert outsider.port.counts["lookups_dropped"] == 1
 
 
-def test_only_an_owner_of_the_key_is_believed() -> None:
+def test_only_an_owner_of_the_key_is_trusted() -> None:
     world = grown(1, nodes=12, clusters=2)
     one, other = world.primaries()
     asker = next(n for n in world.members.values() if not n.clusters.is_primary)

@@ -142,7 +142,7 @@ def test_where_is_not_answered_by_somebody_elses_ring() -> None:
     assert [a.request for a in rig.port.answers(Located)] == [7]
 
 
-def test_a_cluster_that_was_not_asked_is_not_believed() -> None:
+def test_a_cluster_that_was_not_asked_is_not_trusted() -> None:
     rig = Rig()
     rig.ask(5, GetRing(7))
     rig.collected(OTHER)
@@ -288,7 +288,7 @@ def test_an_event_by_the_users_id_is_asked_for_at_the_neighbours() -> None:
     rig.port.hear(EventFacts(1, event(1, x=1, id="quake"), ("arrived",), "b"), peer("b"))
     assert rig.explained().id == "quake"
     rig.port.hear(EventFacts(1, event(2, x=1, id="quake"), (), "b"), peer("b"))
-    assert len(rig.port.replies) == 1, "whoever knows it first is believed"
+    assert len(rig.port.replies) == 1, "whoever knows it first is trusted"
 
 
 @pytest.mark.parametrize("silent", [True, False])

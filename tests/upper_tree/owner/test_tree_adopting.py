@@ -178,7 +178,7 @@ def test_a_registration_that_its_subscriber_does_not_claim_ends() -> None:
 def test_what_was_adopted_is_acknowledged_when_the_log_has_it() -> None:
     found = rig()
     lose(found)
-    for _ in range(60):  # 12 s: nobody believes any more what the lost cluster told
+    for _ in range(60):  # 12 s: what the lost cluster answered is trusted no more
         found.net.run(0.2)
         found.net.flush()
     found.owner.port.hear(Register(1, (made(2),)), S)
@@ -230,14 +230,14 @@ def test_whom_the_lost_cluster_told_something_is_asked_if_the_copy_is_whole(whol
     node.port.hear(Register(1, (new,), final=True), S)
     found.settle(1)
     waiting = node.owner.trees["new"].pending
-    assert waiting, "somebody may believe that nobody wants it"
+    assert waiting, "a publisher may have cached that there are no subscribers"
     if whole:
         node.port.hear(CacheReport(node.clusters.cluster.key, 9, (), True), PUBLISHER)
         found.settle(1)
         assert not waiting
 
 
-def test_a_copy_whose_believers_are_not_all_known_says_so() -> None:
+def test_a_copy_whose_cache_holders_are_not_all_known_says_so() -> None:
     found = rig()
     told(found, CacheHoldersChanged((PUBLISHER,), (), has_unknown=True), reset=False)
     lose(found)

@@ -64,7 +64,7 @@ def acknowledged(node: OwnerNode) -> list[str]:
 
 
 def tell(node: OwnerNode, attribute: str, publisher: Peer) -> None:
-    """`publisher` asks, and the log has it that it may believe the answer."""
+    """`publisher` asks, and the log has it that it may trust the answer."""
     node.port.hear(AskTree((attribute,)), publisher)
     node.clusters.commit()
 
@@ -131,7 +131,7 @@ def test_the_first_suback_waits_until_everybody_has_forgotten_nobody() -> None:
     assert acknowledged(node) == ["s/0"]
 
 
-def test_a_believer_that_does_not_answer_is_waited_out() -> None:
+def test_a_cache_holder_that_does_not_answer_is_waited_out() -> None:
     node = owner()
     tell(node, "x", P)
     node.port.advance(4)
@@ -144,7 +144,7 @@ def test_a_believer_that_does_not_answer_is_waited_out() -> None:
     assert acknowledged(node) == ["s/0"]
 
 
-def test_a_belief_that_has_run_out_delays_nothing() -> None:
+def test_a_term_that_has_run_out_delays_nothing() -> None:
     node = owner()
     tell(node, "x", P)
     node.port.advance(10.1)
@@ -155,7 +155,7 @@ def test_a_belief_that_has_run_out_delays_nothing() -> None:
     assert acknowledged(node) == ["s/0"]
 
 
-def test_believers_that_could_not_be_remembered_are_waited_out() -> None:
+def test_cache_holders_that_could_not_be_remembered_are_waited_out() -> None:
     node = owner()
     node.cache_holders.table.capacity = 1
     tell(node, "x", P)
@@ -214,7 +214,7 @@ def test_too_long_messages_are_an_error() -> None:
 def test_foreign_attributes_are_refused_with_the_owner_that_is_known() -> None:
     node = owner()
     key = attribute_key("x")
-    arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 1), peer("heir"))
+    arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 1), peer("new_owner"))
     node.clusters.cluster = Cluster("ring", arc.start, key, (1, 2), peer("p"), None, (H,))
     node.ring.learn(arc)
     made = [registration(f"s/{a}", a, f"{a} > 1", S) for a in ("x", "y")]

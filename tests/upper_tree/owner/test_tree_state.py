@@ -82,7 +82,7 @@ def told(state: ClusterState) -> dict[str, object]:
     }
 
 
-def believers(state: ClusterState) -> tuple[dict[str, Peer], bool]:
+def cache_holders(state: ClusterState) -> tuple[dict[str, Peer], bool]:
     return state.cache_holders, state.has_unknown_holders
 
 
@@ -101,7 +101,7 @@ def test_the_same_log_makes_the_same_state(log: list[Operation]) -> None:
     for operation in log:
         state.apply(operation)
     assert told(replayed(log)) == told(state)
-    assert believers(replayed(log)) == believers(state)
+    assert cache_holders(replayed(log)) == cache_holders(state)
 
 
 @given(logs())
@@ -109,7 +109,7 @@ def test_a_state_told_again_is_the_same_state(log: list[Operation]) -> None:
     state = replayed(log)
     again = replayed(list(state.operations()))
     assert told(again) == told(state)
-    assert believers(again) == believers(state)
+    assert cache_holders(again) == cache_holders(state)
     assert again.highest() == state.highest()
 
 
@@ -118,7 +118,7 @@ def test_a_part_of_the_state_is_told_without_the_rest(log: list[Operation], want
     state = replayed(log)
     part = replayed(list(state.operations(lambda attribute: attribute == wanted)))
     assert told(part) == {name: what for name, what in told(state).items() if name == wanted}
-    assert believers(part) == believers(state), "nobody knows of which trees it was told"
+    assert cache_holders(part) == cache_holders(state), "nobody knows of which trees it was told"
 
 
 def test_what_is_no_operation_is_refused() -> None:
@@ -126,7 +126,7 @@ def test_what_is_no_operation_is_refused() -> None:
         decode(msgspec.msgpack.encode(["Nonsense", "x"]))
 
 
-# --- the state at primary, standby and heir ---
+# --- the state at primary, standby and new owner ---
 
 
 def primary(*attributes: str) -> OwnerNode:
@@ -190,7 +190,7 @@ def arc_of(attribute: str) -> Cluster:
     """An arc with one attribute in it."""
     key = attribute_key(attribute)
     start = f"{int(key, 16) - 1:040x}"
-    return Cluster("ring", key, start, (2, 1), peer("heir"))
+    return Cluster("ring", key, start, (2, 1), peer("new_owner"))
 
 
 def test_an_arc_takes_its_trees_along_and_no_others() -> None:
@@ -198,8 +198,8 @@ def test_an_arc_takes_its_trees_along_and_no_others() -> None:
     node.clusters.giving_away = arc_of("x")
     node.port.hear(ArcLeaving(arc_of("x")))
     assert node.clusters.transferred is not None
-    heir = standby(node.clusters.transferred)
-    assert told(heir.owner.state) == {"x": told(node.owner.state)["x"]}
+    new_owner = standby(node.clusters.transferred)
+    assert told(new_owner.owner.state) == {"x": told(node.owner.state)["x"]}
     node.port.hear(ArcGone(arc_of("x")))
     assert list(node.owner.trees) == list(node.owner.state.trees) == ["y"]
 
@@ -235,16 +235,16 @@ def test_an_arc_that_stays_is_not_transferred_later() -> None:
 
 
 def test_who_was_told_nobody_goes_along_with_the_arc() -> None:
-    """C5: the heir has to ask what the old owner said, to others and to itself."""
+    """C5: the new owner has to ask what the old owner said, to others and to itself."""
     node = primary("y")
     node.port.hear(AskTree(("x",)), peer("pub"))
     node.clusters.commit()
     node.port.hear(ArcLeaving(arc_of("x")))
     assert node.clusters.transferred is not None
-    heir = standby(node.clusters.transferred)
-    heir.clusters.cluster = cluster_of("q", version=(2, 1))
-    heir.port.hear(RoleChanged(heir.clusters.cluster, "primary"))
-    assert [to for to, _ in heir.port.sent_to(AskCached)] == ["pub", "p"]
+    new_owner = standby(node.clusters.transferred)
+    new_owner.clusters.cluster = cluster_of("q", version=(2, 1))
+    new_owner.port.hear(RoleChanged(new_owner.clusters.cluster, "primary"))
+    assert [to for to, _ in new_owner.port.sent_to(AskCached)] == ["pub", "p"]
 
 
 def test_a_leaving_primary_gives_its_standby_only_what_is_in_no_log() -> None:

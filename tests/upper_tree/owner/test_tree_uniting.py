@@ -152,7 +152,7 @@ def test_a_silent_host_is_waited_for_as_long_as_its_lease_lasts() -> None:
     assert stages.reached == [1, 2]
 
 
-def test_a_ring_has_stopped_when_nobody_believes_what_was_told_there() -> None:
+def test_a_ring_has_stopped_when_no_cached_answer_of_it_is_trusted() -> None:
     rig, stages = losing("x > 1")
     asker = rig.net.node("a")
     rig.owner.port.hear(AskTree(("nobody's",), 1), asker.me)

@@ -129,7 +129,7 @@ def test_the_owners_nobody_is_certain() -> None:
 
 
 def test_the_term_of_nobody_counts_from_the_question() -> None:
-    """The owner waits for a term from its answer on; belief must not outlast that."""
+    """The owner waits for a term from its answer on; trust must not outlast that."""
     node = Seeker()
     node.ring.learn(cluster_of("o"))
     node.finder.ask_ring(["x"])
@@ -184,7 +184,7 @@ def test_each_owner_is_asked_for_what_it_owns() -> None:
     assert node.asked() == [("ox", ("x",)), ("oy", ("y",))]
 
 
-def test_an_answer_that_nobody_waits_for_is_not_believed_as_absence() -> None:
+def test_an_answer_that_nobody_waits_for_is_not_trusted_as_absence() -> None:
     node = Seeker()
     node.finder.seek(["y"])  # walks, and nobody was asked
     node.answer("x", "y")
@@ -273,17 +273,17 @@ def test_a_recall_is_acknowledged_and_the_next_event_looks_again() -> None:
 
 
 def test_an_older_nobody_of_another_owner_is_doubted_and_asked_again() -> None:
-    """An arc has moved: the heir's recall overtakes the old owner's answer."""
+    """An arc has moved: the new owner's recall overtakes the old owner's answer."""
     node = Seeker()
     node.ring.learn(cluster_of("old"))
     node.finder.ask_ring(["x"])
-    node.port.hear(Invalidate("x", epoch=2), peer("heir"))
+    node.port.hear(Invalidate("x", epoch=2), peer("new_owner"))
     node.answer("x", teller="old")
     assert node.told() == []
     node.port.advance(3.5)
-    node.ring.answer("x", cluster_of("heir", version=(2, 1)))
-    assert ("heir", ("x",)) in node.asked()
-    node.answer(found="x", teller="heir")
+    node.ring.answer("x", cluster_of("new_owner", version=(2, 1)))
+    assert ("new_owner", ("x",)) in node.asked()
+    node.answer(found="x", teller="new_owner")
     assert node.told() == ["TreeFound x"]
 
 
@@ -332,7 +332,7 @@ def test_the_term_of_a_summary_counts_from_its_own_question() -> None:
     assert admitted(node)
 
 
-def test_an_answer_to_no_question_of_ours_is_not_believed() -> None:
+def test_an_answer_to_no_question_of_ours_is_not_trusted() -> None:
     node = Seeker()
     told_summary(node, 99)
     assert admitted(node)
@@ -345,12 +345,12 @@ def test_a_recall_ends_a_summary_and_an_older_word_of_another_owner_is_doubted()
         node.finder.ask_summaries(["x"])
     first, second = [m.number for _, m in node.port.sent_to(AskTree)]
     told_summary(node, first)
-    node.port.hear(Invalidate("x", 4, epoch=2), peer("heir"))
-    assert node.port.sent_to(Invalidated) == [("heir", Invalidated("x", 4))]
+    node.port.hear(Invalidate("x", 4, epoch=2), peer("new_owner"))
+    assert node.port.sent_to(Invalidated) == [("new_owner", Invalidated("x", 4))]
     assert admitted(node)
     told_summary(node, second)
     assert admitted(node)
-    told_summary(node, second, "heir", epoch=2)
+    told_summary(node, second, "new_owner", epoch=2)
     assert not admitted(node)
 
 

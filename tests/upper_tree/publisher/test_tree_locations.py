@@ -104,7 +104,7 @@ def test_virtual_nodes_per_tree_are_bounded() -> None:
 # --- nobody ---
 
 
-def test_nobody_is_believed_for_its_term_and_remembered_beyond() -> None:
+def test_absence_is_trusted_for_its_term_and_remembered_beyond() -> None:
     known = LocationCache(10, ReplicaSelector("me", 3.0))
     known.learn(Location("x", (1, 1), EVERYTHING, (peer("h"),)))
     assert known.learn_absent("x", until=20.0, epoch=1, now=10.0)

@@ -1,4 +1,4 @@
-"""P4, C5: a publisher tells a new owner what it believes, and believes a former one no more."""
+"""P4, C5: a publisher tells a new owner what it trusts, and trusts a former one no more."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Asked:
         return [message for _, message in said]
 
 
-def test_a_new_owner_is_told_what_is_believed_of_its_arc() -> None:
+def test_a_new_owner_is_told_what_is_trusted_of_its_arc() -> None:
     node, key = Asked(), attribute_key("x")
     arc = Cluster("ring", key, f"{int(key, 16) - 1:040x}", (2, 0), peer("new"))
     node.absent("x")
@@ -67,13 +67,13 @@ def test_a_new_owner_is_told_what_is_believed_of_its_arc() -> None:
     assert node.asked_by(arc) == [CacheReport(key, 2, (), True)]
 
 
-def test_a_summary_that_is_believed_is_named_by_its_digest() -> None:
+def test_a_summary_that_is_trusted_is_named_by_its_digest() -> None:
     node = Asked()
     node.hear(1)
     assert [said.copies for said in node.asked_by(NEW)] == [(("x", 7),)]
 
 
-def test_what_a_former_owner_said_is_not_believed_after_that() -> None:
+def test_what_a_former_owner_said_is_not_trusted_after_that() -> None:
     node = Asked()
     node.asked_by(NEW)
     node.hear(1, "x")
@@ -86,7 +86,7 @@ def test_what_a_former_owner_said_is_not_believed_after_that() -> None:
     assert node.locations.is_absent("x", node.port.now)
 
 
-def test_many_beliefs_are_told_in_messages_that_a_frame_can_carry() -> None:
+def test_many_reports_are_told_in_messages_that_a_frame_can_carry() -> None:
     node = Asked()
     names = [f"x{n}" for n in range(2 * BATCH_ITEMS + 1)]
     for name in names:

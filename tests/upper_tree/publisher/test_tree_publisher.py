@@ -286,7 +286,7 @@ def test_a_host_further_on_that_gives_back_sends_the_event_another_way() -> None
     assert rig.visits() == [("first", ("x",), [1])], "at once, not at the next retry"
 
 
-def test_after_several_moves_only_the_owner_is_believed() -> None:
+def test_after_several_moves_only_the_owner_is_trusted() -> None:
     rig = Rig()
     for number in range(MOVES + 1):
         rig.know("x", f"h{number}")

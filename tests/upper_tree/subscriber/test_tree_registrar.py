@@ -196,9 +196,9 @@ def test_a_refusal_goes_on_to_the_owner_that_was_named() -> None:
     rig = Rig()
     rig.subscribe("x = 1")
     rig.registered()
-    rig.ring.learn(part("heir", "x"))
+    rig.ring.learn(part("new_owner", "x"))
     rig.port.hear(OwnerRefused(("x",)))
-    assert rig.registered() == [("heir", ["a/0"])]
+    assert rig.registered() == [("new_owner", ["a/0"])]
 
 
 def test_two_that_refuse_in_turn_are_not_asked_in_a_circle() -> None:

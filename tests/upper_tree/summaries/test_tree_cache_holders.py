@@ -1,4 +1,4 @@
-"""C5, P4: a new primary knows whom to ask what they believe, and waits for nobody else."""
+"""C5, P4: a new primary knows whom to ask what they have cached, and waits for no others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def owner() -> OwnerNode:
     return OwnerNode(one_node("p"), Settings(), cluster_of("p", "h"))
 
 
-def heir(*log: Operation) -> OwnerNode:
+def new_owner(*log: Operation) -> OwnerNode:
     """A voter with this log that was elected under epoch 2; its first entry is committed."""
     node = OwnerNode(one_node("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
     node.port.hear(RoleChanged(node.clusters.cluster, "standby"))
@@ -50,14 +50,14 @@ def heir(*log: Operation) -> OwnerNode:
 
 
 def logged(node: OwnerNode) -> list[CacheHoldersChanged]:
-    """What the node's own entries say of believers; forgets it."""
+    """What the node's own entries say of cache holders; forgets it."""
     said = [decode(entry) for entry in node.clusters.log if entry]
     node.clusters.log = [b""] * len(node.clusters.log)
     return [operation for operation in said if isinstance(operation, CacheHoldersChanged)]
 
 
 def register(node: OwnerNode, tree: str = "x") -> None:
-    """A registration that only what publishers believe can hold up."""
+    """A registration that only what publishers have cached can hold up."""
     node.port.hear(Register(1, (registration("s/0", tree, f"{tree} > 1", S),), final=True), S)
     node.clusters.commit()
     node.port.hear(Installed(tree, ("s/0",)), H)
@@ -67,8 +67,8 @@ def acknowledged(node: OwnerNode) -> bool:
     return bool(node.port.take(Registered))
 
 
-def believes(node: OwnerNode, who: Peer, *beliefs: tuple[str, int], last: bool = True) -> None:
-    node.port.hear(CacheReport(KEY, 2, beliefs, last), who)
+def report(node: OwnerNode, who: Peer, *cached: tuple[str, int], last: bool = True) -> None:
+    node.port.hear(CacheReport(KEY, 2, cached, last), who)
 
 
 # --- before somebody is told ---
@@ -95,13 +95,13 @@ def test_who_is_in_the_log_is_told_at_once_and_named_once() -> None:
 
 
 def test_the_log_names_an_address_that_has_changed() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     moved = Peer(P.id, "elsewhere:1")
     node.port.hear(AskTree(("x",)), moved)
     assert logged(node) == [CacheHoldersChanged((moved,))]
 
 
-def test_an_inherited_believer_is_told_when_the_new_primary_has_a_majority() -> None:
+def test_an_inherited_cache_holder_is_asked_when_the_new_primary_has_a_majority() -> None:
     node = OwnerNode(one_node("p"), Settings(), cluster_of("old", "p", "h"), primary=False)
     node.port.hear(EntryReceived(KEY, 0, encode(CacheHoldersChanged((P,)))))
     cluster = node.clusters.cluster = cluster_of("p", "h", version=(2, 0))
@@ -121,7 +121,7 @@ def test_what_waited_for_the_log_is_asked_anew_of_another_primary() -> None:
     assert node.port.take(TreeAnswer) == []
 
 
-def test_a_primary_believes_itself_no_longer_than_it_leads_for_certain() -> None:
+def test_a_primary_trusts_itself_no_longer_than_it_leads_for_certain() -> None:
     node = owner()
     node.clusters.lease_left = 0.5
     node.port.hear(AskTree(("x",)), node.port.me)
@@ -143,7 +143,7 @@ def test_who_owns_nothing_any_more_remembers_nobody_who_asks() -> None:
 
 def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
     crowd = tuple(peer(f"c{n}") for n in range(HOLDERS_MOST))
-    node = heir(CacheHoldersChanged(crowd))
+    node = new_owner(CacheHoldersChanged(crowd))
     register(node)
     node.port.hear(AskTree(("x", "y")), P)
     (answer,) = node.port.take(TreeAnswer)
@@ -155,26 +155,26 @@ def test_who_has_no_room_in_the_log_is_told_nothing_that_lasts() -> None:
 # --- a new primary ---
 
 
-def test_a_suback_waits_for_those_only_who_may_believe_something() -> None:
-    node = heir(CacheHoldersChanged((P, Q)))
+def test_a_suback_waits_for_those_only_who_may_have_cached_something() -> None:
+    node = new_owner(CacheHoldersChanged((P, Q)))
     assert [to for to, _ in node.port.sent_to(AskCached)] == ["pub", "pub2"]
     register(node)
-    believes(node, P)
+    report(node, P)
     assert not acknowledged(node)
-    believes(node, Q)
+    report(node, Q)
     assert acknowledged(node)
 
 
 def test_where_nobody_was_told_anything_a_suback_waits_for_nobody() -> None:
-    node = heir(CacheHoldersChanged((P,)), CacheHoldersChanged((), (P.id,)))
+    node = new_owner(CacheHoldersChanged((P,)), CacheHoldersChanged((), (P.id,)))
     register(node)
     assert acknowledged(node)
 
 
 def test_cached_copies_are_invalidated_before_the_suback() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     register(node)
-    believes(node, P, ("x", 7), ("other", 0))
+    report(node, P, ("x", 7), ("other", 0))
     ((to, recall),) = node.port.sent_to(Invalidate)
     assert (to, recall.attribute, recall.epoch) == ("pub", "x", 2)
     assert not acknowledged(node)
@@ -182,33 +182,33 @@ def test_cached_copies_are_invalidated_before_the_suback() -> None:
     assert acknowledged(node)
 
 
-def test_what_is_believed_is_taken_back_for_later_registrations_as_well() -> None:
-    node = heir(CacheHoldersChanged((P,)))
-    believes(node, P, ("x", 0))
+def test_what_is_trusted_is_taken_back_for_later_registrations_as_well() -> None:
+    node = new_owner(CacheHoldersChanged((P,)))
+    report(node, P, ("x", 0))
     register(node)
     assert [to for to, _ in node.port.sent_to(Invalidate)] == ["pub"]
     assert not acknowledged(node)
 
 
 def test_an_answer_in_several_messages_counts_with_the_last() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     register(node)
-    believes(node, P, ("y", 0), last=False)
+    report(node, P, ("y", 0), last=False)
     assert not acknowledged(node)
-    believes(node, P)
+    report(node, P)
     assert acknowledged(node)
 
 
 def test_an_answer_to_another_primarys_question_counts_for_nothing() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     register(node)
     node.port.hear(CacheReport(KEY, 1, (), True), P)
     assert not acknowledged(node)
 
 
 def test_who_does_not_answer_is_waited_out() -> None:
-    node = heir(CacheHoldersChanged((P, Q)))
-    believes(node, Q)
+    node = new_owner(CacheHoldersChanged((P, Q)))
+    report(node, Q)
     register(node)
     node.port.advance(TERM - 0.1)
     assert not acknowledged(node)
@@ -216,15 +216,15 @@ def test_who_does_not_answer_is_waited_out() -> None:
     assert acknowledged(node)
 
 
-def test_who_has_left_believes_nothing() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+def test_who_has_left_has_nothing_cached() -> None:
+    node = new_owner(CacheHoldersChanged((P,)))
     register(node)
     node.port.hear(LinkDown(P, "bye", left=True))
     assert acknowledged(node)
 
 
 def test_who_is_back_is_asked_again() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     node.port.take(AskCached)
     node.port.hear(LinkUp(P, True))
     assert node.port.sent_to(AskCached) == [], "the question is on its way"
@@ -234,9 +234,9 @@ def test_who_is_back_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["forked", "replanted", "logged"])
-def test_where_others_may_believe_something_everybody_waits_for_the_term(how: str) -> None:
-    """Whom the other branch of a fork told, or who told, nobody knows."""
-    node = heir(*([CacheHoldersChanged((), (), True)] if how == "logged" else []))
+def test_where_others_may_have_cached_something_everybody_waits_for_the_term(how: str) -> None:
+    """The cache holders of the other branch of a fork are not known."""
+    node = new_owner(*([CacheHoldersChanged((), (), True)] if how == "logged" else []))
     cluster = node.clusters.cluster
     assert cluster is not None
     if how == "forked":
@@ -253,16 +253,16 @@ def test_where_others_may_believe_something_everybody_waits_for_the_term(how: st
     assert logged(node)[-1].has_unknown is False
 
 
-def test_no_flood_of_beliefs_is_taken() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+def test_no_flood_of_reports_is_taken() -> None:
+    node = new_owner(CacheHoldersChanged((P,)))
     with pytest.raises(ProtocolError):
-        believes(node, P, *[("x", 1)] * (MAX_BATCH + 1))
+        report(node, P, *[("x", 1)] * (MAX_BATCH + 1))
 
 
-# --- those who believe nothing any more ---
+# --- those who have nothing cached any more ---
 
 
-def test_who_is_gone_leaves_the_log_when_its_beliefs_are_over() -> None:
+def test_who_is_gone_leaves_the_log_when_its_reports_are_over() -> None:
     node = owner()
     node.port.hear(AskTree(("x",)), P)
     node.clusters.commit()
@@ -277,7 +277,7 @@ def test_who_is_gone_leaves_the_log_when_its_beliefs_are_over() -> None:
 
 
 def test_who_may_ask_again_stays_for_a_while() -> None:
-    node = heir(CacheHoldersChanged((P,)))
+    node = new_owner(CacheHoldersChanged((P,)))
     node.port.advance(KEEP_FOR)
     assert logged(node) == []
     node.port.advance(2 * TERM)

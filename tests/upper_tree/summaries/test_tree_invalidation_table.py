@@ -1,4 +1,4 @@
-"""C5: nobody is believed beyond its term, and everybody who was told is known or waited out."""
+"""C5: no answer is trusted beyond its term; each cache holder is known or waited out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def holders(table: InvalidationTable, attribute: str, now: float) -> list[str]:
     return [copy.peer.id for copy in table.holders(attribute, now)]
 
 
-def test_believers_are_those_told_within_the_term() -> None:
+def test_cache_holders_are_those_answered_within_the_term() -> None:
     table = InvalidationTable()
     table.grant("x", A, now=0.0, term=10.0)
     table.grant("x", B, now=6.0, term=10.0, digest=7)
@@ -22,7 +22,7 @@ def test_believers_are_those_told_within_the_term() -> None:
     assert (copy.peer, copy.until, copy.digest) == (B, 16.0, 7)
 
 
-def test_a_recalled_node_believes_no_more() -> None:
+def test_a_recalled_node_trusts_no_more() -> None:
     table = InvalidationTable()
     table.grant("x", A, now=0.0, term=10.0)
     table.invalidated("x", "a", table.number)
@@ -44,7 +44,7 @@ def test_a_full_table_makes_registrations_wait_instead_of_forgetting() -> None:
     table.grant("x", A, now=0.0, term=10.0)
     table.grant("y", B, now=1.0, term=10.0)
     assert table.unknown_until == 0.0
-    table.grant("z", C, now=2.0, term=10.0)  # pushes (x, a) out while a still believes it
+    table.grant("z", C, now=2.0, term=10.0)  # pushes (x, a) out while a still trusts it
     assert holders(table, "x", now=3.0) == []
     assert table.unknown_until == 10.0
 
@@ -57,8 +57,8 @@ def test_what_is_over_needs_no_room() -> None:
     assert holders(table, "x", now=11.0) == ["b"]
 
 
-def test_a_belief_that_is_told_again_for_less_lasts_as_long_as_before() -> None:
-    """What the new word takes the place of may still be believed until the new one arrives."""
+def test_an_answer_that_is_given_again_for_less_lasts_as_long_as_before() -> None:
+    """What the new word takes the place of may still be trusted until the new one arrives."""
     table = InvalidationTable()
     table.grant("x", A, now=0.0, term=10.0)
     table.grant("x", A, now=1.0, term=3.0, digest=7)

@@ -140,7 +140,7 @@ def test_an_older_summary_is_recalled_even_if_the_present_one_admits() -> None:
     assert rig.acknowledged() == ["s/1", "s/2"]
 
 
-def test_a_believer_that_does_not_answer_is_waited_out() -> None:
+def test_a_cache_holder_that_does_not_answer_is_waited_out() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
     rig.told()

@@ -1,4 +1,4 @@
-"""*Nobody there* is never believed longer than the owner waits for (C5)."""
+"""The absence of subscribers is never trusted longer than the owner waits for (C5)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class OneOwner:
         pass
 
 
-def believed_for(delay: float) -> float:
-    """Seconds of belief that remain when an answer with a term of 10 s comes after `delay`."""
+def trusted_for(delay: float) -> float:
+    """Seconds of trust that remain when an answer with a term of 10 s comes after `delay`."""
     port, locations = one_node(), LocationCache(10, ReplicaSelector("me", 3.0))
     no_walks: Any = None
     finder = TreeFinder(port, Settings(), no_walks, OneOwner(), locations)  # type: ignore[arg-type]
@@ -43,6 +43,6 @@ def believed_for(delay: float) -> float:
 
 
 def test_the_term_counts_from_the_question() -> None:
-    assert believed_for(0) == 10
-    assert believed_for(4) == 6
-    assert believed_for(12) == 0
+    assert trusted_for(0) == 10
+    assert trusted_for(4) == 6
+    assert trusted_for(12) == 0
