@@ -274,7 +274,7 @@ def merge_while_hosts_serve() -> None:
 @fault(
     "P1",
     "tests/upper_tree/owner/test_tree_registry_model.py",
-    "TestRegistrations::runTest",
+    "test_what_is_acknowledged_is_served_whatever_happens",
 )
 def suback_before_commit() -> None:
     """The owner gives SUBACKs before a majority of its voters has the log entry."""

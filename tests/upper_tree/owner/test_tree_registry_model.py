@@ -13,7 +13,14 @@ from __future__ import annotations
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from matching import compile_selector, place
 from overlay.chord.events import (
@@ -252,7 +259,8 @@ class Registrations(RuleBasedStateMachine):
         assert not any(node.hosting.trees for node in self.hosts.values())
 
 
-Registrations.TestCase.settings = hypothesis_settings(
-    max_examples=80, stateful_step_count=40, deadline=None, phases=[Phase.generate]
-)
-TestRegistrations = Registrations.TestCase
+def test_what_is_acknowledged_is_served_whatever_happens() -> None:
+    chosen = hypothesis_settings(
+        max_examples=80, stateful_step_count=40, deadline=None, phases=[Phase.generate]
+    )
+    run_state_machine_as_test(Registrations, settings=chosen)  # type: ignore[no-untyped-call]
