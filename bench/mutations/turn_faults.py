@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bench.mutations.planting import fault, replace
+from canopy.wire.control import server
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.host.hosting import Hosting
@@ -14,7 +15,9 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registry import LeaseSweep, Registry
 from overlay.upper_tree.sliced_inbox import SlicedInbox
+from overlay.upper_tree.subscriber.constants import SENT_AT_ONCE
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
+from overlay.upper_tree.subscriber.registrar import LocalRegistration, Registrar
 
 
 @fault(
@@ -82,6 +85,16 @@ def leases_end_in_one_turn() -> None:
     replace(original, on_lease_sweep)
 
 
+@fault(
+    "promise: bounded turns",
+    "tests/canopy/wire/control/test_wire_control.py",
+    "test_a_program_that_asks_very_much_at_once_lets_others_be_heard",
+)
+def all_commands_without_a_pause() -> None:
+    """A node carries out all that a program has asked for before it hears anybody else."""
+    setattr(server, "TURNS_TOGETHER", 1 << 60)  # noqa: B010  (a constant)
+
+
 PLANTING = (
     "promise: bounded turns",
     "tests/upper_tree/test_tree_slices.py",
@@ -145,3 +158,19 @@ def all_trees_end_in_one_turn() -> None:
             original(self)
 
     replace(original, _look_further)
+
+
+@fault(
+    "promise: bounded turns",
+    "tests/upper_tree/subscriber/test_tree_registrar.py",
+    "test_very_many_that_are_registered_again_are_sent_a_part_in_each_turn",
+)
+def all_sent_in_one_turn() -> None:
+    """A subscriber sends all registrations that its owner has lost in one turn."""
+    original = Registrar._send
+
+    def _send(self: Registrar, registrations: Sequence[LocalRegistration]) -> None:
+        for at in range(0, len(registrations), SENT_AT_ONCE):
+            original(self, registrations[at : at + SENT_AT_ONCE])
+
+    replace(original, _send)

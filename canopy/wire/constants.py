@@ -60,6 +60,11 @@ consume (each may have `clients.queue` waiting)."""
 BACKLOG: Final = 128
 """Programs that the system lets wait for `accept`. Guess; a node accepts them within a turn."""
 
+TURNS_TOGETHER: Final = 32
+"""Commands of one program, each a turn of the node, after which others are heard: what is read at
+once may be thousands that are answered at once (`Unsubscribe`). Guess; to be measured by a node's
+latency while a program unsubscribes."""
+
 CLIENT_REQUESTS: Final = 64
 """Unanswered requests of one client, after which no more is read from it. Guess; to be measured by
 subscriptions per second of a program that makes many."""

@@ -99,6 +99,8 @@ class TrioDriver:
         self._alarm = math.inf  # when the timer task wakes up
         self._timer = trio.lowlevel.ParkingLot()
         self._turns = 0
+        self.longest_turn = 0.0
+        """Seconds of the longest turn so far, disk included: so long the node did nothing else."""
 
     # What the node calls: every method queues and returns.
 
@@ -180,6 +182,7 @@ class TrioDriver:
     def turn(self, handler: Callable[..., None], *arguments: Any) -> None:
         """Give the node one input by calling `handler`, then do the steps at the end of a turn."""
         self._turns += 1
+        began = self.clock()
         handler(*arguments)
         if self._folder is not None:
             try:
@@ -192,6 +195,7 @@ class TrioDriver:
             for connection in self._written.values():
                 connection.send_now()
             self._written.clear()
+        self.longest_turn = max(self.longest_turn, self.clock() - began)
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()

@@ -35,7 +35,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import trio
 
-from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE
+from canopy.wire.constants import BACKLOG, CLIENT_FRAME, CLIENTS, CONTROL_READ_SIZE, TURNS_TOGETHER
 from canopy.wire.control.client_connection import ClientConnection, process_of
 from canopy.wire.control.credit_window import QUEUE, DroppedRun, QueuedNotice
 from canopy.wire.durable import FolderError, refused
@@ -320,6 +320,7 @@ class ControlServer:
     ) -> None:
         reader = FrameReader(COMMAND_FRAMES)
         inlet = Inlet(stream)
+        turns = 0
         while reader.error is None:
             try:
                 data = await inlet.read(CONTROL_READ_SIZE)
@@ -342,6 +343,9 @@ class ControlServer:
                     together.append(taken)
                 elif taken is not None:
                     self._commands.commands(client.number, [taken])
+                    turns += 1
+                    if turns % TURNS_TOGETHER == 0:
+                        await trio.lowlevel.checkpoint()  # the node's other inputs
             if together:
                 self._commands.commands(client.number, together)
             self.flush()  # what was answered outside of a turn

@@ -14,7 +14,8 @@ its id, so repeating is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -50,10 +51,14 @@ from overlay.upper_tree.subscriber.constants import (
     POPULARITY_MOST,
     RENEW_WITHIN,
     RETRY_PAUSE,
+    SENT_AT_ONCE,
     STALL_SHARE,
     UNREGISTERED_AT_ONCE,
 )
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
+
+WAITING = "-"
+"""In the place of a node id: registrations that were not sent because a turn sends no more."""
 
 
 class RegisterDue(Timer, frozen=True):
@@ -101,7 +106,11 @@ class Registrar(Machine):
         self.incarnation = incarnation
         self.ring = ring
         self.registrations: dict[RegistrationKey, LocalRegistration] = {}
-        self._by_subscription: dict[str, list[RegistrationKey]] = {}  # keys of `registrations`
+        self._unacknowledged: dict[str, dict[RegistrationKey, LocalRegistration]] = {}
+        """By subscription, those that are not acknowledged; none is empty."""
+        self._by_subscription: dict[
+            str, dict[RegistrationKey, None]
+        ] = {}  # keys of `registrations`
         self._retry = Alarm(port, RegisterDue())
         self._ended = EndedRegistrations()
         self._unregister = Alarm(port, UnregisterDue())
@@ -131,8 +140,7 @@ class Registrar(Machine):
         planned, since nothing can match)."""
         for local in new:
             key = (local.registration.attribute, local.registration.id)
-            self.registrations[key] = local
-            self._by_subscription.setdefault(subscription, []).append(key)
+            self._put(key, local)
         if new:
             self._send(new)
         else:
@@ -166,8 +174,33 @@ class Registrar(Machine):
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription: their owners hear it in a moment, in one message
         with others that end meanwhile."""
+        self._unacknowledged.pop(subscription, None)
         keys = self._by_subscription.pop(subscription, ())
         self._end([key for key in keys if self.registrations.pop(key, None) is not None])
+
+    def _put(self, key: RegistrationKey, local: LocalRegistration) -> None:
+        """One more registration, which is not acknowledged."""
+        self.registrations[key] = local
+        self._by_subscription.setdefault(local.subscription, {})[key] = None
+        self._unacknowledged.setdefault(local.subscription, {})[key] = local
+
+    def _take_out(self, key: RegistrationKey) -> None:
+        """This registration gives way to one under another pivot."""
+        local = self.registrations.pop(key)
+        del self._by_subscription[local.subscription][key]
+        self._acknowledged(key, local)
+
+    def _acknowledged(self, key: RegistrationKey, local: LocalRegistration) -> None:
+        """Nothing is to be waited for at this registration any more."""
+        local.acknowledged = True
+        waiting = self._unacknowledged[local.subscription]
+        del waiting[key]
+        if not waiting:
+            del self._unacknowledged[local.subscription]
+
+    def _unanswered(self) -> Iterator[LocalRegistration]:
+        for waiting in self._unacknowledged.values():
+            yield from waiting.values()
 
     def leave(self) -> None:
         """The node leaves: a registration that its owner does not end when it is asked once ends
@@ -177,15 +210,11 @@ class Registrar(Machine):
     @property
     def settled(self) -> bool:
         """Whether no registration or end of one waits for an answer."""
-        return not self._ended and all(p.acknowledged for p in self.registrations.values())
+        return not self._ended and not self._unacknowledged
 
     def is_ready(self, subscription: str) -> bool:
         """Whether all registrations of the subscription are acknowledged."""
-        return all(
-            self.registrations[key].acknowledged
-            for key in self._by_subscription.get(subscription, ())
-            if key in self.registrations
-        )
+        return subscription not in self._unacknowledged
 
     def is_in_doubt(self, subscription: str) -> bool:
         """Whether leases of some of its registrations may have ended, as far as is known here."""
@@ -198,7 +227,12 @@ class Registrar(Machine):
     # --- registering ---
 
     def _send(self, registrations: Sequence[LocalRegistration]) -> None:
-        """Send registrations to the owners that are known; look for the others."""
+        """Send registrations to the owners that are known; look for the others. What a turn does
+        not send follows in the next."""
+        for one in registrations[SENT_AT_ONCE:]:
+            one.sent_to, one.retry_at = WAITING, self.port.now
+            self._retry.within(0.0)
+        registrations = registrations[:SENT_AT_ONCE]
         batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
         for one in registrations:
             key = attribute_key(one.registration.attribute)
@@ -223,10 +257,9 @@ class Registrar(Machine):
         self._send(
             [
                 local
-                for (attribute, _), local in self.registrations.items()
-                if not local.acknowledged
-                and not local.sent_to
-                and event.cluster.owns(attribute_key(attribute))
+                for local in self._unanswered()
+                if not local.sent_to
+                and event.cluster.owns(attribute_key(local.registration.attribute))
             ]
         )
 
@@ -238,7 +271,7 @@ class Registrar(Machine):
         for id_ in message.ids:
             local = self.registrations.get((message.attribute, id_))
             if local is not None and not local.acknowledged:
-                local.acknowledged = True
+                self._acknowledged((message.attribute, id_), local)
                 touched[local.subscription] = None
         for subscription in touched:
             if self.is_ready(subscription):
@@ -262,11 +295,9 @@ class Registrar(Machine):
             if interval is None:
                 raise ProtocolError("a pivot that the conjunction has not")
             new = msgspec.structs.replace(old, attribute=better, interval=interval)
-            del self.registrations[attribute, id_]
             moved.append(LocalRegistration(local.subscription, new, final=True))
-            self.registrations[better, id_] = moved[-1]
-            mine = self._by_subscription[local.subscription]
-            mine[mine.index((attribute, id_))] = (better, id_)
+            self._put((better, id_), moved[-1])
+            self._take_out((attribute, id_))
             if local.sends > 1:  # an earlier or later attempt may have been taken
                 ended.append((attribute, id_))
         self._send(moved)
@@ -296,8 +327,8 @@ class Registrar(Machine):
 
     def on_link_down(self, event: LinkDown) -> None:
         """What a lost owner has not acknowledged goes to the next one."""
-        for local in self.registrations.values():
-            if not local.acknowledged and local.sent_to == event.peer.id:
+        for local in self._unanswered():
+            if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
                 self._retry.within(RETRY_PAUSE)
         if self._leaving:
@@ -309,12 +340,14 @@ class Registrar(Machine):
         """Send again what has waited long enough, after a fresh lookup."""
         self._retry.rang()
         now = self.port.now
-        due = [p for p in self.registrations.values() if not p.acknowledged and p.retry_at <= now]
-        for local in due:
+        due = list(islice((p for p in self._unanswered() if p.retry_at <= now), SENT_AT_ONCE))
+        again = [local for local in due if local.sent_to != WAITING]
+        for local in again:
             local.redirected = False
-            self.ring.find(attribute_key(local.registration.attribute))
+        for attribute in dict.fromkeys(local.registration.attribute for local in again):
+            self.ring.find(attribute_key(attribute))
         self._send(due)
-        waiting = [p.retry_at for p in self.registrations.values() if not p.acknowledged]
+        waiting = [local.retry_at for local in self._unanswered()]
         if waiting:
             self._retry.within(min(waiting) - now)
 
@@ -364,8 +397,8 @@ class Registrar(Machine):
             trees.setdefault(attribute, []).append(id_)
             if not local.acknowledged:
                 unsure[attribute] = None
-        for attribute in [name for name in unsure if self._confirmations.is_doubtful(name, now)]:
-            self._send(self._lapsed(attribute))  # nothing can be claimed of it
+        # Nothing can be claimed of these:
+        self._repeat([name for name in unsure if self._confirmations.is_doubtful(name, now)])
         self._confirmations.begin_round(trees)
         owners: dict[NodeId, tuple[Peer, list[tuple[str, int, int]], list[str]]] = {}
         for attribute, ids in trees.items():
@@ -436,13 +469,23 @@ class Registrar(Machine):
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
         """The owner does not have what was claimed: register again."""
-        self._send([one for attribute in message.trees for one in self._lapsed(attribute)])
+        self._repeat(message.trees)
 
-    def _lapsed(self, attribute: str) -> list[LocalRegistration]:
+    def _repeat(self, trees: Sequence[str]) -> None:
+        """Register again what is registered in these trees."""
+        if not trees:
+            return
+        by_tree: dict[str, list[LocalRegistration]] = {name: [] for name in trees}
+        for (attribute, _), local in self.registrations.items():
+            if attribute in by_tree:
+                by_tree[attribute].append(local)
+        self._send([one for item in by_tree.items() for one in self._lapsed(*item)])
+
+    def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
         """The registrations in this tree are not acknowledged any more: those to send again."""
-        mine = [p for (name, _), p in self.registrations.items() if name == attribute]
         for local in mine:
             local.acknowledged = False
+            self._put((attribute, local.registration.id), local)
         if mine:
             self.port.count("registrations_repeated", len(mine))
             seconds = self._confirmations.unconfirmed_for(attribute, self.port.now)

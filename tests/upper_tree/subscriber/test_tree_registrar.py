@@ -30,6 +30,7 @@ from overlay.upper_tree.subscriber.constants import (
     CONFIRM_FOR,
     CONFIRM_PERIOD,
     RETRY_PAUSE,
+    SENT_AT_ONCE,
     UNREGISTERED_AT_ONCE,
 )
 from overlay.upper_tree.subscriber.registrar import RegisterDue, Registrar, RenewDue, UnregisterDue
@@ -234,6 +235,25 @@ def test_a_lost_link_sends_to_whoever_owns_it_then() -> None:
     rig.port.hear(LinkDown(OWNER, "dead", False))
     rig.port.advance(0.6)
     assert rig.registered() == [("new", ["a/0"])]
+
+
+def test_very_many_that_are_registered_again_are_sent_a_part_in_each_turn() -> None:
+    rig = Rig()
+    many = 2 * SENT_AT_ONCE + 1
+    for number in range(many):
+        rig.subscribe(f"x = {number}", f"s{number}")
+    rig.acknowledge("x", *(f"s{number}/0" for number in range(many)))
+    rig.registered()
+    rig.port.hear(RenewRefused(("x",)), OWNER)
+    turns = [sum(len(ids) for _, ids in rig.registered())]
+    while sum(turns) < many:
+        assert rig.port.timers[RegisterDue()] == rig.port.now
+        rig.port.fire(RegisterDue())
+        turns.append(sum(len(ids) for _, ids in rig.registered()))
+    assert turns == [SENT_AT_ONCE, SENT_AT_ONCE, 1]
+    assert rig.port.timers[RegisterDue()] > rig.port.now
+    rig.acknowledge("x", *(f"s{number}/0" for number in range(many)))
+    assert rig.settled()
 
 
 # --- ending ---

@@ -16,6 +16,7 @@ import trio
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError, UnreachableError
+from canopy.wire.constants import TURNS_TOGETHER
 from canopy.wire.control import client_connection as control_client
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
@@ -160,6 +161,26 @@ async def test_publications_that_are_read_together_are_one_turn(
         assert turns == [
             ["Publish"] * 2, ["GetStatus"], ["Subscribe"], ["Publish"] * 3, ["Publish"] * 2,
         ], "not more than so many events without an answer"  # fmt: skip
+
+
+async def test_a_program_that_asks_very_much_at_once_lets_others_be_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = 0
+    pause = trio.lowlevel.checkpoint
+
+    async def counted() -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause()
+
+    async with rig(socket=tmp_path / "control.sock") as one:
+        monkeypatch.setattr(trio.lowlevel, "checkpoint", counted)
+        stream = await raw(one)
+        asked = [GetStatus(number) for number in range(1, 10 * TURNS_TOGETHER + 1)]
+        await stream.send_all(b"".join(map(COMMAND_FRAMES.encode, asked)))
+        await replies(stream, len(asked))
+        assert pauses >= 10
 
 
 async def test_a_publisher_waits_while_the_node_is_full(tmp_path: Path) -> None:

@@ -55,6 +55,21 @@ async def test_two_drivers_exchange_frames_in_order() -> None:
         assert one.node.frames == [Ack(1, 2)]
 
 
+async def test_the_longest_turn_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig() as one:
+        now = 1e9
+
+        def work(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.driver, "clock", lambda: now)
+            for seconds in (0.5, 2.5, 1.0):
+                one.driver.turn(work, seconds)
+        assert one.driver.longest_turn == 2.5
+
+
 async def test_frames_of_a_turn_leave_and_arrive_together() -> None:
     async with rig() as one, rig() as two:
         connection = one.driver.dial(two.address)
