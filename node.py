@@ -22,7 +22,14 @@ from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus, Reply
 from overlay.driving import Driver
 from overlay.incidents import IncidentLog
-from overlay.links.events import Codec, ConnectionId, LinkDown, SeedFailed, SeedReached
+from overlay.links.events import (
+    Codec,
+    ConnectionId,
+    IdentityConflict,
+    LinkDown,
+    SeedFailed,
+    SeedReached,
+)
 from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.lower_random.access_points import AccessPoints
@@ -71,8 +78,10 @@ class Node:
         overlay: str = "canopy",
         name: str = "",
         restored: Sequence[bytes] = (),
+        boot: int = 0,
     ) -> None:
-        """`incarnation` grows with each start; `restored` is what was stored, in order."""
+        """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
+        in order."""
         self.me = me
         self.rng = rng
         self.settings = settings
@@ -83,9 +92,11 @@ class Node:
         self.turns = Turns(driver.clock)
         self.counters: dict[str, int] = {}
         self.draining = False
+        self.conflict: IdentityConflict | None = None
         self._seeds = dict.fromkeys(seeds, "not tried yet")
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
+        self._boot = boot
         self._build(codec, overlay, founder=not seeds, restored=restored)
 
     # --- building ---
@@ -95,7 +106,7 @@ class Node:
         self.links = Links(
             self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
             self.driver.clock, self.emit, self.turns.dispatch, self.count, self.trace,
-            settings.view.seed_retry_most,
+            settings.view.seed_retry_most, self._boot,
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view)
         self.view = View(self, settings.view, self.access_points)
@@ -146,11 +157,7 @@ class Node:
             self.inspection, self.explaining, self.incident_log, self.registry_merge,
         )  # fmt: skip
         self.turns.build(self.machines)
-        self.turns.listen(SeedReached, self._on_seed_reached)
-        self.turns.listen(SeedFailed, self._on_seed_failed)
-        self.turns.listen(LinkDown, self._on_link_down)
-        self.turns.listen(RoleChanged, self._on_role_changed)
-        self.turns.listen(RingKnown, self._on_ring_known)
+        self._listen()
         self._commands: dict[type, Callable[..., None]] = {
             **self.clients.commands(),
             **self.inspection.commands(),
@@ -160,6 +167,14 @@ class Node:
             GetPeers: self._get_peers,
             Drain: self._drain_command,
         }
+
+    def _listen(self) -> None:
+        self.turns.listen(SeedReached, self._on_seed_reached)
+        self.turns.listen(SeedFailed, self._on_seed_failed)
+        self.turns.listen(LinkDown, self._on_link_down)
+        self.turns.listen(IdentityConflict, self._on_identity_conflict)
+        self.turns.listen(RoleChanged, self._on_role_changed)
+        self.turns.listen(RingKnown, self._on_ring_known)
 
     # --- the Port of the machines ---
 
@@ -361,6 +376,10 @@ class Node:
         for message in event.lost:
             if (units := message.data_units()) > 0:
                 self.count("data_messages_unacknowledged", units)
+
+    def _on_identity_conflict(self, event: IdentityConflict) -> None:
+        if self.conflict is None or not self.conflict.must_stop:
+            self.conflict = event
 
     def _on_role_changed(self, event: RoleChanged) -> None:
         if event.cluster is not None and event.role == "primary":

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from overlay.client import Command, Event, Reply
-from overlay.links.events import ConnectionId
+from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
 from overlay.links.messages import Frame
 from overlay.machine import Named
@@ -50,6 +50,11 @@ class DrivenNode(Protocol):
     @property
     def unfinished(self) -> Mapping[str, int]:
         """What is under way, by kind, without what there is none of; {} when `drained`."""
+
+    @property
+    def conflict(self) -> IdentityConflict | None:
+        """The last other process of this node that was heard of. The driver ends this one if it
+        has to stop: nothing that it says counts any more."""
 
     # --- connections ---
 

@@ -24,7 +24,7 @@ from overlay.chord.events import (
 from overlay.chord.messages import Cluster
 from overlay.client import Command, GetIncidents, Incidents
 from overlay.info import Incident
-from overlay.links.events import LinkDown, LinkUp
+from overlay.links.events import IdentityConflict, LinkDown, LinkUp
 from overlay.machine import Machine, NodeId, Port
 
 MAX_INCIDENTS: Final = 200
@@ -95,6 +95,12 @@ class IncidentLog(Machine):
         since = self._down.pop(event.peer.id, None)
         if since is not None:
             self._note("back", event.peer.id, None, f"after {self._since(since)}")
+
+    def on_identity_conflict(self, event: IdentityConflict) -> None:
+        """Another process has this node's id."""
+        which = "this one has to stop" if event.must_stop else "that one has to stop"
+        text = f"another process at {event.peer.address}, start {event.incarnation}: {which}"
+        self._note("identity conflict", event.peer.id, None, text)
 
     def on_primary_suspected(self, event: PrimarySuspected) -> None:
         """At a voter: the primary is silent. Noted once until a primary is elected."""

@@ -38,7 +38,8 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
 class Incident(msgspec.Struct, frozen=True, array_like=True):
     """Something that happened. `what`: link down, back (a peer); silent (a primary), elected,
-    fenced; joined, member gone (at the primary); role (of this node)."""
+    fenced; joined, member gone (at the primary); identity conflict (another process
+    has this node's id); role (of this node)."""
 
     ago: float  # seconds
     what: str

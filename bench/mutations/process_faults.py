@@ -13,8 +13,11 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.state_file import Owner, StateFile
 from node import Node
 from overlay.incidents import IncidentLog
-from overlay.links.events import LinkDown
+from overlay.links.events import IdentityConflict, LinkDown
+from overlay.links.handshake import Handshake
+from overlay.links.messages import Hello, Superseded, Welcome
 
+COPY_TESTS = "tests/links/test_links_copies.py"
 DISK_TESTS = "tests/canopy/wire/test_wire_disk.py"
 LOSS_TEST = (
     "tests/overlay/test_overlay_loss_counters.py",
@@ -103,3 +106,44 @@ def starts_without_room() -> None:
         pass
 
     replace(require_room, no_room)
+
+
+@fault(
+    "one process per id",
+    COPY_TESTS,
+    "test_a_copy_that_starts_later_ends_the_node_that_it_was_copied_from",
+)
+def superseded_goes_on() -> None:
+    """A process goes on though a peer has told it that a later one has its node's id."""
+
+    def on_superseded(self: Handshake, frame: Superseded) -> None:
+        pass
+
+    replace(Handshake.on_superseded, on_superseded)
+
+
+@fault(
+    "one process per id",
+    COPY_TESTS,
+    "test_superseded_is_believed_of_a_later_process_of_this_node_only",
+)
+def restarted_node_believes_its_past() -> None:
+    """A process stops when it is told of any other process of its node, an earlier one too."""
+
+    def on_superseded(self: Handshake, frame: Superseded) -> None:
+        self._node.emit(IdentityConflict(frame.peer, frame.incarnation, True))
+
+    replace(Handshake.on_superseded, on_superseded)
+
+
+@fault("one process per id", COPY_TESTS, "test_two_that_meet_each_other_know_it_both")
+def both_copies_stop() -> None:
+    """Of two processes of one node that meet each other both stop."""
+
+    def _on_own_id(self: Handshake, greeting: Hello | Welcome) -> bool:
+        if greeting.process == self._node.process:
+            return False
+        self._node.emit(IdentityConflict(greeting.peer, greeting.incarnation, True))
+        return True
+
+    replace(Handshake._on_own_id, _on_own_id)

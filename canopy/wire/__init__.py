@@ -5,7 +5,8 @@ Read in this order:
 
 - ``addresses``, ``config``, ``constants``, ``log``, ``folder``: what a node is given: addresses as
   text, what a user may set, fixed numbers, the log, the data folder (lock, identity), with
-  ``state_file`` (its records) and ``durable`` (how its files are written, and what a disk refuses);
+  ``id_lock`` (one process per id on a machine), ``state_file`` (its records) and ``durable`` (how
+  its files are written, and what a disk refuses);
 - ``transport/`` frames, codec, and TCP connections;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);

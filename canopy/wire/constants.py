@@ -87,6 +87,10 @@ SETTLE: Final = 2.0
 """How long a process that leaves waits for its last frames (Bye) to be written. Guess; to be
 measured by the time from *left* of a node to its last frame's arrival at a loaded peer."""
 
+TELL_OTHER: Final = 2.0
+"""How long a process that stops, since a later one has its node's id, tries to tell that one.
+Guess; a dial on a slow network."""
+
 TRACE_FLUSH: Final = 0.5
 """Between two writes of the trace buffer: what a killed process may lose. Guess; to be measured by
 the share of a node's turns that wait for the disk."""
@@ -107,6 +111,9 @@ FOLDER_REFUSED: Final = 6
 
 DISK_FAILED: Final = 7
 """The node stopped, since its folder was deleted or does not take what is written."""
+
+FOLDER_COPIED: Final = 8
+"""Another process has this node's id: its data folder was copied."""
 
 # --- the data folder, the configuration, the log ---
 

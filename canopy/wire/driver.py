@@ -57,7 +57,8 @@ class NodeOutputs(Protocol):
         """Announce in the directory at which addresses `name` is reached."""
 
     def end_turn(self) -> None:
-        """Send what was queued: what the node stored in this turn is durable now."""
+        """Send what was queued: what the node stored in this turn is durable now. Raises
+        FolderError if nothing of this turn may leave."""
 
     def silence(self) -> None:
         """Send nothing more, whatever is queued: it may rest on what could not be stored."""
@@ -184,13 +185,13 @@ class TrioDriver:
         self._turns += 1
         began = self.clock()
         handler(*arguments)
-        if self._folder is not None:
-            try:
+        try:
+            if self._folder is not None:
                 self._folder.sync()
-            except FolderError:
-                self._silence()
-                raise
-        self._outputs.end_turn()
+            self._outputs.end_turn()
+        except FolderError:
+            self._silence()
+            raise
         if self._written:
             for connection in self._written.values():
                 connection.send_now()

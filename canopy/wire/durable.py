@@ -21,6 +21,10 @@ class DiskError(FolderError):
     since it may not say what it cannot keep."""
 
 
+class CopiedFolderError(FolderError):
+    """Another process runs with the id of this folder's node: one of the two folders is a copy."""
+
+
 def refused(error: OSError) -> str:
     """Why the disk did not do, and what a person can do about it."""
     reason = error.strerror or str(error)

@@ -1,6 +1,7 @@
 """The data folder of a node: its lock, its identity, and its stored records.
 
-- ``lock`` is locked (flock) as long as the process lives; a second process is refused.
+- ``lock`` is locked (flock) as long as the process lives; a second process is refused, and so is
+  one with a copy of the folder on the same machine (canopy/wire/id_lock.py).
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
   before the process sends anything, so that no event id is ever used twice (V7).
 - ``state`` has the records that the node stored (canopy/wire/state_file.py). A damaged file is kept
@@ -28,6 +29,7 @@ from typing import Final
 
 from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import FolderError, refused, require_room, write_durably
+from canopy.wire.id_lock import IdLock
 from canopy.wire.state_file import Owner, StateFile, StoredState, read_state
 
 NODE_ID: Final = re.compile(r"[0-9a-f]{16}")
@@ -79,6 +81,7 @@ class DataFolder:
         self.cut = 0
         self.lost = ""
         self.kept = ""
+        self._id_lock: IdLock | None = None
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -88,10 +91,10 @@ class DataFolder:
             self._take_lock()
             self._state = self._open_state()
         except OSError as error:
-            os.close(self._lock)
+            self._unlock()
             raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
         except FolderError:
-            os.close(self._lock)
+            self._unlock()
             raise
 
     def _take_lock(self) -> None:
@@ -107,6 +110,16 @@ class DataFolder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
+    def _lock_id(self, node: str) -> None:
+        if self._id_lock is not None:
+            self._id_lock.close()
+        self._id_lock = IdLock(node, self.path)
+
+    def _unlock(self) -> None:
+        if self._id_lock is not None:
+            self._id_lock.close()
+        os.close(self._lock)
+
     def _identify(self, stored: StoredState) -> tuple[str, int]:
         """The node's id, and its incarnation, which is raised durably."""
         path = self.path / "node.json"
@@ -120,6 +133,7 @@ class DataFolder:
                 f"{self.path} has the state{whose} and no node.json, which says whose it is: put "
                 f"node.json back, or move the file state away to start as a new node"
             )
+        self._lock_id(node)
         incarnation += 1
         write_durably(path, json.dumps({"node": node, "incarnation": incarnation}) + "\n")
         return node, incarnation
@@ -213,4 +227,4 @@ class DataFolder:
             self._remove_socket()
             (self.path / "address").unlink(missing_ok=True)
         self._state.close()
-        os.close(self._lock)
+        self._unlock()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from overlay.links.messages import ProcessName
 from overlay.machine import LocalEvent, Peer
 from overlay.settings import LinkSettings
 
@@ -15,7 +16,7 @@ class LinkContext:
     """Handed to each part at construction."""
 
     me: Peer
-    incarnation: int  # grows with each start of the process
+    process: ProcessName  # grows with each start of the process
     overlay: str  # nodes of two overlays never link
     settings: LinkSettings
     rng: Random

@@ -73,6 +73,18 @@ class LocalStall(LocalEvent, frozen=True):
     seconds: float
 
 
+class IdentityConflict(LocalEvent, frozen=True):
+    """Another process has this node's id: its data folder was copied, or an old copy was restored.
+
+    `peer` has its address. `must_stop`: it was started later, so that the peers take its word and
+    not this node's, which has to end; else it is the other one that has to.
+    """
+
+    peer: Peer
+    incarnation: int
+    must_stop: bool
+
+
 class SeedReached(LocalEvent, frozen=True):
     """A node answered at an address of the peer list."""
 

@@ -15,6 +15,12 @@ smaller id dialled; both sides decide the same. A Hello also carries how many He
 the session, and a Welcome the same number: a Hello that its sender has since given up is
 recognised, however late it comes.
 
+**Two processes with one id.** A data folder that was copied makes two processes of one node. Of two
+processes the one that was started later is believed (`ProcessName`), as after a restart, and the
+other one is told that it is superseded: with the later one's Hello where it has a connection, and
+in answer to each of its own greetings. Being there to read that, it knows that this was no restart,
+and ends (IdentityConflict). So of any number of processes one stays, whichever peers they have.
+
 **Unknown names.** A node that dialled a mere address, or finds another node at it, gets a Welcome
 with session 0, which only says who is there. It may then send a Hello to that node on the same
 connection.
@@ -28,8 +34,24 @@ from typing import Protocol
 
 from overlay.links.connections import HandshakeStage, LinkConnection
 from overlay.links.dialler import Dialler, LinkParts
-from overlay.links.events import ConnectionId, LinkRecovered, LinkUp, SessionEnd
-from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.events import (
+    ConnectionId,
+    IdentityConflict,
+    LinkRecovered,
+    LinkUp,
+    SessionEnd,
+)
+from overlay.links.messages import (
+    PROTOCOL,
+    Ack,
+    Batch,
+    Bye,
+    Frame,
+    Hello,
+    ProcessName,
+    Superseded,
+    Welcome,
+)
 from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import LinkSession, SessionState
@@ -56,7 +78,7 @@ class Handshake(LinkParts):
 
     def __post_init__(self) -> None:
         node = self._node
-        self._sender = (PROTOCOL, node.overlay, node.me, node.incarnation)
+        self._sender = (PROTOCOL, node.overlay, node.me, node.process.incarnation)
 
     # --- connections in the handshake ---
 
@@ -100,6 +122,8 @@ class Handshake(LinkParts):
                 self._on_welcome(connection, frame)
             elif isinstance(frame, Bye):
                 self._on_bye(connection, frame)
+            elif isinstance(frame, Superseded):
+                self.on_superseded(frame)
             elif isinstance(frame, Batch | Ack) and stage is HandshakeStage.HELLO_SENT:
                 self._node.count("link_early", 1)  # the Welcome before it was lost: both come again
             else:
@@ -114,7 +138,7 @@ class Handshake(LinkParts):
         Raises ProtocolError if it is of another session."""
         if isinstance(greeting, Welcome) and greeting.session == 0:
             return  # a second answer to a repeated question for a name
-        if not session.is_known_as(greeting.incarnation, greeting.session):
+        if not session.is_known_as(greeting.process, greeting.session):
             raise ProtocolError(f"{type(greeting).__name__} in the middle of a session")
         if isinstance(greeting, Hello):
             connection.received_hello()
@@ -149,6 +173,8 @@ class Handshake(LinkParts):
         if reason := self._why_never(hello):
             self._refuse(connection, reason, final=True)
             return
+        if hello.peer.id == self._node.me.id:
+            self._on_own_id(hello)
         if hello.to != self._node.me.id or hello.peer.id == self._node.me.id:
             self._say_welcome(connection)
             return
@@ -159,26 +185,30 @@ class Handshake(LinkParts):
             connection.write(Bye(PENALISED))
             self._connections.close(connection, PENALISED)
             return
-        session = self._session_for(hello)
+        session = self._session_for(connection, hello)
         if session is None:
             self._connections.close(connection, TAKEN_OVER)
             return
         start = 0
-        if (hello.yours, hello.your_session) == (self._node.incarnation, session.number):
+        if (hello.yours, hello.your_session) == (self._node.process.incarnation, session.number):
             start = hello.expected
         self._establish(connection, session, hello, start)
 
-    def _session_for(self, hello: Hello) -> LinkSession | None:
+    def _session_for(self, connection: LinkConnection, hello: Hello) -> LinkSession | None:
         """The session that a Hello means; None if another connection carries it, or will. Raises
         ProtocolError if there are too many sessions."""
         session = self._sessions.find(hello.peer.id)
         queued: list[tuple[bytes, Message]] = []
-        name = (hello.incarnation, hello.session)
+        name = (hello.process, hello.session)
         if session is not None and session.peer_number != 0:
             if session.supersedes(*name):
+                if hello.process != session.peer_process:
+                    connection.write(superseded(session.peer, session.peer_process))
                 return None
             if not session.is_known_as(*name):
-                restarted = hello.incarnation != session.peer_incarnation
+                restarted = hello.process != session.peer_process
+                if restarted and session.connection is not None:
+                    session.connection.write(superseded(hello.peer, hello.process))
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
                     queued = session.take_queued()
@@ -206,18 +236,23 @@ class Handshake(LinkParts):
             self._refuse(connection, reason, final=True)
             return
         if welcome.session == 0:
-            self._on_name(connection, welcome.peer)
+            self._on_name(connection, welcome)
             return
         session = connection.session
         if session is None or welcome.peer.id != session.peer.id:
             raise ProtocolError("a Welcome for another node")
-        if (welcome.yours, welcome.your_session) != (self._node.incarnation, session.number):
+        if (welcome.yours, welcome.your_session) != (
+            self._node.process.incarnation,
+            session.number,
+        ):
             raise ProtocolError("a Welcome to another session")
-        name = (welcome.incarnation, welcome.session)
+        name = (welcome.process, welcome.session)
         if session.peer_number != 0 and not session.is_known_as(*name):
             if session.supersedes(*name):
+                if welcome.process != session.peer_process:
+                    connection.write(superseded(session.peer, session.peer_process))
                 raise ProtocolError("a Welcome from the past")
-            restarted = welcome.incarnation != session.peer_incarnation
+            restarted = welcome.process != session.peer_process
             reason = "it restarted" if restarted else "it has forgotten the session"
             queued = [] if restarted else session.take_queued()
             self._dialler.report_down(session, reason)
@@ -226,8 +261,9 @@ class Handshake(LinkParts):
                 session.enqueue(encoded, message)
         self._establish(connection, session, welcome, welcome.expected)
 
-    def _on_name(self, connection: LinkConnection, peer: Peer) -> None:
-        """`peer` is at the address: another node than expected, or a seed's."""
+    def _on_name(self, connection: LinkConnection, welcome: Welcome) -> None:
+        """Who is at the address: another node than expected, or a seed's."""
+        peer = welcome.peer
         expected = connection.session
         if expected is not None and expected.peer.id == peer.id:
             return  # asked twice because the first answer took long; the Hello to it is out
@@ -237,6 +273,11 @@ class Handshake(LinkParts):
             self._dialler.close(expected, there, end=SessionEnd.GONE)
         if seed is not None:
             seed.answered(peer.id)
+        if peer.id == self._node.me.id and self._on_own_id(welcome):
+            self._connections.close(connection, "another process of this node")
+            if seed is not None:
+                self._peer_list.failed(seed, "another process there has this node's id")
+            return
         if peer.id == self._node.me.id:
             self._connections.close(connection, "this is myself")
             if seed is not None:
@@ -265,6 +306,23 @@ class Handshake(LinkParts):
             connection.attach_session(session)
             self._greet(connection)
             self._dialler.reschedule(session)
+
+    # --- other processes of this node ---
+
+    def _on_own_id(self, greeting: Hello | Welcome) -> bool:
+        """A greeting of a node with this node's id. Whether it is of another process."""
+        if greeting.process == self._node.process:
+            return False
+        must_stop = greeting.process > self._node.process
+        self._node.emit(IdentityConflict(greeting.peer, greeting.incarnation, must_stop))
+        return True
+
+    def on_superseded(self, frame: Superseded) -> None:
+        """A peer knows a later process with this node's id."""
+        if frame.peer.id != self._node.me.id:
+            raise ProtocolError("Superseded with another node's id")
+        if ProcessName(frame.incarnation, frame.boot) > self._node.process:
+            self._node.emit(IdentityConflict(frame.peer, frame.incarnation, True))
 
     # --- both sides ---
 
@@ -305,21 +363,29 @@ class Handshake(LinkParts):
 
     def _say_hello(self, connection: LinkConnection) -> None:
         window, session = self._node.settings.window, connection.session
+        boot = self._node.process.boot
         if session is None:
-            connection.write(Hello(*self._sender, 0, 0, window))
+            connection.write(Hello(*self._sender, 0, 0, window, boot=boot))
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
-        expected, yours = session.expected, session.peer_incarnation
-        connection.write(Hello(*self._sender, expected, yours, window, session.peer.id, *numbers))
+        expected, yours = session.expected, session.peer_process.incarnation
+        connection.write(
+            Hello(*self._sender, expected, yours, window, session.peer.id, *numbers, boot)
+        )
 
     def _say_welcome(self, connection: LinkConnection, session: LinkSession | None = None) -> None:
         """Answer a Hello. Without a session this only names the node."""
-        window = self._node.settings.window
+        window, boot = self._node.settings.window, self._node.process.boot
         if session is None:
-            connection.write(Welcome(*self._sender, 0, 0, window))
+            connection.write(Welcome(*self._sender, 0, 0, window, boot=boot))
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
-        expected, yours = session.expected, session.peer_incarnation
-        connection.write(Welcome(*self._sender, expected, yours, window, *numbers))
+        expected, yours = session.expected, session.peer_process.incarnation
+        connection.write(Welcome(*self._sender, expected, yours, window, *numbers, boot))
+
+
+def superseded(later: Peer, process: ProcessName) -> Superseded:
+    """What a process of a node is told where a later one is known."""
+    return Superseded(later, process.incarnation, process.boot)

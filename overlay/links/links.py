@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
+from zlib import crc32
 
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
 from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
@@ -20,7 +21,17 @@ from overlay.links.deadlines import DeadlineQueue
 from overlay.links.dialler import Dialler
 from overlay.links.events import Codec, ConnectionId, LinkRecovered, LocalStall, Transport
 from overlay.links.handshake import Handshake
-from overlay.links.messages import MAX_BODY, Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.messages import (
+    MAX_BODY,
+    Ack,
+    Batch,
+    Bye,
+    Frame,
+    Hello,
+    ProcessName,
+    Superseded,
+    Welcome,
+)
 from overlay.links.peer_list import PeerList
 from overlay.links.penalties import Penalties
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
@@ -53,11 +64,13 @@ class Links:
         count: Callable[[str, int], None],
         trace: Callable[..., None],
         seed_retry_most: float = 30.0,  # ViewSettings.seed_retry_most
+        boot: int = 0,
     ) -> None:
-        """`incarnation` grows with each start of the process; nodes of another `overlay` are
-        refused. `clock` is monotonic seconds. `dispatch` is called with each message that arrives,
-        in order; a ProtocolError that it raises closes the session with the sender, any other
-        exception propagates. `emit` gets the events of overlay/links/events.py.
+        """`incarnation` grows with each start of the process, and `boot` (0: made of the address)
+        tells apart two processes that have the same; nodes of another `overlay` are refused.
+        `clock` is monotonic seconds. `dispatch` is called with each message that arrives, in order;
+        a ProtocolError that it raises closes the session with the sender, any other exception
+        propagates. `emit` gets the events of overlay/links/events.py.
         """
         self._settings = settings
         self._codec = codec
@@ -66,7 +79,8 @@ class Links:
         self._dispatch = dispatch
         self._count = count
         self._trace = trace
-        context = LinkContext(me, incarnation, overlay, settings, rng, clock, emit, count, trace)
+        process = ProcessName(incarnation, boot or crc32(me.address.encode()))
+        context = LinkContext(me, process, overlay, settings, rng, clock, emit, count, trace)
         self._deadlines = DeadlineQueue()
         self._penalties = Penalties(
             settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
@@ -221,6 +235,8 @@ class Links:
                 self._handshake.on_late_greeting(found, session, frame)
             elif isinstance(frame, Bye):
                 self._on_bye(found, session, frame)
+            elif isinstance(frame, Superseded):
+                self._handshake.on_superseded(frame)
             else:
                 raise ProtocolError("a frame of no known kind")
         except ProtocolError as error:

@@ -8,6 +8,8 @@ hands each to
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from overlay.machine import NodeId, Peer
@@ -24,8 +26,16 @@ BATCH_OVERHEAD = 64
 well. About what the frame's head and the objects that are kept for it take."""
 
 
+class ProcessName(NamedTuple):
+    """Which process of a node speaks: of two the greater was started later, and only its word
+    counts."""
+
+    incarnation: int  # grows with each start from one data folder
+    boot: int  # when it was started, for processes that two copies of a folder give one incarnation
+
+
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What travels on a connection: one of the five kinds below."""
+    """What travels on a connection: one of the six kinds below."""
 
 
 class Hello(Frame, frozen=True):
@@ -46,6 +56,12 @@ class Hello(Frame, frozen=True):
     session: int = 0  # the sender's number of this session; a greater one: it forgot the last
     your_session: int = 0  # the receiver's number of it as the sender knows it, 0 if it does not
     dials: int = 0  # Hellos sent in this session so far, to recognise an older one that comes late
+    boot: int = 0  # with the incarnation: the process (`ProcessName`)
+
+    @property
+    def process(self) -> ProcessName:
+        """The process that speaks."""
+        return ProcessName(self.incarnation, self.boot)
 
 
 class Welcome(Frame, frozen=True):
@@ -65,6 +81,24 @@ class Welcome(Frame, frozen=True):
     session: int = 0
     your_session: int = 0
     dials: int = 0
+    boot: int = 0
+
+    @property
+    def process(self) -> ProcessName:
+        """The process that speaks."""
+        return ProcessName(self.incarnation, self.boot)
+
+
+class Superseded(Frame, frozen=True):
+    """A later process has the receiver's id: the receiver's own word counts no more.
+
+    Sent to whoever speaks as a node of which the sender knows a later process. After a mere restart
+    the former process is no longer there to receive it.
+    """
+
+    peer: Peer  # the receiver's id, with the address of the later process
+    incarnation: int
+    boot: int
 
 
 class Batch(Frame, frozen=True):

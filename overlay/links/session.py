@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -37,11 +37,14 @@ from overlay.links.constants import (
 )
 from overlay.links.deadlines import NEVER, HasDeadline
 from overlay.links.events import REFUSED, Codec, ConnectionId
-from overlay.links.messages import Ack, Batch, Frame, Hello, Welcome
+from overlay.links.messages import Ack, Batch, Frame, Hello, ProcessName, Welcome
 from overlay.links.receive_buffer import ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch, SendBuffer
 from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
+
+UNKNOWN: Final = ProcessName(0, 0)
+"""Before every process: incarnations count from 1."""
 
 
 class SessionState(Enum):
@@ -78,7 +81,7 @@ class LinkSession(HasDeadline):
 
     __slots__ = (
         *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
-        *("peer_incarnation", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
+        *("peer_process", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
         *("last_heard", "last_written", "last_used", "retransmit_at", "report_at", "ack_due"),
         *("is_suspected", "_refusals", "_settings", "_codec", "_send_buffer", "_receive_buffer"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
@@ -131,7 +134,8 @@ class LinkSession(HasDeadline):
         self.receive = self._receive_buffer.receive
         self.next_buffered = self._receive_buffer.next_buffered
         self.new_gap = self._receive_buffer.new_gap
-        self.peer_incarnation = self.peer_number = self.peer_dials = 0  # never connected
+        self.peer_process = UNKNOWN  # never connected
+        self.peer_number = self.peer_dials = 0
         self.retransmit_at = NEVER
         self._timed: tuple[int, float] | None = None  # a batch's number, and when it was sent
         self._sent_once = 0  # batches before this one were sent at least once
@@ -140,18 +144,18 @@ class LinkSession(HasDeadline):
         self._ack_bytes = 0  # … of so many bytes
         self._clear_suspicion()
 
-    def is_known_as(self, incarnation: int, number: int) -> bool:
+    def is_known_as(self, process: ProcessName, number: int) -> bool:
         """Whether the peer's name for the session is the one remembered here."""
-        return (incarnation, number) == (self.peer_incarnation, self.peer_number)
+        return (process, number) == (self.peer_process, self.peer_number)
 
-    def supersedes(self, incarnation: int, number: int) -> bool:
+    def supersedes(self, process: ProcessName, number: int) -> bool:
         """Whether that name is of an earlier session, which the peer itself has ended."""
-        return (incarnation, number) < (self.peer_incarnation, self.peer_number)
+        return (process, number) < (self.peer_process, self.peer_number)
 
     def update_address(self, peer: Peer) -> None:
         """Take `peer`'s address unless the peer itself has named one: both are hearsay, and the
         newer one may be better."""
-        if self.peer_incarnation == 0 and self.peer.address != peer.address:
+        if self.peer_process == UNKNOWN and self.peer.address != peer.address:
             self.peer = peer
 
     # --- states and connections ---
@@ -184,7 +188,7 @@ class LinkSession(HasDeadline):
     def established(self, greeting: Hello | Welcome, now: float) -> None:
         """The handshake is done: take what the peer says of itself."""
         self.peer = greeting.peer
-        self.peer_incarnation = greeting.incarnation
+        self.peer_process = greeting.process
         self.peer_number = greeting.session
         self.peer_dials = greeting.dials
         self._receive_buffer.resume()

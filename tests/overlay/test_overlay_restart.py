@@ -138,3 +138,43 @@ def test_who_publishes_before_its_host_was_given_the_tree_again_waits_a_moment()
     world.run(3)
     assert all(event.identity for event in events)
     assert world.status("n0").pending == 0
+
+
+# --- copied data folders: one of the two processes ends, and a restart is never taken for one ---
+
+
+@pytest.mark.parametrize("role", ["primary", "broker", "none"])
+def test_of_a_node_and_its_copy_one_ends_and_nothing_is_lost_in_silence(role: str) -> None:
+    world = grown(6, 4, settings(cluster={"size": 3}))
+    wait(world, lambda: len(with_role(world, "none")) == 3, 30, "a full cluster")
+    (original, *_) = with_role(world, role)
+    world.introduce(original, [name for name in world.names() if name != original])
+    copy = world.copy(original)
+    wait(world, lambda: not world.drivers[original].alive, 10, "the end of the earlier one")
+    assert [text for _, text in world.happened] == [f"{original} is superseded"]
+    wait(world, world.ready, 60, "the copy is ready")
+    assert copy in world.names()
+    for number, name in enumerate(world.names()):
+        world.subscribe(name, f"x >= {number}")
+    acknowledged(world)
+    for value in range(10):
+        for name in world.names():
+            world.publish(name, {"x": value})
+    assert_exact(world)
+    world.run(30)
+    assert len(world.names()) == 6, "no other one has ended"
+
+
+def test_nodes_that_are_killed_and_started_again_go_on() -> None:
+    world = grown(6, 5, settings(cluster={"size": 3}))
+    wait(world, lambda: len(with_role(world, "none")) == 3, 30, "a full cluster")
+    for turn in range(3):
+        for name in world.names():
+            world.crash(name, silent=turn % 2 == 0)
+            world.run(0.5 * turn)
+            world.restart(name)
+            world.run(1.0)
+    world.run(30)
+    assert len(world.names()) == 6
+    counters = [world.status(name).counters for name in world.names()]
+    assert not [one for one in counters if "incidents_identity_conflict" in one]

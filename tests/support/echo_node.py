@@ -23,6 +23,7 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
+from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
 
 
@@ -36,6 +37,7 @@ class EchoNode:
         self.ready = False
         self.neighbours = 1
         self.drained = False
+        self.conflict: IdentityConflict | None = None
         self.hold = False
         self.held: list[tuple[int, Publish]] = []
         self.inputs: list[tuple[Any, ...]] = []

@@ -52,6 +52,7 @@ class FakeNode:
         self.seeds, self.restored = seeds, tuple(restored)
         self.ready = not seeds
         self.drained = False
+        self.conflict = None
         self.counters: dict[str, int] = {}
         self.connections: list[int] = []
         self.closed: list[str] = []

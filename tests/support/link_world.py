@@ -38,9 +38,10 @@ class Host:
         settings: LinkSettings,
         incarnation: int,
         overlay: str,
+        id_: str = "",
     ) -> None:
         self.world = world
-        self.peer = Peer(name, f"{name}:1")
+        self.peer = Peer(id_ or name, f"{name}:1")
         self.events: list[LocalEvent] = []
         self.heard: list[tuple[str, Message]] = []
         self.counts: dict[str, int] = {}
@@ -180,6 +181,13 @@ class LinkWorld(Scheduler):
             self.kill(self.hosts[name])
         changed = msgspec.structs.replace(self.settings, **settings)
         host = self.hosts[name] = Host(self, name, changed, incarnation, overlay)
+        self.network.listen(host.peer.address, host)
+        return host
+
+    def copy(self, of: Host, incarnation: int) -> Host:
+        """Start a process with a copy of a node's data folder, at another address."""
+        name = f"{of.name}-copy"
+        host = self.hosts[name] = Host(self, name, self.settings, incarnation, "test", of.peer.id)
         self.network.listen(host.peer.address, host)
         return host
 

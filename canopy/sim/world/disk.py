@@ -58,6 +58,13 @@ class Disk:
         self._anew = False  # what waits takes the place of the whole file
         self._rng = rng
 
+    def copied(self, address: str, rng: Random) -> Disk:
+        """A copy of the data folder as it is now, for a process at another address."""
+        made = Disk(self.node, address, rng)
+        made.incarnation, made.conditions = self.incarnation, self.conditions
+        made.data = bytearray(self.data)
+        return made
+
     def begin(self) -> tuple[bytes, ...]:
         """A process starts: its incarnation is raised durably. Returns what is restored.
 

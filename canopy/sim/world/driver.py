@@ -224,6 +224,11 @@ class SimDriver:
         """After every input: let out what it came to, end if drained, else see to the next tick."""
         if not self.alive or self._paused or self._syncing:
             return
+        conflict = self.node.conflict
+        if conflict is not None and conflict.must_stop:
+            self._world.happened.append((self._world.now, f"{self.name} is superseded"))
+            self._world.crash(self.name)
+            return
         if self._held is not None:
             self._syncing = True
             if self._stored and self._doomed is not None:

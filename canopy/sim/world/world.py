@@ -98,6 +98,17 @@ class World(Scheduler):
         self._start(name, disk)
         return name
 
+    def copy(self, name: str) -> str:
+        """Copy the data folder of `name` and start a second process with it, at another address;
+        its name. The two have one id, and one of them has to stop."""
+        number = len(self.drivers)
+        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
+        disk = self.drivers[name].disk.copied(address, self.generator(f"copy {number}"))
+        copy = f"n{number}"
+        self._peer_lists[copy] = self._peer_lists[name]
+        self._start(copy, disk)
+        return copy
+
     def introduce(self, name: str, seeds: Iterable[str]) -> None:
         """Write other nodes into the peer list that `name` reads at its next start."""
         self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)

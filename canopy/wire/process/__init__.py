@@ -8,5 +8,6 @@
 - ``memory`` what the C library and Python's garbage collector are set to at start and when the node
   is ready;
 - ``compiling`` prepares the compiled matching engine beside the running node;
+- ``copies`` what it does when another process has its node's id;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
 """

@@ -27,6 +27,7 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.constants import (
     DISK_FAILED,
     FOLDER_CHECK,
+    FOLDER_COPIED,
     FOLDER_REFUSED,
     SETTLE,
     TRACE_FLUSH,
@@ -34,10 +35,11 @@ from canopy.wire.constants import (
 from canopy.wire.control.server import ControlServer
 from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import TrioDriver
-from canopy.wire.durable import DiskError, FolderError
+from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.compiling import prepare_engine
+from canopy.wire.process.copies import boot_number, explain, tell_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.listening import StartError, listen, raise_file_limit
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
@@ -54,6 +56,8 @@ from overlay.client import (
     Status,
 )
 from overlay.driving import DrivenNode
+from overlay.links.events import IdentityConflict
+from overlay.links.messages import PROTOCOL, Hello
 from overlay.machine import Peer
 
 INTERNAL: Final = 0
@@ -72,6 +76,7 @@ Build = Callable[["NodeProcess"], DrivenNode]
 def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None = None) -> int:
     """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr."""
     log = Log(config.log, out)
+    process: NodeProcess | None = None
     return_large_blocks()
     try:
         folder = DataFolder(config.folder)
@@ -84,7 +89,10 @@ def run_node(config: NodeConfig, out: TextIO | None = None, build: Build | None 
         process = NodeProcess(config, folder, log, build or build_node)
         return trio.run(process.run, strict_exception_groups=True)
     except BaseException as error:
-        return report(error, log)
+        code = report(error, log)
+        if code == FOLDER_COPIED and process is not None:
+            process.tell_other()
+        return code
     finally:
         folder.close()
 
@@ -97,6 +105,9 @@ def report(error: BaseException, log: Log) -> int:
     if isinstance(error, KeyboardInterrupt):  # before the signal receiver was open
         log.error("interrupted")
         return INTERRUPTED
+    if isinstance(error, CopiedFolderError):
+        log.error("identity_conflict", reason=error)
+        return FOLDER_COPIED
     if isinstance(error, DiskError):
         log.error("disk_failed", reason=error)
         return DISK_FAILED
@@ -126,6 +137,7 @@ def build_node(process: NodeProcess) -> DrivenNode:
         overlay=config.overlay,
         name=config.name,
         restored=process.folder.restored,
+        boot=process.boot,
     )
 
 
@@ -141,6 +153,7 @@ class NodeProcess:
         self.folder = folder
         self.log = log
         self.me = Peer(folder.node, "")  # the address follows when the port is open
+        self.boot = boot_number()
         self._build = build
         self._began = time.monotonic()
         self._traces = self._open_traces()
@@ -156,6 +169,7 @@ class NodeProcess:
         self._discovery = Discovery(self.driver, config, log)
         self._last_status: Status | None = None
         self._traces_reported = False
+        self._conflict: IdentityConflict | None = None  # the last that was logged
         self._ready = self._draining = False
         self._alone: bool | None = None  # None: not known before it is ready
         self._nursery: trio.Nursery | None = None
@@ -254,6 +268,8 @@ class NodeProcess:
 
     def end_turn(self) -> None:
         """Send what was queued for programs; log when the node is ready, stop when drained."""
+        if self.driver.node.conflict is not self._conflict:
+            self._on_conflict(self.driver.node.conflict)
         self._control.flush()
         if not self._ready and self.driver.node.ready:
             self._ready = True
@@ -263,6 +279,23 @@ class NodeProcess:
             self._log_neighbours()
         if self.driver.node.drained:
             self._over.set()
+
+    def _on_conflict(self, conflict: IdentityConflict | None) -> None:
+        """Another process has this node's id: stop if it has to be this one, else log it."""
+        self._conflict = conflict
+        if conflict is None:
+            return
+        text = explain(conflict, self.folder.path)
+        if conflict.must_stop:
+            raise CopiedFolderError(text)
+        self.log.warning("identity_conflict", reason=text)
+
+    def tell_other(self) -> None:
+        """When it has stopped for another process with its node's id: make itself known there."""
+        if self._conflict is not None:
+            incarnation, overlay = self.folder.incarnation, self.config.overlay
+            hello = Hello(PROTOCOL, overlay, self.me, incarnation, 0, 0, 0, boot=self.boot)
+            trio.run(tell_other, self._conflict.peer.address, hello)
 
     def silence(self) -> None:
         """Send nothing more to programs."""

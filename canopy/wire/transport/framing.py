@@ -19,7 +19,7 @@ import msgspec
 
 from canopy.wire.constants import CONTROL_LIMIT, FRAME_LIMIT, HANDSHAKE_LIMIT
 from overlay.client import COMMANDS, REPLIES, Command, Reply
-from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Welcome
+from overlay.links.messages import Ack, Batch, Bye, Frame, Hello, Superseded, Welcome
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class FrameReader(Generic[T]):
 
 
 NODE_FRAMES: Final[FrameFormat[Frame]] = FrameFormat(
-    Hello | Welcome | Batch | Ack | Bye, HANDSHAKE_LIMIT, FRAME_LIMIT
+    Hello | Welcome | Batch | Ack | Bye | Superseded, HANDSHAKE_LIMIT, FRAME_LIMIT
 )
 """Frames between two nodes."""
 

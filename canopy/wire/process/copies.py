@@ -1,0 +1,55 @@
+"""What a process does when another one has its node's id (overlay/links/handshake.py).
+
+The one that was started earlier has to stop. The other one may not have met it: peers tell the
+earlier one. So the earlier one, when it has stopped, says Hello at the later one's address, and
+both logs name the other's address.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from secrets import randbits
+
+import trio
+
+from canopy.wire.addresses import split_address
+from canopy.wire.constants import TELL_OTHER
+from canopy.wire.transport.framing import NODE_FRAMES
+from overlay.links.events import IdentityConflict
+from overlay.links.messages import Hello
+
+
+def boot_number() -> int:
+    """A number that is greater for a process that is started later, by the wall clock, and differs
+    between two that are started at one moment."""
+    return int(time.time() * 1e6) << 8 | randbits(8)
+
+
+def explain(conflict: IdentityConflict, folder: Path) -> str:
+    """What happened, and what to do, for the log."""
+    other = f"{conflict.peer.address} (its start {conflict.incarnation})"
+    if conflict.must_stop:
+        return (
+            f"another process with the id of this node, {conflict.peer.id}, runs at {other}: its "
+            f"data folder and {folder} are copies of one, or {folder} was restored from an old "
+            f"copy. The other process was started later, so this one stops. Delete node.json and "
+            f"state in the folder of one of the two, and it starts as a new node"
+        )
+    return (
+        f"another process with the id of this node, {conflict.peer.id}, was running at {other}: "
+        f"its data folder and {folder} are copies of one. It was started earlier and has to stop. "
+        f"If {folder} is the copy, stop this process, delete node.json and state in it, and start "
+        f"both again"
+    )
+
+
+async def tell_other(address: str, hello: Hello) -> None:
+    """Say Hello to the process at `address`, so that it hears of this one; at most `TELL_OTHER`
+    seconds, and without an answer if there is none."""
+    with trio.move_on_after(TELL_OTHER), suppress(OSError, ValueError, trio.BrokenResourceError):
+        host, port = split_address(address)
+        async with await trio.open_tcp_stream(host, port) as stream:
+            await stream.send_all(NODE_FRAMES.encode(hello))
+            await stream.receive_some(1)  # it has been read
