@@ -117,7 +117,7 @@ HOMES = {
 MACHINES = ("overlay", "matching", "node", "streams")
 SANS_IO = tuple(  # the core of the client library
     f"canopy.client.{name}"
-    for name in ("session", "arrivals", "frames", "resubscription", "notices", "errors")
+    for name in ("session", "arrivals", "frames", "resubscription", "notices", "errors", "hints")
 )
 # Except what brings compiled kernels into the process, as an import would.
 LOADERS = ("matching.engine.kernels.code_cache", "matching.engine.kernels.compiling")

@@ -5,6 +5,7 @@ from bench.mutations import (
     event_faults,
     lower_faults,
     process_faults,
+    terminal_faults,
     tree_faults,
     turn_faults,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "lower_faults",
     "plant",
     "process_faults",
+    "terminal_faults",
     "tree_faults",
     "turn_faults",
 ]

@@ -45,6 +45,10 @@ MSGPACK_READ: Final = 64 * 1024  # asked for in one read of a MessagePack stream
 
 # --- pub and sub ---
 
+NAMES_TIMEOUT: Final = 2.0
+"""For the names of attributes, which a node knows without asking others: `sub` only needs them to
+point out what is odd. Guess; to be measured on a busy machine."""
+
 PUB_BATCH: Final = 512
 """Events of one command at most. Guess; to be measured by publishing throughput against it."""
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.connect import node_options, open_client
+from canopy.cli.constants import NAMES_TIMEOUT
 from canopy.cli.errors import OK, TIME_OUT
-from canopy.cli.output import delivery_object, on_reader_gone, print_json, printable
+from canopy.cli.output import delivery_object, on_reader_gone, print_json, printable, visible
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
     from canopy.client.notices import Notice
+    from canopy.client.synchronous import Client
+    from matching import Predicate
     from overlay.client import Delivery
 
 
@@ -50,9 +54,10 @@ def sub(
 
     A selector is the condition of an SQL WHERE clause over an event's attributes: = <> < <= > >=,
     BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events that are published after
-    "subscribed" was printed (on standard error) are delivered. When the node goes away it is looked
-    for during --timeout seconds and subscribed to again; what may be missing is said on standard
-    error.
+    "subscribed" was printed (on standard error) are delivered. A selector that is never true, and
+    attributes that the node has not seen yet, are pointed out there as well. When the node goes
+    away it is looked for during --timeout seconds and subscribed to again; what may be missing is
+    said on standard error.
 
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
@@ -61,14 +66,17 @@ def sub(
     """
     from matching import compile_selector
 
-    attributes = compile_selector(selector).attributes
+    predicate = compile_selector(selector)
     until = None if seconds is None else time.monotonic() + seconds
     urgency = latency_level or 0
-    with (
-        open_client(connect, wait, reconnect=timeout) as client,
-        client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout) as source,
-    ):
+    with open_client(connect, wait, reconnect=timeout) as client, ExitStack() as stack:
+        remarks = _remarks(client, predicate, timeout)  # before the node knows our own attributes
+        source = stack.enter_context(
+            client.subscribe(selector, name=name, latency_level=urgency, timeout=timeout)
+        )
         print(f"subscribed ({source.id})", file=sys.stderr, flush=True)
+        for remark in remarks:
+            print(f"warning: {visible(remark)}", file=sys.stderr, flush=True)
         reader_gone = threading.Event()
 
         def stop() -> None:
@@ -84,8 +92,21 @@ def sub(
             received = source.receive(rest)
             if reader_gone.is_set():
                 return OK
-            left = _show(received, left, attributes, as_json)
+            left = _show(received, left, predicate.attributes, as_json)
     return TIME_OUT if left is not None and left > 0 else 0
+
+
+def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str, ...]:
+    """What is odd about the selector. A node that does not answer has seen nothing."""
+    from canopy.client.errors import CommandFailed, CommandTimeoutError
+    from canopy.client.hints import hints
+    from overlay.client import Attributes, GetAttributes
+
+    seen: tuple[str, ...] = ()
+    if predicate.attributes:
+        with suppress(CommandFailed, CommandTimeoutError):
+            seen = client.ask(GetAttributes(0), Attributes, min(timeout, NAMES_TIMEOUT)).names
+    return hints(predicate, seen)
 
 
 def _show(

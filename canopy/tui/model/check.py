@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from matching import SelectorError, compile_selector
+from matching import Predicate, SelectorError, compile_selector
 
 
 class Check(NamedTuple):
@@ -14,6 +14,7 @@ class Check(NamedTuple):
     message: str
     position: int = -1
     attributes: tuple[str, ...] = ()
+    predicate: Predicate | None = None  # None unless good
 
 
 def check(text: str) -> Check:
@@ -25,4 +26,4 @@ def check(text: str) -> Check:
     except SelectorError as error:
         return Check(False, error.message, error.position)
     names = ", ".join(predicate.attributes) or "no attribute: true or false for every event alike"
-    return Check(True, f"a valid selector on {names}", -1, predicate.attributes)
+    return Check(True, f"a valid selector on {names}", -1, predicate.attributes, predicate)

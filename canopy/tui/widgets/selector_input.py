@@ -19,6 +19,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from canopy.client.hints import hints
 from canopy.tui.constants import SELECTOR_CHARACTERS
 from canopy.tui.model.check import Check, check
 from canopy.tui.model.completion import Completion, ValuesOf, complete, tokens
@@ -172,10 +173,9 @@ class SelectorInput(Vertical):
             text.append(f"✗ {self.check.message}", "bold")
         elif self.check.good:
             text.append(f"\n✓ {self.check.message}", "bold green")
-            names = self._names()
-            unseen = [name for name in self.check.attributes if name not in names]
-            if names and unseen:
-                text.append(f"  (not seen yet: {', '.join(map(one_line, unseen))})")
+            if self.check.predicate is not None:
+                for remark in hints(self.check.predicate, self._names()):
+                    text.append(f"  ({one_line(remark)})")
         else:
             text.append(f"\n{self.check.message}", "dim")
         self._caret.update(text)

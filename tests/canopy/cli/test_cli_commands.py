@@ -19,13 +19,16 @@ import pytest
 
 from canopy.cli.main import COMMANDS, main
 from overlay.client import (
+    Attributes,
     Command,
     Delivered,
     Delivery,
+    Done,
     Dropped,
     Event,
     Explained,
     Failed,
+    GetAttributes,
     GetPeers,
     GetRing,
     GetStatus,
@@ -38,6 +41,7 @@ from overlay.client import (
     Status,
     Subscribe,
     Subscribed,
+    Unsubscribe,
     Where,
     Why,
 )
@@ -78,6 +82,10 @@ def answer(command: Command) -> Iterator[Reply]:
         )
         reason = Reason("s", "mine", "mag > 3 AND a = 1", False, "not all is true", verdicts)
         yield Explained(n, "x.1.1", command.event, {"mag": 2}, ("published here",), (reason,))
+    elif isinstance(command, Unsubscribe):
+        yield Done(n)
+    elif isinstance(command, GetAttributes):
+        yield Attributes(n, ("mag", "place", "odd name"))
     elif isinstance(command, Subscribe):
         yield Subscribed(n, "s1")
         for number, mag in enumerate((1, 2.5, None), 1):
@@ -578,3 +586,55 @@ def test_unprintable_characters_stay_off_the_terminal() -> None:
         assert json.loads(sys.stdout.read()) == {"a": "ü"}
     finally:
         sys.stdout = old
+
+
+@pytest.mark.parametrize(
+    ("selector", "remarks"),
+    [
+        ("mag > 1 AND \"odd name\" = 'Alaska'", ()),
+        ("TRUE", ()),
+        (
+            'place = "Alaska"',
+            ("no attribute \"Alaska\" was seen yet; a text has single quotes: 'Alaska'",),
+        ),
+        ("magnitud > 1 AND mag > 1", ("not seen yet: magnitud",)),
+        (
+            "mag > 5 AND mag < 3",
+            ("this selector is never true: no event can match it",),
+        ),
+        ("FALSE", ("this selector is never true: no event can match it",)),
+        (
+            "mag > 5 OR (mag = 1 AND mag = 2)",
+            ("this part is never true: mag = 1 AND mag = 2",),
+        ),
+    ],
+)
+def test_an_odd_selector_is_subscribed_with_a_warning(
+    node: FakeControl,
+    capsys: pytest.CaptureFixture[str],
+    selector: str,
+    remarks: tuple[str, ...],
+) -> None:
+    out_of_it = main(["sub", selector, "--count", "1"])
+    out, err = capsys.readouterr()
+    assert (out_of_it, len(out.splitlines())) == (0, 1)
+    assert err.splitlines()[0].startswith("subscribed")
+    warned = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert warned == [f"warning: {remark}" for remark in remarks]
+
+
+def test_a_node_without_names_gets_no_warning_of_every_attribute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def knows_nothing(command: Command) -> Iterator[Reply]:
+        if isinstance(command, GetAttributes):
+            yield Attributes(command.request, ())
+        else:
+            yield from answer(command)
+
+    with FakeControl(tmp_path, knows_nothing):
+        where = ["--connect", str(tmp_path), "--count", "1"]
+        assert main(["sub", "mag > 1", *where]) == 0
+        assert "warning" not in capsys.readouterr().err
+        assert main(["sub", 'place = "Alaska"', *where]) == 0
+        assert "single quotes: 'Alaska'" in capsys.readouterr().err

@@ -1,0 +1,58 @@
+"""What a person is told about a selector that is valid and may still not be what was meant.
+
+Only the selector and the names that its node has seen decide; the subscription is made all the
+same, since the first event with a new attribute may come at any time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from matching import Predicate, compile_selector
+from matching.selector.expression import Or
+from matching.selector.unparse import quote_value, unparse
+
+_STRING: Final = re.compile(r"'(?:[^']|'')*'")
+
+
+def never_true(predicate: Predicate) -> tuple[str, ...]:
+    """A sentence for the selector if no event can match it, else one for each alternative (operand
+    of an OR that is not in parentheses) that none can match. Decided by the normal form: an
+    alternative without conjunctions is never true."""
+    if not predicate.conjunctions:
+        return ("this selector is never true: no event can match it",)
+    whole = predicate.expression
+    if not isinstance(whole, Or):
+        return ()
+    parts = (unparse(operand) for operand in whole.operands)
+    return tuple(
+        f"this part is never true: {part}"
+        for part in parts
+        if not compile_selector(part).conjunctions
+    )
+
+
+def not_seen(predicate: Predicate, seen: Collection[str]) -> tuple[str, ...]:
+    """A sentence for each attribute that is in double quotes in the selector and not in `seen`, the
+    names that the node knows, and one for all others that are not.
+
+    A node that has seen no attribute at all says nothing of the others.
+    """
+    unseen = [name for name in predicate.attributes if name not in seen]
+    code = _STRING.sub("", predicate.text)
+    quoted = [name for name in unseen if '"{}"'.format(name.replace('"', '""')) in code]
+    plain = [name for name in unseen if name not in quoted]
+    found = [
+        f'no attribute "{name}" was seen yet; a text has single quotes: {quote_value(name)}'
+        for name in quoted
+    ]
+    if seen and plain:
+        found.append(f"not seen yet: {', '.join(plain)}")
+    return tuple(found)
+
+
+def hints(predicate: Predicate, seen: Sequence[str]) -> tuple[str, ...]:
+    """All that is to be said of a selector at a node that has seen the attributes `seen`."""
+    return (*never_true(predicate), *not_seen(predicate, seen))
