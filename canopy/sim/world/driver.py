@@ -60,6 +60,7 @@ class Host(Protocol):
     recorder: Recorder
     traffic: Traffic
     happened: list[tuple[float, str]]
+    copied: dict[str, None]
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Put an action on the heap."""
@@ -226,6 +227,7 @@ class SimDriver:
             return
         conflict = self.node.conflict
         if conflict is not None and conflict.must_stop:
+            assert self.disk.node in self._world.copied, f"{self.name}: a restart taken for a copy"
             self._world.happened.append((self._world.now, f"{self.name} is superseded"))
             self._world.crash(self.name)
             return

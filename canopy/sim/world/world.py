@@ -65,6 +65,8 @@ class World(Scheduler):
         """Every node id that ever was, and the name of its node (one may lose its disk)."""
         self.happened: list[tuple[float, str]] = []
         """What was done to the world, and when, in words."""
+        self.copied: dict[str, None] = {}
+        """Ids of nodes whose data folder was copied: two processes may have one of these."""
         self.disk_conditions = DiskConditions()
         """Of disks that begin from now on."""
         self.processor: Processor | None = None
@@ -105,6 +107,7 @@ class World(Scheduler):
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         disk = self.drivers[name].disk.copied(address, self.generator(f"copy {number}"))
         copy = f"n{number}"
+        self.copied[disk.node] = None
         self._peer_lists[copy] = self._peer_lists[name]
         self._start(copy, disk)
         return copy

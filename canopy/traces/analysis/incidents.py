@@ -14,7 +14,15 @@ from canopy.traces.analysis.constants import INCIDENT_WINDOW, INCIDENTS_SHOWN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-INCIDENT_KINDS: Final = (*("link down", "silent", "elected", "fenced", "member gone", "back"),)
+INCIDENT_KINDS: Final = (
+    "link down",
+    "silent",
+    "elected",
+    "fenced",
+    "member gone",
+    "identity conflict",
+    "back",
+)
 """The kinds that the report shows, in the order of their lanes; `role` and `joined` are left out,
 since every run has many of them."""
 

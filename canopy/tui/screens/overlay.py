@@ -44,6 +44,7 @@ MARKS = {
     "silent": "✗",
     "member gone": "✗",
     "fenced": "✗",
+    "identity conflict": "✗",
     "elected": "★",
 }
 
