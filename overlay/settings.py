@@ -133,6 +133,8 @@ class TreeSettings(SettingsGroup, frozen=True):
     locations: Count = 4_096  # cached virtual node locations; guess
     pending: Count = 20_000  # (event, tree) pairs that a publisher keeps until accepted; then
     # publishing clients wait
+    pending_bytes: Bytes = 32 * 1024 * 1024  # … and bytes of events: half of what may wait on one
+    # link (`links.queue`), so that no visit is dropped there; as much as may wait at one host
     held: Bytes = 64 * 1024 * 1024  # of deliveries that a host holds for nodes out of reach; what
     # is beyond is given up, and the nodes are told: as much as may wait on one link; guess
     held_events: Count = 100_000  # … and so many deliveries: 100 MB of small events; guess

@@ -10,7 +10,7 @@ from bench.mutations.planting import fault, replace, replaced
 from matching import Cut, Index, Interval
 from overlay.chord.events import Elected
 from overlay.client import Delivery, Event
-from overlay.links.events import LinkUp, LocalStall
+from overlay.links.events import LinkUp, LocalStall, MessageDropped
 from overlay.lower_random.events import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import GapOver, LocalClients
@@ -23,11 +23,15 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.host.visiting import VisitHandler
-from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver
+from overlay.upper_tree.messages import Accepted, Assign, Assigned, Deliver, Visit
 from overlay.upper_tree.owner.registry import Registry
+from overlay.upper_tree.publisher.coalescer import ByNames
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
+from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
 from overlay.upper_tree.subscriber.registrar import AnswerDue, Registrar
@@ -276,12 +280,12 @@ def host_serves_without_lease() -> None:
     replace(Hosting.has_lease, has_lease)
 
 
-HOLDING = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
+OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 
 
 @fault(
     "promise: what is for a node out of reach is held",
-    HOLDING,
+    OUT_OF_REACH,
     "test_halves_that_are_apart_for_less_than_a_lease_miss_nothing",
 )
 def out_of_reach_not_held() -> None:
@@ -295,7 +299,7 @@ def out_of_reach_not_held() -> None:
 
 @fault(
     "promise: what is for a node out of reach is held",
-    HOLDING,
+    OUT_OF_REACH,
     "test_a_node_that_stands_still_for_less_than_its_lease_misses_nothing",
 )
 def held_not_released() -> None:
@@ -309,7 +313,7 @@ def held_not_released() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    HOLDING,
+    OUT_OF_REACH,
     "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
 )
 def given_up_untold() -> None:
@@ -323,7 +327,7 @@ def given_up_untold() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    HOLDING,
+    OUT_OF_REACH,
     "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
 )
 def given_up_untraced() -> None:
@@ -337,7 +341,7 @@ def given_up_untraced() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    HOLDING,
+    OUT_OF_REACH,
     "test_what_a_lease_does_not_outlast_is_reported_to_the_programs",
 )
 def lapsed_untold() -> None:
@@ -355,7 +359,7 @@ def lapsed_untold() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    HOLDING,
+    OUT_OF_REACH,
     "test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_healed",
 )
 def overridden_fork_untold() -> None:
@@ -380,3 +384,65 @@ def held_without_bound() -> None:
         return iter(())
 
     replace(HeldDeliveries.excess, excess)
+
+
+@fault(
+    "M3",
+    OUT_OF_REACH,
+    "test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries",
+)
+def hosts_not_held_back() -> None:
+    """A host goes on accepting events while the link to a subscriber carries less."""
+
+    original = VisitScheduler.take
+
+    def take(self: VisitScheduler, visit: Visit) -> None:
+        self.is_held_back = bool  # never
+        original(self, visit)
+
+    replace(original, take)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_what_finds_no_room_on_a_link_is_not_lost",
+)
+def dropped_on_link_unheeded() -> None:
+    """A delivery that finds no room on a link is lost."""
+
+    def on_message_dropped(self: Delegation, event: MessageDropped) -> None:
+        pass
+
+    replace(Delegation.on_message_dropped, on_message_dropped)
+
+
+@fault(
+    "promise: delivered = expected",
+    OUT_OF_REACH,
+    "test_a_host_that_publishes_more_at_once_than_a_frame_carries_delivers_it",
+)
+def own_visits_uncut() -> None:
+    """A publisher visits its own trees with however many bytes of events at once."""
+    original = Publisher._send
+
+    def _send(self: Publisher, host: Peer, groups: ByNames, largest: int = 0) -> None:
+        original(self, host, groups, 1 if host.id == self.port.me.id else largest)
+
+    replace(original, _send)
+
+
+@fault(
+    "M3",
+    "tests/upper_tree/publisher/test_tree_pending.py",
+    "test_bytes_bound_what_is_pending_as_pairs_do",
+)
+def pending_bytes_uncounted() -> None:
+    """A publisher admits events as long as they are few, however large."""
+
+    original = PendingStore.add_batch
+
+    def add_batch(self: PendingStore, events: Sequence[Event], route: Route, largest: int) -> None:
+        original(self, events, route, 0)
+
+    replace(original, add_batch)

@@ -28,6 +28,16 @@ LIST_HEAD = 5
 COMPRESS_FROM = 1_024
 """Smaller bodies are not worth zlib's 10 to 20 µs (setting `links.compress`)."""
 
+# --- congestion ---
+
+CONGESTED_SHARE = 8
+"""A link is congested when over 1/8 of `links.queue` waits for credit: 8 MB, twice a window, so
+that it stays busy. Guess; to be measured by the throughput of a link beside its node's memory."""
+
+RELIEVED_SHARE = 8
+"""… and no more when 1/8 of that has left: what waits elsewhere follows in pieces of about a
+megabyte. As often it is said that a congested link drains."""
+
 # --- suspicion ---
 
 DIAL_SUSPECT_AFTER = 1.0

@@ -17,6 +17,10 @@ REFUSED: Final = "connection refused"
 answers (ECONNREFUSED)."""
 
 
+TOO_LARGE: Final = "message too large"
+"""Why a message is dropped that no frame can carry."""
+
+
 class SessionEnd(Enum):
     """What the end of a session says about the peer."""
 
@@ -64,6 +68,29 @@ class LinkRecovered(LocalEvent, frozen=True):
     """A peer for which LinkSuspected was emitted acknowledges again."""
 
     peer: Peer
+
+
+class LinkCongested(LocalEvent, frozen=True):
+    """More waits for credit on the link to `peer` than should (links/constants.py): what can wait
+    elsewhere had better not be sent. Emitted again as the link drains, step by step; LinkRelieved
+    or LinkDown follows."""
+
+    peer: Peer
+
+
+class LinkRelieved(LocalEvent, frozen=True):
+    """Less waits again on the link to `peer`, for which LinkCongested was emitted."""
+
+    peer: Peer
+
+
+class MessageDropped(LocalEvent, frozen=True):
+    """A message was not sent at all, for `reason`: it is too large, or the queue is full, or there
+    are too many sessions."""
+
+    peer: Peer
+    message: Message
+    reason: str
 
 
 class LocalStall(LocalEvent, frozen=True):

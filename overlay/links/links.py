@@ -19,7 +19,17 @@ from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STAL
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.dialler import Dialler
-from overlay.links.events import Codec, ConnectionId, LinkRecovered, LocalStall, Transport
+from overlay.links.events import (
+    TOO_LARGE,
+    Codec,
+    ConnectionId,
+    LinkCongested,
+    LinkRecovered,
+    LinkRelieved,
+    LocalStall,
+    MessageDropped,
+    Transport,
+)
 from overlay.links.handshake import Handshake
 from overlay.links.messages import (
     MAX_BODY,
@@ -43,7 +53,6 @@ from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
 
 IDLE = "the session was idle"
-TOO_LARGE = "message too large"
 
 
 class Links:
@@ -110,7 +119,7 @@ class Links:
     def send(self, peer: Peer, message: Message) -> None:
         """Queue `message`; dial if need be. It arrives once and in order, or LinkDown names it. A
         message that is too large or for which the queue has no room is dropped, counted
-        (`link_dropped`) and traced."""
+        (`link_dropped`), traced, and named by MessageDropped."""
         session = self._sessions.find(peer.id)
         if session is None or session.state is not SessionState.CONNECTED:
             session = self._dialler.want(peer, session)
@@ -139,6 +148,9 @@ class Links:
         for session in sessions.values():
             if session.state is SessionState.CONNECTED:
                 self._flush_session(session)
+            if (session.queued or session.is_congested) and session.congestion_changed():
+                kind = LinkCongested if session.is_congested else LinkRelieved
+                self._emit(kind(session.peer))
 
     def pin(self, peer_id: NodeId) -> None:
         """Watch the link to this peer, so that its death is noticed. As many unpins end it."""
@@ -371,6 +383,7 @@ class Links:
     def _drop(self, peer: Peer, message: Message, size: int, reason: str) -> None:
         self._count("link_dropped", 1)
         self._trace("drop", peer=peer.id, reason=f"{type(message).__name__}: {reason}", size=size)
+        self._emit(MessageDropped(peer, message, reason))
 
     # --- ends ---
 

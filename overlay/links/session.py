@@ -29,10 +29,12 @@ from typing import Final, Protocol
 import msgspec
 
 from overlay.links.constants import (
+    CONGESTED_SHARE,
     DIAL_SUSPECT_AFTER,
     FIRST_REPORT,
     MAX_DOUBLINGS,
     MIN_RTO,
+    RELIEVED_SHARE,
     REPORT_INTERVAL,
 )
 from overlay.links.deadlines import NEVER, HasDeadline
@@ -83,7 +85,8 @@ class LinkSession(HasDeadline):
         *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
         *("peer_process", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
         *("last_heard", "last_written", "last_used", "retransmit_at", "report_at", "ack_due"),
-        *("is_suspected", "_refusals", "_settings", "_codec", "_send_buffer", "_receive_buffer"),
+        *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
+        *("_receive_buffer", "_backlog"),
         *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
         *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
         *("receive", "next_buffered", "new_gap"),
@@ -143,6 +146,8 @@ class LinkSession(HasDeadline):
         self._ack_timed = False  # … and a delayed acknowledgement is scheduled
         self._ack_bytes = 0  # … of so many bytes
         self._clear_suspicion()
+        self.is_congested = False  # LinkCongested was emitted, when …
+        self._backlog = 0  # … so many bytes waited, or since then more
 
     def is_known_as(self, process: ProcessName, number: int) -> bool:
         """Whether the peer's name for the session is the one remembered here."""
@@ -283,6 +288,23 @@ class LinkSession(HasDeadline):
         """The delay of the scheduled acknowledgement is over: whether to send it now."""
         self._ack_timed = False
         return self.ack_due and self.state is SessionState.CONNECTED
+
+    def congestion_changed(self) -> bool:
+        """Whether the link is congested now and was not, or the other way round, or has drained by
+        one step more."""
+        queued = self._send_buffer.queued_bytes
+        most = self._settings.queue // CONGESTED_SHARE
+        step = most // RELIEVED_SHARE
+        if not self.is_congested:
+            self.is_congested = queued > most
+            self._backlog = queued
+            return self.is_congested
+        if queued > self._backlog - step and queued > most - step:
+            self._backlog = max(self._backlog, queued)
+            return False
+        self.is_congested = queued > most - step
+        self._backlog = queued
+        return True
 
     @property
     def expected(self) -> int:

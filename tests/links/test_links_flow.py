@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from overlay.links.events import TOO_LARGE, LinkCongested, LinkRelieved, MessageDropped
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY, Ack, Batch, Bye
 from overlay.links.receive_buffer import unpack
 from overlay.links.send_buffer import SendBuffer
@@ -365,3 +366,32 @@ def test_the_deadline_is_kept_cheaply() -> None:
     assert b.numbers(a) == list(range(2_000))
     assert len(a.links._deadlines) <= 16  # not one entry per frame
     assert len(a.links._acks) <= 1
+
+
+def test_a_link_on_which_too_much_waits_is_congested_until_it_has_drained() -> None:
+    world = LinkWorld(delay=0.05)
+    a = world.host("a", queue=64_000, window=4_096)
+    b = world.host("b", window=4_096)
+    a.send(b, 0)
+    world.run(1.0)
+    a.send(b, *range(1, 8), text="x" * 1_000)
+    assert not a.of(LinkCongested), "some may wait"
+    a.send(b, *range(8, 30), text="x" * 1_000)
+    assert [event.peer.id for event in a.of(LinkCongested)] == ["b"], "said once"
+    assert not a.of(LinkRelieved)
+    world.run(5.0)
+    assert b.numbers(a) == list(range(30))
+    assert [event.peer.id for event in a.of(LinkRelieved)] == ["b"]
+
+
+def test_what_is_dropped_is_named() -> None:
+    world = LinkWorld()
+    a = world.host("a", queue=4_096)
+    b = world.host("b")
+    a.send(b, *range(5), text="x" * 1_000)
+    a.links.send(b.peer, Note(5, "x" * (1 << 20)))
+    dropped = a.of(MessageDropped)
+    assert [(one.peer.id, one.message.number, one.reason) for one in dropped] == [
+        ("b", 4, "queue full"),
+        ("b", 5, TOO_LARGE),
+    ]

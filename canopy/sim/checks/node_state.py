@@ -28,6 +28,8 @@ from overlay.links.constants import MAX_ACTIVE_SESSIONS, MAX_DORMANT_SESSIONS
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import MAX_OPEN_WALKS
 from overlay.machine import Key
+from overlay.upper_tree.batches import ITEM_MOST
+from overlay.upper_tree.clients.constants import PUBLISH_TOGETHER
 from overlay.upper_tree.delivery.constants import (
     UNREACHABLE_MOST as DELIVERIES_UNREACHABLE_MOST,
 )
@@ -272,6 +274,11 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
             "pending pairs",
             node.publisher.pending.pairs,
             settings.tree.pending + MAX_ATTRIBUTES,
+        ),
+        (
+            "bytes of pending events",
+            node.publisher.pending.bytes,
+            settings.tree.pending_bytes + PUBLISH_TOGETHER * ITEM_MOST,
         ),
         ("sessions", active, MAX_ACTIVE_SESSIONS),
         ("dormant sessions", dormant, MAX_DORMANT_SESSIONS),

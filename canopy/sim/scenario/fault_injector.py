@@ -73,6 +73,7 @@ class FaultInjector:
                 self._part(fault, nodes)
             case "throttle":
                 network.throttle(nodes[0], "".join(nodes[1:]), fault.bandwidth)
+                self._closed.setdefault(tuple(nodes), world.now)
             case "meet":
                 self.meet()
             case "network":

@@ -351,7 +351,8 @@ class LocalClients(Machine):
         while self.queue and self.publisher.has_room:
             together = [self.queue.popleft()]
             size = len(together[0][1].events)
-            while self.queue and size + len(self.queue[0][1].events) <= PUBLISH_TOGETHER:
+            most = min(PUBLISH_TOGETHER, self.publisher.room)
+            while self.queue and size + len(self.queue[0][1].events) <= most:
                 together.append(self.queue.popleft())
                 size += len(together[-1][1].events)
             self._admit(together)

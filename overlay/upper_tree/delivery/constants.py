@@ -52,6 +52,17 @@ RELAY_TRIAL = 8.0
 """Seconds after which a relay that has not given back what it was to bring is taken to have brought
 it: longer than it takes to find a link dead (`links.dead_after`, six)."""
 
+PIECE_PAUSE = 0.02
+"""Seconds between two pieces of held deliveries (a megabyte each, with the default `links.queue`),
+if the link does not hold them up: 50 MB per second for one node, in half of a host's time. Not
+measured; would be measured by the delays of other nodes' deliveries after a partition."""
+
+HOLD_BACK_MOST = 0.4
+"""Seconds for which a congested link may hold a host back without draining by a step: shorter than
+a publisher waits until it takes its host for silent (`TIMEOUT_LEAST`, 0.5). A step is a megabyte,
+so publishers are slowed down to what a link of 2.6 MB per second or more carries; for a slower one
+they go on, and what exceeds the bound is given up."""
+
 # --- gap_notices.py ---
 
 NOTICE_PAUSE = 10.0

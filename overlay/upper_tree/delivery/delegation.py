@@ -19,7 +19,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
+from overlay.links.events import (
+    TOO_LARGE,
+    LinkDown,
+    LinkRecovered,
+    LinkSuspected,
+    LinkUp,
+    MessageDropped,
+    SessionEnd,
+)
 from overlay.machine import LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.delivery.deliveries import Deliveries, recipients_of
 from overlay.upper_tree.delivery.fan_out import CopyBudget
@@ -69,8 +77,11 @@ class Delegation(Machine):
             self.port.send(message.peer, again)
 
     def on_link_suspected(self, event: LinkSuspected) -> None:
-        """What waits there is sent through a relay as well."""
+        """What waits there is sent through a relay as well, unless it is known to wait since more
+        comes than the link carries."""
         node = event.peer.id
+        if self.holding.is_congested(node):
+            return
         for message in deliveries_of(event.unacknowledged):
             if message.registrations:
                 continue
@@ -83,6 +94,22 @@ class Delegation(Machine):
     def on_link_recovered(self, event: LinkRecovered) -> None:
         """The peer acknowledges again: what waits there needs no relay."""
         self.relays.link_recovered(event.peer.id)
+
+    def on_message_dropped(self, event: MessageDropped) -> None:
+        """There was no room on a link: what this node owes to the receiver, or to others through
+        it, it still owes."""
+        message = event.message
+        if isinstance(message, Undelivered):
+            self.on_undelivered(self.port.me, message)
+        elif isinstance(message, Deliver):
+            for part in split(message):
+                if part.onward:
+                    self._spread_anew(part)
+                if part.host is not None:
+                    self.holding.give_back(part.host, event.peer, (part,))
+                else:
+                    kept = msgspec.structs.replace(part, onward=())
+                    self.holding.not_sent(event.peer, kept, event.reason != TOO_LARGE)
 
     def on_link_down(self, event: LinkDown) -> None:
         """The lost node's share as a delegate is spread anew. What was for the node itself is given

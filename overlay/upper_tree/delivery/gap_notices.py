@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.links.events import LinkDown, LinkUp, SessionEnd
+from overlay.links.events import LinkDown, LinkUp, MessageDropped, SessionEnd
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.upper_tree.delivery.constants import NOTICE_FOR, NOTICE_PAUSE, UNREACHABLE_MOST
 from overlay.upper_tree.events import MatchingInterrupted
@@ -46,10 +46,12 @@ class Untold:
 
     def add(self, events: Sequence[Event], reason: str) -> None:
         """The deliveries of these events were given up."""
-        if not self.count:
-            self.first, self.since = events[0].identity, events[0].time
+        first, last = min(events, key=_published), max(events, key=_published)
+        if not self.count or first.time < self.since:
+            self.first, self.since = first.identity, first.time
+        if not self.count or last.time >= self.until:
+            self.last, self.until = last.identity, last.time
         self.count += len(events)
-        self.last, self.until = events[-1].identity, events[-1].time
         self.reason = reason
 
     def interrupted(self, reason: str) -> None:
@@ -60,9 +62,10 @@ class Untold:
     def put_back(self, notice: DeliveriesGivenUp) -> None:
         """A notice of what was before all that is here did not arrive."""
         if notice.count:
-            if not self.count:
+            if not self.count or notice.since <= self.since:
+                self.first, self.since = notice.first, notice.since
+            if not self.count or notice.until > self.until:
                 self.last, self.until = notice.last, notice.until
-            self.first, self.since = notice.first, notice.since
             self.count += notice.count
         self.reason = self.reason or notice.reason
         self.lapsed = self.lapsed or notice.lapsed
@@ -79,6 +82,10 @@ class Untold:
         )
         self.count, self.lapsed, self.reason = 0, False, ""
         return notice
+
+
+def _published(event: Event) -> float:
+    return event.time
 
 
 class GapNotices(Machine):
@@ -138,6 +145,11 @@ class GapNotices(Machine):
                 self._of(event.peer).put_back(message)
         if event.end is SessionEnd.RESET:
             self.tell(event.peer)
+
+    def on_message_dropped(self, event: MessageDropped) -> None:
+        """There was no room for a notice on the link."""
+        if isinstance(event.message, DeliveriesGivenUp):
+            self._of(event.peer).put_back(event.message)
 
     def on_notice_due(self, timer: NoticeDue) -> None:
         """Dial those that have waited, and forget those that are away for too long."""

@@ -1,4 +1,4 @@
-"""Deliveries that wait at this node for nodes out of reach: one queue for each, all bounded.
+"""Deliveries that wait at this node for others: one queue for each, all bounded.
 
 Per node a queue, the oldest first. All queues together are bounded in bytes and in deliveries (an
 event for a node is one). Where the bound is reached, the oldest deliveries for whichever node has
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from typing import NamedTuple
 
 import msgspec
@@ -21,17 +22,27 @@ from overlay.upper_tree.delivery.constants import UNREACHABLE_MOST
 from overlay.upper_tree.messages import Deliver
 
 
+class Reach(Enum):
+    """Why something is held for a node."""
+
+    LOST = auto()  # it is out of reach
+    CONGESTED = auto()  # too much waits on the link to it
+    OPEN = auto()  # it is in reach, and what is held follows in pieces
+
+
 class HeldNode:
     """What is held for one node. Written by `HeldDeliveries` and `Holding`."""
 
     __slots__ = (
-        *("attempt", "bytes", "events", "messages", "peer", "since", "tried_at", "went_by_relay"),
+        *("attempt", "bytes", "events", "messages", "peer", "reach", "since", "tried_at"),
+        "went_by_relay",
     )
 
     def __init__(self, peer: Peer, since: float) -> None:
         """`since`: when it was found out of reach (Port's seconds)."""
         self.peer = peer
         self.since = since
+        self.reach = Reach.LOST
         self.messages: deque[tuple[Deliver, int]] = deque()  # with their estimated bytes
         self.bytes = 0
         self.events = 0
@@ -44,6 +55,13 @@ class HeldNode:
         self.attempt = Attempt(relay)
         self.tried_at = now
         self.went_by_relay = relay is not None
+
+    def turns(self, reach: Reach, now: float) -> None:
+        """It is like this from now on."""
+        if reach is not self.reach:
+            self.reach = reach
+            self.since = now
+            self.attempt = None
 
     def came_back(self) -> None:
         """Nothing is on its way any more."""

@@ -1,21 +1,30 @@
-"""Deliveries to a node that is out of reach are held until it is back, within bounds (P3).
+"""Deliveries that a node cannot take now are held until it can, within bounds (P3).
 
-                   link lost, no relay reaches it              link up, or a relay reaches it
-    sent directly ───────────────────────────────► held ──────────────────────────────► sent
-                                                    │
-                                                    └── bound reached, lease over, process ended:
-                                                        given up, traced; the node is told
+                  link lost, a relay failed                  link up, or a relay reaches it
+    sent directly ──────────────────────────► held: lost ────────────────────────────┐
+          ▲  │                                   │                                     ▼
+          │  └── too much waits on the link ─────┼──► held: congested ◄────────────► held: open
+          │                                      ▼            │      link relieved     │
+          │                           given up: traced; ◄─────┘                        │
+          │                            the node is told                                │
+          └────────────────────────────────────────────────────────── all is sent ─────┘
 
 A node is *out of reach* when this node's link to it is lost and a relay could not reach it either,
 or there is none (relays.py). From then on what is for it waits here (held_deliveries.py), but for
 one message, the oldest: that goes over the link and by a relay in turn, and comes back as long as
 the node is out of reach. So what is held costs no more messages than one, however much it is; when
-the link comes up, or a relay gives nothing back, the rest follows in order.
+the link comes up, or a relay gives nothing back, the rest follows in order, a piece at a time.
 
 Deliveries are held for the time of a lease at least, and then as long as the node has registrations
 here: its owner ends those of a node that nobody hears. Beyond the bound the oldest are given up.
 What is given up is written to the trace, an event at a time, counted, and told to the node before
 what is held after it (gap_notices.py).
+
+A node in reach may take its deliveries more slowly than they come. Where its link is *congested*
+(links/constants.py) the rest waits here in the same way. Meanwhile this host *holds back* what it
+is to match (host/visit_scheduler.py): publishers are not answered, and slow down. A link that
+carries next to nothing does not slow others for long (`HOLD_BACK_MOST`); what is for its node is
+held, and given up beyond the bound.
 
 A delegate holds nothing: it gives back to the host at once what is for a node out of its reach.
 """
@@ -26,17 +35,24 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from overlay.links.events import LinkUp
+from overlay.links.constants import CONGESTED_SHARE, RELIEVED_SHARE
+from overlay.links.events import LinkCongested, LinkRelieved, LinkUp
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
-from overlay.settings import TreeSettings
-from overlay.upper_tree.delivery.constants import HOLD_CHECK, RELAY_TRIAL
+from overlay.settings import Settings
+from overlay.upper_tree.delivery.constants import (
+    HOLD_BACK_MOST,
+    HOLD_CHECK,
+    PIECE_PAUSE,
+    RELAY_TRIAL,
+)
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode, split
+from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode, Reach, split
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 
-BOUND = "no room to hold it for a node out of reach"
+BOUND = "its node was out of reach, or slow, and there was no room to hold more"
 LEASE = "its node was out of reach for longer than its lease"
+TOO_LARGE = "it is too large for a link"
 LEAVES = "the node that held it leaves, and knows no other one"
 
 
@@ -50,7 +66,7 @@ class Holding(Machine):
     def __init__(
         self,
         port: Port,
-        settings: TreeSettings,
+        settings: Settings,
         relays: Relays,
         notices: GapNotices,
         is_registered: Callable[[NodeId], bool],
@@ -60,9 +76,12 @@ class Holding(Machine):
         super().__init__(port)
         self.relays = relays
         self.notices = notices
-        self.held = HeldDeliveries(settings.held, settings.held_events)
-        self._lease = settings.lease
+        self.held = HeldDeliveries(settings.tree.held, settings.tree.held_events)
+        self._lease = settings.tree.lease
+        self._piece = settings.links.queue // (CONGESTED_SHARE * RELIEVED_SHARE)
+        """Bytes that are sent in one turn: as many as a congested link sends to be relieved."""
         self._is_registered = is_registered
+        self._congested: dict[NodeId, float] = {}  # links, and when they drained last
         self._is_leaving = False
         self._alarm = Alarm(port, HoldDue())
 
@@ -72,17 +91,23 @@ class Holding(Machine):
         """Whether what is for this node is held now."""
         return node in self.held
 
+    def is_congested(self, node: NodeId) -> bool:
+        """Whether more comes for this node than its link carries."""
+        return node in self._congested
+
     def send(self, peer: Peer, message: Deliver) -> None:
         """Send a delivery, or hold it. What is held has no share for a delegate (`onward`)."""
         held = self.held.find(peer.id)
         if held is None:
             self.port.send(peer, message)
-        elif message.host is not None:
-            self.give_back(message.host, peer, split(message))
-        else:
+        elif message.host is None:
             self.port.count("deliveries_held", len(message.events))
             self.held.append(held, message)
             self._respect_bound()
+        elif held.reach is Reach.LOST:
+            self.give_back(message.host, peer, split(message))
+        else:
+            self.port.send(peer, message)
 
     def give_back(self, host: Peer, peer: Peer, messages: Iterable[Deliver]) -> None:
         """Hand the host what this node, its delegate or relay, cannot bring to `peer`."""
@@ -113,14 +138,39 @@ class Holding(Machine):
         held.came_back()
         self.held.put_back(held, messages)
         self._respect_bound()
-        self._try(held)
+        if held.reach is Reach.LOST:
+            self._try(held)
 
     def link_lost(self, peer: Peer) -> None:
         """This node's link to another one is lost, and what waited there was named."""
         for held in self.held.all():
             attempt = held.attempt
+            if held.peer.id == peer.id:
+                self._congested.pop(peer.id, None)
+                held.turns(Reach.LOST, self.port.now)
             if attempt is not None and (attempt.relay or held.peer).id == peer.id:
                 held.came_back()
+
+    def not_sent(self, peer: Peer, message: Deliver, can_be_sent: bool) -> None:
+        """A delivery found no room on the link, or can never be sent."""
+        if not can_be_sent:
+            self._give_up(peer, (message,), TOO_LARGE)
+            return
+        if self._is_leaving:
+            self._hand_over(peer, (message,))
+            return
+        self.port.count("deliveries_held", len(message.events))
+        held = self.held.find(peer.id) or self._add(peer)
+        self.held.append(held, message)
+        self._respect_bound()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a node's link carries less than comes for it, so that publishers should slow
+        down."""
+        if not self._congested:
+            return False
+        return self.port.now - max(self._congested.values()) < HOLD_BACK_MOST
 
     def process_ended(self, peer: Peer, messages: Iterable[Deliver]) -> None:
         """The node's process is gone, and with it the programs that these deliveries, and those
@@ -189,19 +239,29 @@ class Holding(Machine):
     # --- trying ---
 
     def on_hold_due(self, timer: HoldDue) -> None:
-        """Give up what was held for too long; try nodes for which nothing is on its way."""
+        """Give up what was held for too long; try nodes for which nothing is on its way; send the
+        next piece to those in reach."""
         self._alarm.rang()
-        now = self.port.now
         for held in self.held.all():
-            attempt, node = held.attempt, held.peer.id
-            if self._is_over(node, held.since):
-                self._give_up_all(held, LEASE)
-            elif attempt is None:
-                self._try(held)
-            elif attempt.relay is not None and now - held.tried_at > RELAY_TRIAL:
-                self._reached_by(held, attempt.relay)
+            if held.reach is Reach.OPEN:
+                self._send_piece(held)
+            elif held.reach is Reach.LOST:
+                self._look_after(held)
         if self.held:
             self._alarm.within(HOLD_CHECK)
+
+    def _look_after(self, held: HeldNode) -> None:
+        """A node is out of reach: is it still?"""
+        attempt, waited = held.attempt, self.port.now - held.tried_at
+        if self._is_over(held.peer.id, held.since):
+            self._give_up_all(held, LEASE)
+        elif attempt is None:
+            self._try(held)
+        elif attempt.relay is None:
+            if waited > HOLD_CHECK and not self.relays.is_lost(held.peer.id):
+                self._open(held)
+        elif waited > RELAY_TRIAL:
+            self._reached_by(held, attempt.relay)
 
     def _try(self, held: HeldNode) -> None:
         """Send the oldest message, over the link or by a relay in turn."""
@@ -225,8 +285,37 @@ class Holding(Machine):
         """The node is back: all that is held follows."""
         held = self.held.find(event.peer.id)
         if held is not None:
-            for message in self.held.forget(held):
-                self.port.send(event.peer, message)
+            self._open(held)
+
+    def on_link_congested(self, event: LinkCongested) -> None:
+        """What is for the node waits here from now on."""
+        if event.peer.id == self.port.me.id or self._is_leaving:
+            return
+        held = self.held.find(event.peer.id) or self._add(event.peer)
+        self._congested[event.peer.id] = self.port.now
+        held.turns(Reach.CONGESTED, self.port.now)
+
+    def on_link_relieved(self, event: LinkRelieved) -> None:
+        """The link has room again."""
+        self._congested.pop(event.peer.id, None)
+        held = self.held.find(event.peer.id)
+        if held is not None and held.reach is Reach.CONGESTED:
+            self._open(held)
+
+    def _open(self, held: HeldNode) -> None:
+        held.turns(Reach.OPEN, self.port.now)
+        self._send_piece(held)
+
+    def _send_piece(self, held: HeldNode) -> None:
+        """Send a piece of what is held. If that is too much for the link, it says so."""
+        self.notices.tell(held.peer)
+        least = held.bytes - self._piece
+        while held.messages and held.bytes > least:
+            self.port.send(held.peer, self.held.take(held))
+        if held.messages:
+            self._alarm.within(PIECE_PAUSE)
+        else:
+            self.held.forget(held)
 
     def _reached_by(self, held: HeldNode, relay: Peer) -> None:
         """A relay has not given back what it was to bring: the rest follows it."""

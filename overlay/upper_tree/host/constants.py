@@ -69,6 +69,10 @@ GRADED_FOR = 1.0
 times as long as what is urgent may be apart. By the delay of urgent events beside the throughput
 (`canopy sim timeliness`)."""
 
+HELD_BACK_CHECK = 0.02
+"""Seconds after which a host that was held back looks again: as long as a piece of held deliveries
+waits for the next (delivery/constants.py)."""
+
 MATCH_AT_ONCE = 256
 """Events that a host which has nothing to do yet matches in the turn in which they come: one full
 visit (batches.py)."""

@@ -63,12 +63,14 @@ class Hosting(Machine):
         self.counting = settings.tree.routing == "counting"
         self.copies = CopyBudget(settings.tree.fan_out)
         """Of this node, also as publisher and delegate."""
-        self.holding = Holding(port, settings.tree, relays, notices, self.has_registrations)
+        self.holding = Holding(port, settings, relays, notices, self.has_registrations)
         """As `copies`."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.index: SharedIndex | None = None if self.counting else GroupedIndex()
-        self.scheduler = VisitScheduler(port, settings.tree, self.trees, self._serve)
+        self.scheduler = VisitScheduler(
+            port, settings.tree, self.trees, self._serve, lambda: self.holding.holds_back
+        )
         from_owners: dict[type[Message], Handler] = {
             Assign: self.on_assign, TreesHosted: self.on_trees_hosted,
             Install: self.on_install, Uninstall: self.on_uninstall,

@@ -12,6 +12,10 @@ Nothing is refused, and nothing lost: where the queue is full its most urgent is
 in which more came in. The host then reads less than it gets, and the links' credit and the
 publishers' own bounds (`tree.pending`) hold back the rest. This is counted as `queue_full`.
 
+A host whose deliveries have to wait, since an interested node takes them slowly, is *held back*
+(delivery/holding.py): it puts visits into the queue as well, and serves none until it is no more,
+or the queue is full. Their publishers get no answer and slow down, each by its own bounds.
+
 What leaves a host goes first in, first out, since links are FIFO and receivers rely on it.
 """
 
@@ -24,6 +28,7 @@ from overlay.machine import Alarm, Port, Timer
 from overlay.settings import TreeSettings
 from overlay.upper_tree.host.constants import (
     GRADED_FOR,
+    HELD_BACK_CHECK,
     MATCH_AT_ONCE,
     SLICE_LEAST,
     SLICE_MOST,
@@ -49,10 +54,14 @@ class VisitScheduler:
         settings: TreeSettings,
         trees: Mapping[str, HostedTree],
         serve: Callable[[Visit], None],
+        is_held_back: Callable[[], bool],
     ) -> None:
+        """`is_held_back`: whether interested nodes take their deliveries more slowly than they
+        come, just now."""
         self.port = port
         self.trees = trees
         self.serve = serve
+        self.is_held_back = is_held_back
         self.by_level = settings.priority
         self.queue = VisitQueue(settings.ageing if settings.priority else 0.0)
         self._meter = LoadMeter(port.now)
@@ -65,11 +74,14 @@ class VisitScheduler:
         """A visit has come: serve it now or later."""
         now = self.port.now
         self._meter.arrived(len(visit.events), now)
-        if self._began is None or (
-            self._began == now and not len(self.queue) and self._served < MATCH_AT_ONCE
-        ):
+        is_idle = not len(self.queue) and (
+            self._began is None or (self._began == now and self._served < MATCH_AT_ONCE)
+        )
+        if is_idle and not self.is_held_back():
             self._serve(visit)
             return
+        if self._began is None:
+            self._alarm.within(HELD_BACK_CHECK)
         self.port.count("visits_queued", len(visit.events))
         for level, events in self._by_level(visit).items():
             self.queue.push(Visit(visit.origin, visit.hop, visit.attributes, events), level, now)
@@ -84,6 +96,9 @@ class VisitScheduler:
         if self._began is not None:
             self._meter.worked(self._served, now - self._began)
         self._began, self._served = None, 0
+        if len(self.queue) and self.is_held_back():
+            self._alarm.within(HELD_BACK_CHECK)
+            return
         left = self._slice
         while left > 0 and len(self.queue):
             visit = self.queue.pop(left)

@@ -20,11 +20,15 @@ from overlay.upper_tree.publisher.pending_event import PairStates, PendingEvent
 class PendingBatch:
     """At least two events, and the trees that have not accepted them yet."""
 
-    __slots__ = ("events", "pairs", "sequences", "since")
+    __slots__ = ("events", "largest", "pairs", "sequences", "since")
 
-    def __init__(self, events: Sequence[Event], pairs: PairStates, since: float) -> None:
-        """`pairs` and `since` are those of each of the events."""
+    def __init__(
+        self, events: Sequence[Event], pairs: PairStates, since: float, largest: int
+    ) -> None:
+        """`pairs` and `since` are those of each of the events, none of which exceeds `largest`
+        bytes."""
         self.events = events
+        self.largest = largest
         self.sequences = tuple([event.sequence for event in events])
         self.pairs = pairs
         self.since = since
@@ -39,7 +43,9 @@ class BatchAcceptance(NamedTuple):
     pairs: int
     """How many (event, tree) pairs that was."""
     done: tuple[int, ...]
-    """Sequence numbers of the events that no tree has to accept any more."""
+    """Sequence numbers of the events that no tree has to accept any more …"""
+    bytes: int
+    """… and for how many bytes they were counted."""
 
 
 class BatchedPending:
@@ -60,12 +66,13 @@ class BatchedPending:
         """The oldest first, except for those that were cut."""
         return list(self._batches.values())
 
-    def add(self, events: Sequence[Event], pairs: PairStates, now: float) -> None:
-        """Events (at least one) that were sent just now to the same hosts."""
+    def add(self, events: Sequence[Event], pairs: PairStates, now: float, largest: int) -> None:
+        """Events (at least one) that were sent just now to the same hosts, each of at most
+        `largest` bytes."""
         if len(events) == 1:
-            self._single[events[0].sequence] = PendingEvent(events[0], pairs, now)
+            self._single[events[0].sequence] = PendingEvent(events[0], pairs, now, largest)
         else:
-            self._batches[events[0].sequence] = PendingBatch(events, pairs, now)
+            self._batches[events[0].sequence] = PendingBatch(events, pairs, now, largest)
             self._events += len(events)
 
     def accept(
@@ -100,8 +107,8 @@ class BatchedPending:
         count = len(sequences) - at
         if sequences[at:] != own[:count]:
             return None
-        rest = PendingBatch(batch.events[count:], dict(batch.pairs), batch.since)
-        first = PendingBatch(batch.events[:count], batch.pairs, batch.since)
+        rest = PendingBatch(batch.events[count:], dict(batch.pairs), batch.since, batch.largest)
+        first = PendingBatch(batch.events[:count], batch.pairs, batch.since, batch.largest)
         self._batches[first.sequences[0]] = first
         self._batches[rest.sequences[0]] = rest
         return first
@@ -117,12 +124,16 @@ class BatchedPending:
             del self._batches[done[0]]
             self._events -= len(done)
         sent_at = next((when for asked, when in found if asked == host), None)
-        return BatchAcceptance(batch.events, sent_at, len(found) * len(batch.sequences), done)
+        pairs_taken = len(found) * len(batch.sequences)
+        size = batch.largest * len(done)
+        return BatchAcceptance(batch.events, sent_at, pairs_taken, done, size)
 
     def break_up(self, which: Callable[[PendingBatch], bool] = lambda batch: True) -> None:
         """Give each event of these batches a record of its own."""
         for batch in [each for each in self._batches.values() if which(each)]:
             for event in batch.events:
-                self._single[event.sequence] = PendingEvent(event, dict(batch.pairs), batch.since)
+                self._single[event.sequence] = PendingEvent(
+                    event, dict(batch.pairs), batch.since, batch.largest
+                )
             del self._batches[batch.sequences[0]]
             self._events -= len(batch.sequences)

@@ -31,6 +31,7 @@ class PendingEvent(msgspec.Struct):
     event: Event
     pairs: PairStates
     since: float  # when it was published
+    bytes: int  # that it counts for
     moves: int = 0  # `TreeMoved` answers so far
     _places: dict[str, Cut] | None = None
 

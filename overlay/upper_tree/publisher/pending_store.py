@@ -46,20 +46,29 @@ class Acceptance(NamedTuple):
 
 
 class PendingStore(Machine):
-    """Bounded by `capacity` pairs and one turn's submissions."""
+    """Bounded by `capacity` pairs, `most` bytes, and one turn's submissions beyond that.
+
+    An event counts for as many bytes as the largest of those that were submitted with it: weighing
+    each would cost more than the rest of its record."""
 
     def __init__(
         self,
         port: Port,
         capacity: int,
+        most: int,
         locations: LocationCache,
         dispatch: Callable[[ByNames, int], None],
     ) -> None:
-        """`capacity` in (event, tree) pairs (`tree.pending`). `dispatch` gets the events that are
+        """`capacity` in (event, tree) pairs (`tree.pending`), `most` in bytes
+        (`tree.pending_bytes`). `dispatch` gets the events that are
         to be sent now, by the names of their attributes, and a size in bytes that none exceeds; it
         calls `add_batch` or `add_single` for them."""
         super().__init__(port)
         self.capacity = capacity
+        self.most = most
+        self.bytes = 0
+        """Of dispatched events that some tree has not accepted yet, at most."""
+        self._largest = 1  # bytes of the events that came last
         self.pairs = 0
         """(event, tree) pairs of dispatched events that are not accepted yet."""
         self._locations = locations
@@ -75,7 +84,12 @@ class PendingStore(Machine):
     @property
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
-        return self.pairs < self.capacity
+        return self.pairs < self.capacity and self.bytes < self.most
+
+    @property
+    def room(self) -> int:
+        """How many events of the size of those before them may be admitted at once."""
+        return (self.most - self.bytes) // self._largest
 
     def __len__(self) -> int:
         """How many events some tree has not accepted yet."""
@@ -99,22 +113,30 @@ class PendingStore(Machine):
         back for at most a moment."""
         self._coalescer.submit(by_names, largest)
 
-    def add_batch(self, events: Sequence[Event], route: Route) -> None:
-        """These events leave now for the hosts of `route`. If it names none they are done: none of
-        their trees has a subscriber."""
+    def add_batch(self, events: Sequence[Event], route: Route, largest: int) -> None:
+        """These events, none over `largest` bytes, leave now for the hosts of `route`. If it names
+        none they are done: none of their trees has a subscriber."""
         if not route:
             self.port.emit(EventsAccepted(tuple([event.sequence for event in events])))
             return
         now = self.port.now
         pairs = {name: (host, now) for host, (_, trees) in route.items() for name in trees}
         self.pairs += len(pairs) * len(events)
-        self._batches.add(events, pairs, now)
+        self._largest = max(1, largest)
+        self.bytes += largest * len(events)
+        self._batches.add(events, pairs, now, largest)
 
-    def add_single(self, events: Sequence[Event], trees: Sequence[str]) -> list[PendingPair]:
+    def add_single(
+        self, events: Sequence[Event], trees: Sequence[str], largest: int
+    ) -> list[PendingPair]:
         """Each of these events is to visit these trees by itself. Returns the pairs, by event, for
         which `sent`, `await_tree` or `drop` has to follow."""
         now = self.port.now
-        added = [PendingEvent(event, dict.fromkeys(trees, ("", 0.0)), now) for event in events]
+        added = [
+            PendingEvent(event, dict.fromkeys(trees, ("", 0.0)), now, largest) for event in events
+        ]
+        self._largest = max(1, largest)
+        self.bytes += largest * len(added)
         self.pairs += len(trees) * len(added)
         self._single.update((each.event.sequence, each) for each in added)
         return [(each, tree) for each in added for tree in trees]
@@ -148,7 +170,7 @@ class PendingStore(Machine):
     ) -> Acceptance:
         """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
         not pending (any more) is passed over."""
-        full = self.pairs >= self.capacity
+        full = not self.has_room
         events: list[Sequence[Event]] = []
         done: list[int] = []
         sent_at: float | None = None
@@ -157,6 +179,7 @@ class PendingStore(Machine):
             for accepted in batches:
                 sent_at = sent_at or accepted.sent_at
                 self.pairs -= accepted.pairs
+                self.bytes -= accepted.bytes
                 done += accepted.done
             if not rest and len(batches) == 1:
                 events.append(batches[0].events)
@@ -199,6 +222,7 @@ class PendingStore(Machine):
                 del pairs[attribute]
                 self.pairs -= 1
         if not pairs and self._single.pop(pending.event.sequence, None) is not None:
+            self.bytes -= pending.bytes
             done.append(pending.event.sequence)
 
     def _tell(self, done: list[int], was_full: bool) -> None:

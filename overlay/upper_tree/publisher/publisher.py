@@ -19,7 +19,7 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
-from overlay.upper_tree.batches import cut_evenly, in_batches
+from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, History, Skipped
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
@@ -63,7 +63,9 @@ class Publisher(Machine):
         self.access_points = access_points
         self.history = history
         self.copies = copies
-        self.pending = PendingStore(port, settings.tree.pending, locations, self._dispatch_all)
+        self.pending = PendingStore(
+            port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
+        )
         self._found: dict[str, None] = {}  # trees found in this turn
         self._sequence = 0
         self._retry = Alarm(port, RetryDue())
@@ -76,6 +78,11 @@ class Publisher(Machine):
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
         return self.pending.has_room
+
+    @property
+    def room(self) -> int:
+        """How many events of the size of those before them may be admitted at once."""
+        return self.pending.room
 
     @property
     def unaccepted(self) -> int:
@@ -132,7 +139,7 @@ class Publisher(Machine):
         if not self.counting:
             found = make_plan(names, self.locations, self.port.me.id, self.port.now)
         if found is None:
-            return self.pending.add_single(events, names)
+            return self.pending.add_single(events, names, largest)
         if found.expiring:
             self.finder.seek(found.expiring)
         if found.unknown:
@@ -145,7 +152,7 @@ class Publisher(Machine):
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
                 self.history.accepted(alike, Skipped(skipped))
-            self.pending.add_batch(alike, route)
+            self.pending.add_batch(alike, route, largest)
             for host, trees in route.values():
                 groups = visits.setdefault(host.id, (host, {}))[1]
                 groups.setdefault(trees, []).extend(alike)
@@ -219,7 +226,10 @@ class Publisher(Machine):
         self._retry.within(self.replicas.sent(host.id, groups.values(), self.port.now))
         for names, events in groups.items():
             if not remote:
-                self.port.send(host, Visit(self.port.me, 0, names, tuple(events)))
+                whole = largest and largest * len(events) <= BATCH_BYTES
+                # a larger visit would become a delivery that no link takes
+                for batch in (tuple(events),) if whole else in_batches(events, weigh):
+                    self.port.send(host, Visit(self.port.me, 0, names, batch))
                 continue
             self.copies.spend(events)
             for event in self.port.sampled(events):

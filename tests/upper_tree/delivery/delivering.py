@@ -25,8 +25,8 @@ def make_holding(
     is_registered: Callable[[NodeId], bool] = everybody,
 ) -> Holding:
     """Of a node whose relays are `others`."""
-    tree = (chosen or Settings()).tree
-    return Holding(port, tree, Relays(port, others), GapNotices(port), is_registered)
+    chosen = chosen or Settings()
+    return Holding(port, chosen, Relays(port, others), GapNotices(port), is_registered)
 
 
 def make_delegation(

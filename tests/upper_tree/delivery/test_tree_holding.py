@@ -6,9 +6,26 @@ import pytest
 
 from matching import EVERYTHING
 from overlay.client import Event
-from overlay.links.events import LinkDown, LinkUp, SessionEnd
+from overlay.links.events import (
+    TOO_LARGE,
+    LinkCongested,
+    LinkDown,
+    LinkRelieved,
+    LinkUp,
+    MessageDropped,
+    SessionEnd,
+)
 from overlay.machine import Message, NodeId, Peer, ProtocolError
-from overlay.upper_tree.delivery.constants import HOLD_CHECK, NOTICE_FOR, NOTICE_PAUSE, RELAY_TRIAL
+from overlay.upper_tree.delivery.constants import (
+    HOLD_BACK_MOST,
+    HOLD_CHECK,
+    NOTICE_FOR,
+    NOTICE_PAUSE,
+    PIECE_PAUSE,
+    RELAY_TRIAL,
+)
+from overlay.upper_tree.delivery.delegation import Delegation
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.holding import BOUND, LEASE
 from overlay.upper_tree.events import DeliveriesMissed, MatchingInterrupted
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp, Undelivered
@@ -147,7 +164,7 @@ def test_holding_ends_with_the_lease_and_the_node_hears_of_it_when_it_is_back() 
     host.lose(message(1))  # what was on its way comes back
     assert host.dropped()[2:] == [("p.1.1", LEASE)]
     host.port.hear(LinkUp(S, True))
-    assert host.told() == [(3, "p.1.2", "p.1.1")]
+    assert host.told() == [(3, "p.1.1", "p.1.3")], "by when they were published"
     host.port.sent.clear()
     host.port.advance(NOTICE_FOR)
     assert not host.port.sent, "nothing more is sent to it"
@@ -267,3 +284,82 @@ def test_the_interested_node_passes_it_on_and_refuses_nonsense() -> None:
     assert (missed.count, missed.first, missed.last, missed.lapsed) == (3, "p.1.2", "p.1.4", False)
     with pytest.raises(ProtocolError):
         node.port.hear(DeliveriesGivenUp(-1, "", "", 0.0, 0.0, ""), peer("h"))
+
+
+def test_what_a_congested_link_does_not_take_waits_and_follows_in_pieces() -> None:
+    host = Host()
+    host.deliver(1)
+    host.port.hear(LinkCongested(S))
+    big = [Event("p", 1, number, 9.0, {}, b"-" * 700_000) for number in range(2, 6)]
+    for one in big:
+        host.holding.send(S, Deliver("x", EVERYTHING, 1, (one,)))
+    assert host.arrives() == [1]
+    host.port.hear(LinkRelieved(S))
+    assert host.arrives() == [2, 3], "about a megabyte"
+    host.deliver(6)
+    host.port.advance(PIECE_PAUSE)
+    assert host.arrives() == [4, 5]
+    host.port.hear(LinkCongested(S))
+    host.port.advance(1.0)
+    assert host.arrives() == [], "what comes meanwhile waits behind"
+    host.port.hear(LinkRelieved(S))
+    assert host.arrives() == [6]
+    host.deliver(7)
+    assert host.arrives() == [7]
+
+
+def test_what_a_slow_node_is_not_sent_is_reported_to_it_in_its_place() -> None:
+    host = Host(held_events=5)
+    host.port.hear(LinkCongested(S))
+    host.deliver(*range(1, 9))
+    assert [event for event, _ in host.dropped()] == ["p.1.1", "p.1.2", "p.1.3", "p.1.4"]
+    host.port.sent.clear()
+    host.port.hear(LinkRelieved(S))
+    sent = [one for _, one in host.port.sent]
+    assert isinstance(sent[0], DeliveriesGivenUp)
+    assert sent[0].count == 4
+    assert host.arrives() == [5, 6, 7, 8]
+
+
+def test_a_link_that_goes_on_holds_publishers_back_and_one_that_stands_still_does_not() -> None:
+    host = Host()
+    assert not host.holding.holds_back
+    host.port.hear(LinkCongested(S))
+    assert host.holding.holds_back
+    host.deliver(1, 2)
+    host.port.hear(LinkRelieved(S))
+    assert not host.holding.holds_back
+    host.port.hear(LinkCongested(S))
+    host.port.advance(HOLD_BACK_MOST + 0.01)
+    assert not host.holding.holds_back, "others need not wait for it"
+    host.lose()
+    assert not host.holding.holds_back
+
+
+def test_a_congested_link_that_is_lost_is_out_of_reach() -> None:
+    host = Host()
+    host.port.hear(LinkCongested(S))
+    host.deliver(2)
+    host.lose(message(1))
+    assert host.arrives() == [1], "the oldest asks for the link"
+    host.port.hear(LinkUp(S, True))
+    assert host.arrives() == [2]
+
+
+def test_what_finds_no_room_on_a_link_is_not_lost() -> None:
+    host = Host()
+    hosting = Delegation(host.port, CopyBudget(16), host.holding)
+    host.port.add(hosting)
+    host.port.hear(MessageDropped(S, message(1), "queue full"))
+    host.port.hear(LinkCongested(S))
+    host.port.hear(LinkRelieved(S))
+    assert host.arrives() == [1]
+    host.port.hear(MessageDropped(S, message(2, host=peer("other")), "queue full"))
+    ((to, back),) = host.port.sent_to(Undelivered)
+    assert (to, back.peer) == ("other", S)
+    host.port.hear(MessageDropped(S, message(3), TOO_LARGE))
+    assert [event for event, _ in host.dropped()] == ["p.1.3"]
+    notice = DeliveriesGivenUp(2, "p.1.8", "p.1.9", 0.0, 0.0, BOUND)
+    host.port.hear(MessageDropped(S, notice, "queue full"))
+    host.port.hear(LinkUp(S, True))
+    assert host.told() == [(3, "p.1.8", "p.1.3")]

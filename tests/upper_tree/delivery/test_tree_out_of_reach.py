@@ -1,4 +1,4 @@
-"""Nodes out of reach, in whole overlays: what is for them waits, and what does not is reported."""
+"""Nodes out of reach, or slow, in whole overlays: what is for them waits, or is reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from canopy.sim.scenario.scenario import Fault, Scenario, Wish
 from overlay.settings import ClusterSettings, Settings, TreeSettings
-from tests.support.overlays import run_green
+from tests.support.overlays import acknowledged, assert_exact, grown, run_green
 
 HALVES = ((0, 1, 4), (2, 3, 5))
 
@@ -59,3 +59,49 @@ def test_what_a_side_without_the_log_did_not_match_is_reported_when_it_has_heale
     faults = (Fault(3.0, "partition", groups=groups), Fault(28.0, "heal"))
     result = run_green(replace(DIVIDED, settings=settings, faults=faults))
     assert result.told > 20
+
+
+FLOOD = Scenario(
+    nodes=4,
+    seed=1,
+    subscriptions=(Wish("x >= 0", node=3),),
+    events=tuple({"x": number, "text": "-" * 40_000} for number in range(1_000)),
+    rate=500.0,
+    rest=5.0,
+    publishers=2,
+    settings=Settings(
+        cluster=ClusterSettings(size=2),
+        tree=TreeSettings(pending_bytes=4 << 20, held=10 << 20, replicas=1),
+    ),
+)
+"""20 MB per second for two seconds, for the last node, from a host that is another one. Its link is
+congested when 8 MB wait."""
+
+
+def slowly(bandwidth: float) -> Scenario:
+    """The flood, on links to the last node that carry so many bytes per second for a while."""
+    ways = tuple(Fault(0.0, "throttle", nodes=(node, 3), bandwidth=bandwidth) for node in (0, 1, 2))
+    return replace(FLOOD, faults=(*ways, Fault(60.0, "heal")))
+
+
+def test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries() -> None:
+    result = run_green(slowly(6_000_000.0))
+    assert result.delivered == 1_000
+    assert "drop" not in result.records
+
+
+def test_a_subscriber_on_a_very_slow_link_is_told_what_it_was_not_sent() -> None:
+    result = run_green(slowly(500_000.0))
+    assert result.told > 100
+
+
+def test_a_host_that_publishes_more_at_once_than_a_frame_carries_delivers_it() -> None:
+    world = grown(2)
+    hosts = [name for name in world.names() if world.node(name).clusters.is_primary]
+    (other,) = [name for name in world.names() if name not in hosts]
+    world.subscribe(other, "x >= 0")
+    acknowledged(world)
+    for _ in range(2):  # the second time the tree is known
+        world.publish(hosts[0], *({"x": n, "text": "-" * 5_000} for n in range(300)))
+        assert_exact(world)
+    assert len(world.clients.deliveries) == 600

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from matching import EVERYTHING
+from overlay.links.events import LinkCongested, LinkRelieved
 from overlay.machine import ProtocolError
 from overlay.reports import Reports
 from overlay.settings import Settings
-from overlay.upper_tree.host.constants import EVENTS_MOST, MATCH_AT_ONCE
+from overlay.upper_tree.host.constants import EVENTS_MOST, HELD_BACK_CHECK, MATCH_AT_ONCE
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host_load import PERIOD, LoadMeter
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
@@ -268,3 +269,29 @@ def test_publishers_are_told_while_something_waits_behind_what_they_hear_of() ->
     tick(node)
     tick(node)
     assert [m.pace for m in node.port.take(Accepted)][-1] is None
+
+
+def test_a_host_that_is_held_back_accepts_nothing_until_it_is_no_more() -> None:
+    node = host()
+    node.port.hear(LinkCongested(S))
+    visit(node, 1, "cold")
+    visit(node, 2, "cold")
+    assert not node.port.take(Accepted)
+    node.port.advance(HELD_BACK_CHECK)
+    assert not node.port.take(Accepted), "its publishers wait"
+    node.port.hear(LinkRelieved(S))
+    node.port.advance(HELD_BACK_CHECK)
+    assert served(node) == [1, 2]
+    assert [sequences for one in node.port.take(Accepted) for _, sequences in one.taken] == [
+        (1,),
+        (2,),
+    ]
+
+
+def test_a_host_that_is_held_back_with_a_full_queue_goes_on() -> None:
+    node = host()
+    node.port.hear(LinkCongested(S))
+    for number in range(EVENTS_MOST + 10):
+        visit(node, number, "cold")
+    assert len(node.port.take(Accepted)) == 10
+    assert node.hosting.holding.held.events == 10, "held, since the link takes nothing"

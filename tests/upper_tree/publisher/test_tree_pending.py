@@ -22,17 +22,19 @@ def event(sequence: int) -> Event:
 class Rig:
     """A store; `send` adds a batch that leaves for host h (tree x) and host i (tree y)."""
 
-    def __init__(self, *sequences: int, capacity: int = 1_000) -> None:
+    def __init__(self, *sequences: int, capacity: int = 1_000, most: int = 1 << 20) -> None:
         self.port = one_node("pub")
         locations = LocationCache(100, ReplicaSelector("pub", 3.0))
-        self.store = PendingStore(self.port, capacity, locations, lambda by_names, largest: None)
+        self.store = PendingStore(
+            self.port, capacity, most, locations, lambda by_names, largest: None
+        )
         if sequences:
             self.send(*sequences)
 
     def send(self, *sequences: int, **hosts: str) -> None:
         hosts = hosts or {"h": "x", "i": "y"}
         way = {host: (peer(host), (tree,)) for host, tree in hosts.items()}
-        self.store.add_batch([event(s) for s in sequences], way)
+        self.store.add_batch([event(s) for s in sequences], way, 100)
 
     def accept(self, host: str, trees: tuple[str, ...], *sequences: int) -> list[int]:
         """The events that waited for it."""
@@ -63,7 +65,7 @@ def test_a_batch_that_all_hosts_accept_whole_is_done_at_the_last() -> None:
 
 def test_a_batch_without_hosts_is_done_at_once() -> None:
     rig = Rig()
-    rig.store.add_batch([event(1), event(2)], {})
+    rig.store.add_batch([event(1), event(2)], {}, 100)
     assert (rig.done(), len(rig.store), rig.store.pairs) == ([1, 2], 0, 0)
 
 
@@ -129,7 +131,7 @@ def test_a_host_that_was_not_asked_says_nothing_about_the_time() -> None:
 
 def test_a_pair_waits_for_its_tree_and_is_named_once() -> None:
     rig = Rig()
-    x, y = rig.store.add_single([event(1)], ["x", "y"])
+    x, y = rig.store.add_single([event(1)], ["x", "y"], 100)
     rig.store.await_tree(x)
     rig.store.sent(y, "i")
     assert (rig.store.located("x"), rig.store.located("x"), rig.store.located("y")) == ([x], [], [])
@@ -147,3 +149,28 @@ def test_room_is_announced_when_there_is_some_again() -> None:
     assert (rig.store.has_room, rig.port.of(RoomAgain)) == (True, [RoomAgain()])
     rig.accept("i", ("y",), 1, 2)
     assert rig.port.of(RoomAgain) == [RoomAgain()]
+
+
+def test_bytes_bound_what_is_pending_as_pairs_do() -> None:
+    rig = Rig(1, 2, 3, most=250)  # each counts for 100
+    assert not rig.store.has_room
+    assert rig.store.bytes == 300
+    rig.accept("h", ("x",), 1, 2, 3)
+    assert not rig.store.has_room, "the other tree has not accepted"
+    rig.accept("i", ("y",), 1)
+    assert rig.store.has_room
+    assert rig.port.of(RoomAgain) == [RoomAgain()]
+    rig.store.host_lost("i")  # gives each event its own record
+    rig.accept("i", ("y",), 2)
+    assert rig.store.bytes == 100
+    rig.accept("i", ("y",), 3)
+    assert rig.store.bytes == 0
+
+
+def test_what_needs_no_host_leaves_room() -> None:
+    rig = Rig(most=250)
+    pairs = rig.store.add_single([event(1), event(2)], ["x", "y"], 150)
+    assert not rig.store.has_room
+    rig.store.drop(pairs[:2])
+    assert rig.store.bytes == 150
+    assert rig.store.has_room
