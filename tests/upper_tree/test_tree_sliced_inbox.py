@@ -12,7 +12,7 @@ from overlay.upper_tree.host.hosting import InstallDue
 from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.messages import Assign, Entry, Install, ServingBeat, ServingReply, Uninstall
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.sliced_inbox import AT_ONCE, SlicedInbox
+from overlay.upper_tree.sliced_inbox import ASSIGNED, AT_ONCE, PART, SlicedInbox
 from tests.support.trees import HostNode, registration
 from tests.support.world import one_node, peer
 
@@ -60,9 +60,9 @@ ASSIGN = Assign("x", (1, 1), (), 0, ())
 
 def test_few_are_installed_in_the_turn_in_which_they_come() -> None:
     host = Host()
-    host.port.hear(install(AT_ONCE - 1), OWNER)
+    host.port.hear(install(PART), OWNER)
     host.port.hear(ASSIGN, OWNER)
-    assert host.done == [("o", "Install", AT_ONCE - 1), ("o", "Assign", 0)]
+    assert host.done == [("o", "Install", PART), ("o", "Assign", 0)]
     assert host.turn() == 0
 
 
@@ -73,10 +73,10 @@ def test_many_take_several_turns_and_all_else_waits_behind_in_order() -> None:
     host.port.hear(install(3, "y"), OTHER)
     host.port.hear(ASSIGN, OWNER)
     assert host.installed() == AT_ONCE
-    assert len(host.machine) == AT_ONCE + 1 + 1 + 3 + 1
+    assert len(host.machine) == AT_ONCE + 1 + 1 + 3 + ASSIGNED
     assert [host.turn(), host.turn(), host.turn()] == [AT_ONCE, 1 + 3, 0]
     assert [kind for _, kind, _ in host.done] == [
-        *["Install"] * 3, "Uninstall", "Install", "Assign",
+        *["Install"] * (2 * AT_ONCE // PART + 1), "Uninstall", "Install", "Assign",
     ]  # fmt: skip
     assert len(host.machine) == 0
 
@@ -98,7 +98,8 @@ def test_a_bad_one_holds_up_nothing() -> None:
     host.port.hear(ASSIGN, OWNER)
     while host.turn():
         pass
-    assert [kind for _, kind, _ in host.done] == ["Install", "Install", "Assign"]
+    assert host.installed() == AT_ONCE + 1
+    assert host.done[-1] == ("o", "Assign", 0)
     assert host.port.counts["registrations_refused"] == 1
 
 

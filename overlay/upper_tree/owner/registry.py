@@ -61,7 +61,7 @@ from overlay.upper_tree.owner.tree_log import (
 )
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import better_pivot
-from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
+from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE, SlicedInbox
 from overlay.upper_tree.summary import Box
 
 UNHEARD = "the node was not heard for longer than the lease of its registrations"
@@ -232,6 +232,7 @@ class Registry(Machine):
         self._hosts.attend(owned)
         for host in map_.hosts().values():
             self.port.send(host, map_.assignment(attribute, host.id))
+        self.inbox.charge(TREE)
         self.port.count("trees_created")
         return owned
 

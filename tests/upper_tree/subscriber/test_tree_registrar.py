@@ -159,6 +159,7 @@ def test_registrations_go_together_to_each_owner_in_bounded_messages() -> None:
     rig.ring.learn(part("other", "y"))
     many = " OR ".join(f"x = {n}" for n in range(BATCH_ITEMS + 1))
     rig.subscribe(f"{many} OR y = 1")
+    rig.port.advance(0)
     sizes = [(to, len(ids)) for to, ids in rig.registered()]
     assert sorted(sizes) == [("o", 1), ("o", BATCH_ITEMS), ("other", 1)]
 
