@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.checks.failure_report import AFTER
 from canopy.sim.checks.violation import Violation
-from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.scenario import Fault, Moment, Scenario, Wish, parse_scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.soak.shrink import Shrinker, signature, spare, without
@@ -22,6 +21,7 @@ from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings, TreeSettings
 from overlay.upper_tree.delivery import relays
+from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.host.hosted_tree import HostedTree
 
 APART = Scenario(
@@ -45,7 +45,7 @@ def nothing_is_sent_again() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relays.Relays, "is_worth_retrying", lambda self, node: False)
         patch.setattr(relays.Relays, "relay", lambda self, node: None)
-        patch.setattr(FaultInjector, "_excuse", lambda self, name, since: None)
+        patch.setattr(Holding, "put_back", lambda self, peer, messages: None)
         yield
 
 
