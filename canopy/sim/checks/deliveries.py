@@ -6,7 +6,7 @@ missing without a report, and every client command answered.
 
 from __future__ import annotations
 
-from canopy.sim.checks.oracle import GRACE, Expectation, Pair, Told, expectation
+from canopy.sim.checks.oracle import GRACE, Expectation, Pair, ReportedGaps, expectation
 from canopy.sim.checks.violation import Violation
 from canopy.sim.world.clients import Clients, Publication, Shown
 from canopy.sim.world.world import World
@@ -16,16 +16,17 @@ from matching import compile_selector
 def check_deliveries(
     world: World, expected: Expectation | None = None, grace: float = GRACE
 ) -> list[Violation]:
-    """Nothing spurious, altered or shown twice or after the end; everything expected is there."""
+    """One violation for each delivery that is spurious, altered, late or a duplicate, for each
+    expected one that is missing, and for each command that was not answered."""
     clients = world.clients
     if expected is None:
         expected = expectation(clients, grace)
     violations, seen = _check_shown(clients, expected)
     names = {s.identity: s for s in clients.subscriptions}
-    told = told_gaps(world, expected)
+    reported = reported_gaps(world, expected)
     missing = [pair for pair in (*expected.expected, *expected.owed) if pair not in seen]
-    untold = [pair for pair in missing if pair not in told]
-    for subscription, event in untold:
+    unreported = [pair for pair in missing if pair not in reported]
+    for subscription, event in unreported:
         which = names[subscription]
         violations.append(
             Violation(
@@ -38,15 +39,15 @@ def check_deliveries(
     return violations
 
 
-def told_gaps(world: World, expected: Expectation) -> dict[Pair, None]:
-    """The owed deliveries that did not come and that their client was told of."""
+def reported_gaps(world: World, expected: Expectation) -> dict[Pair, None]:
+    """The owed deliveries that were not made and that a notice to the client covers."""
     clients = world.clients
     shown = {(s.delivery.subscription, s.delivery.event.identity) for s in clients.deliveries}
     missing = [pair for pair in expected.owed if pair not in shown]
     if not missing:
         return {}
     names = world.identities
-    told = Told(
+    reported = ReportedGaps(
         clients,
         [
             (names.get(record.fields["peer"], ""), record.fields["event"])
@@ -56,7 +57,9 @@ def told_gaps(world: World, expected: Expectation) -> dict[Pair, None]:
     )
     subscriptions = {s.identity: s for s in clients.subscriptions if s.identity}
     events = {event.identity: event for event in clients.publications if event.identity}
-    return {pair: None for pair in missing if told.covers(subscriptions[pair[0]], events[pair[1]])}
+    return {
+        pair: None for pair in missing if reported.covers(subscriptions[pair[0]], events[pair[1]])
+    }
 
 
 def _check_shown(
@@ -92,8 +95,8 @@ def _check_shown(
 
 
 def _early(clients: Clients, shown: Shown, event: Publication | None) -> bool:
-    """Whether it may be shown although its event or subscription has no identity here: the answer
-    that tells it was still under way when the node ended, or never came."""
+    """Whether the delivery may be shown although its event or subscription has no identity here,
+    since the node ended before it had answered `Publish` or `Subscribe`."""
     attributes = shown.delivery.event.attributes
     if event is None and not any(
         p.attributes == attributes and not p.identity for p in clients.publications

@@ -5,8 +5,8 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
   `grace` after it was admitted;
 * **owed**: as expected, but some nodes were out of reach meanwhile, for they stood still or the
-  network was divided. It is delivered, or its client is told later of a gap in which it was
-  published (`Told`);
+  network was divided. It is delivered, or its client later gets a gap notice that covers it
+  (`ReportedGaps`);
 * **allowed**: it matches, and the subscription was there for a part of the time: registered but not
   yet acknowledged, or about to end, or the publisher's or subscriber's process died while the event
   may have been under way (a live event is lost only in flight through a node that dies);
@@ -33,7 +33,7 @@ Pair = tuple[str, str]
 
 @dataclass
 class Expectation:
-    """The oracle's word on every pair that matches. Dicts, to keep the order."""
+    """Every pair that matches, by what is expected of it. Dicts are used as ordered sets."""
 
     expected: dict[Pair, None] = field(default_factory=dict)
     owed: dict[Pair, None] = field(default_factory=dict)
@@ -93,26 +93,27 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
 
 
 def endangered(clients: Clients, event: Publication, grace: float) -> bool:
-    """Whether some process died while the event may have been under way.
+    """Whether some process died within `grace` seconds of the event's publication or admission.
 
-    Which nodes an event passes is the overlay's affair, so any crash may have cost it."""
+    The oracle does not know which nodes an event passes, so any crash may have lost it."""
     end = (event.published if event.admitted is None else event.admitted) + grace
     return any(event.published - grace <= time <= end for _, time in clients.crashes)
 
 
 def disturbed(clients: Clients, event: Publication, grace: float) -> bool:
-    """Whether some node was out of reach while the event may have been under way."""
+    """Whether some node was out of reach within `grace` seconds of the event's publication or
+    admission."""
     end = (event.published if event.admitted is None else event.admitted) + grace
     return any(since <= end and event.published - grace <= to for since, to in clients.absences)
 
 
-class Told:
-    """Which missing deliveries clients were told of. A count without a trace record is no report,
-    and neither is a record that the client does not hear of."""
+class ReportedGaps:
+    """Which missing deliveries were reported to clients: a notice reached the client, and, where
+    the notice names a count, there is a `drop` trace record of the event."""
 
     def __init__(self, clients: Clients, dropped: Iterable[Pair]) -> None:
-        """`dropped`: of the `drop` records, the name of the node that did not get the event, and
-        the event's identity."""
+        """`dropped`: (node that did not get the event, the event's identity) of each `drop`
+        record."""
         self._dropped = dict.fromkeys(dropped)
         self._notices: dict[tuple[str, int], list[GapNotice]] = {}
         for notice in clients.notices:
@@ -120,19 +121,19 @@ class Told:
 
     def covers(self, subscription: Subscription, event: Publication) -> bool:
         """Whether some notice to the subscription's client is about this event."""
-        heard = self._notices.get((subscription.node, subscription.client), ())
+        notices = self._notices.get((subscription.node, subscription.client), ())
         traced = (subscription.node, event.identity) in self._dropped
         return any(
             event.published <= notice.time
             if notice.since is None
             else traced and notice.since - ROUNDING <= event.published <= notice.until + ROUNDING
-            for notice in heard
+            for notice in notices
         )
 
 
 def _present(subscription: Subscription, event: Publication) -> bool:
-    """Whether it may be shown at all. (An event may be published a little before the subscription
-    is asked for and still be under way when it registers: early, but true.)"""
+    """Whether the event may be shown at all. (It may be published shortly before the subscription
+    is requested, and still be under way when that is registered.)"""
     return subscription.ended is None or event.published <= subscription.ended
 
 

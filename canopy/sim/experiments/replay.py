@@ -15,7 +15,7 @@ import msgspec
 from canopy.sim.checks.violation import Violation
 from canopy.sim.experiments.recorded_run import Expense, RecordedRun, RunTally
 from canopy.sim.scenario.run import Progress, Run
-from canopy.sim.scenario.scenario import Moment, Scenario
+from canopy.sim.scenario.scenario import ClientAction, Scenario
 from overlay.links.events import Codec
 from overlay.settings import Settings
 
@@ -60,7 +60,7 @@ def replay(
     return expense, result.violations
 
 
-def _timeline(recorded: RecordedRun, nodes: int) -> tuple[Moment, ...]:
+def _timeline(recorded: RecordedRun, nodes: int) -> tuple[ClientAction, ...]:
     clients = recorded.clients
     number = {node: place % nodes for place, node in enumerate(recorded.nodes)}
     events = clients.publications
@@ -75,15 +75,17 @@ def _timeline(recorded: RecordedRun, nodes: int) -> tuple[Moment, ...]:
     def when(time: float) -> float:
         return max(0.0, round(time + shift, 3))
 
-    moments = []
+    actions = []
     for place, s in enumerate(clients.subscriptions):
         name = f"s{place}"
         asked = round(s.asked - begin, 3) if s in early else when(s.asked)
-        moments.append(
-            Moment(asked, number[s.node], subscribe=s.selector, level=s.level, name=name)
+        actions.append(
+            ClientAction(asked, number[s.node], subscribe=s.selector, level=s.level, name=name)
         )
         if s.ended is not None:
-            moments.append(Moment(when(s.ended), number[s.node], unsubscribe=name))
+            actions.append(ClientAction(when(s.ended), number[s.node], unsubscribe=name))
     for event in events:
-        moments.append(Moment(when(event.published), number[event.node], publish=event.attributes))
-    return tuple(sorted(moments, key=lambda moment: (moment.at, moment.node)))
+        actions.append(
+            ClientAction(when(event.published), number[event.node], publish=event.attributes)
+        )
+    return tuple(sorted(actions, key=lambda action: (action.at, action.node)))

@@ -8,27 +8,29 @@ from canopy.sim.scenario.scenario import Fault
 from canopy.sim.world.world import World
 
 MIDWAY = 1.0
-"""Virtual seconds within which a process that is to die midway dies anyway. Not
-measured; would be measured by the longest time between two writes."""
+"""Virtual seconds after which a process that is to die at its next write is killed without
+one. Not measured; would be measured by the longest time between two writes."""
 
 ELECTORATE = 3
 """Processes started at one moment that are enough to elect a primary of a usual cluster."""
 
 
 class FaultInjector:
-    """The nodes in the order of their first start; a scenario counts them from 0."""
+    """Starts nodes, and injects the faults of a scenario, which numbers the nodes from 0 in the
+    order of their first start."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self.world = world
         self.names: list[str] = []
-        self.overlays: tuple[list[str], list[str]] = ([], [])  # that are founded apart
+        self.overlays: tuple[list[str], list[str]] = ([], [])  # with a founder each
         self._rng = rng
         self._leaving: dict[str, None] = {}
-        self._paused: dict[str, float] = {}  # since when
-        self._closed: dict[tuple[str, ...], float] = {}  # ways that say nothing, since when
+        self._paused: dict[str, float] = {}  # -> since when
+        self._closed: dict[tuple[str, ...], float] = {}  # links that carry nothing -> since when
 
     def join(self, overlay: int = 0) -> None:
-        """One more node of this overlay. The first founds; the others know it and one other."""
+        """Start one more node of this overlay. The first has no seeds; the others have two:
+        the first node and a random one."""
         names = self.overlays[overlay]
         seeds = names[:1]
         if len(names) > 1:
@@ -40,7 +42,7 @@ class FaultInjector:
             self.world.introduce(names[0], names[1:])
 
     def meet(self) -> None:
-        """One more node, which knows both overlays."""
+        """Start one more node, with a seed in each of the two overlays."""
         seeds = [names[0] for names in self.overlays if names]
         self.names.append(self.world.add_node(seeds=seeds))
         for names in self.overlays:
@@ -50,14 +52,14 @@ class FaultInjector:
         """Nodes that run and are not about to leave."""
         return [name for name in self.world.names() if name not in self._leaving]
 
-    def inflict(self, fault: Fault) -> None:
-        """Let it happen now."""
+    def inject(self, fault: Fault) -> None:
+        """Inject the fault into processes, links, disks or the network at the present time."""
         world, network = self.world, self.world.network
-        nodes = self._meant(fault)
-        world.happened.append((world.now, _words(fault, nodes)))
+        nodes = self._targets(fault)
+        world.happened.append((world.now, _description(fault, nodes)))
         match fault.do:
             case "crash" | "lose" | "drain" | "join" | "pause" | "resume":
-                self._befall(fault, nodes)
+                self._inject_into_processes(fault, nodes)
             case "restart":
                 self._restart(nodes or list(world.drivers), fault)
             case "disk":
@@ -70,7 +72,7 @@ class FaultInjector:
             case "cut":
                 network.cut(*nodes)
             case "sever" | "partition" | "block" | "clog" | "unclog" | "heal":
-                self._part(fault, nodes)
+                self._inject_into_links(fault, nodes)
             case "throttle":
                 network.throttle(nodes[0], "".join(nodes[1:]), fault.bandwidth)
                 self._closed.setdefault(tuple(nodes), world.now)
@@ -80,8 +82,8 @@ class FaultInjector:
                 assert fault.network is not None
                 world.network.conditions = fault.network
 
-    def _meant(self, fault: Fault) -> list[str]:
-        """Names of the nodes that the fault is about: those it numbers, or those with its role."""
+    def _targets(self, fault: Fault) -> list[str]:
+        """Names of the nodes that the fault hits: those with its numbers, or one with its role."""
         if not fault.role:
             return [self.names[number] for number in fault.nodes]
         if fault.role == "members":
@@ -89,8 +91,8 @@ class FaultInjector:
         fit = [n for n in self.serving() if self.world.node(n).clusters.role == fault.role]
         return [self._rng.choice(fit)] if fit else []
 
-    def _befall(self, fault: Fault, nodes: list[str]) -> None:
-        """What happens to processes."""
+    def _inject_into_processes(self, fault: Fault, nodes: list[str]) -> None:
+        """Start, stop, drain, pause or resume processes."""
         world = self.world
         match fault.do:
             case "crash" | "lose":
@@ -117,11 +119,11 @@ class FaultInjector:
             case "resume":
                 for name, since in self._paused.items():
                     world.drivers[name].resume()
-                    self._was_absent(since)
+                    self._note_absence(since)
                 self._paused.clear()
 
-    def _part(self, fault: Fault, nodes: list[str]) -> None:
-        """What happens to the ways between processes."""
+    def _inject_into_links(self, fault: Fault, nodes: list[str]) -> None:
+        """Block, slow or restore links between processes."""
         network = self.world.network
         match fault.do:
             case "sever":
@@ -135,19 +137,20 @@ class FaultInjector:
                 network.clog(*nodes)
             case "unclog":
                 network.unclog(*nodes)
-                self._reopened(tuple(nodes))
+                self._link_restored(tuple(nodes))
             case "heal":
                 network.heal()
                 for way in list(self._closed):
-                    self._reopened(way)
+                    self._link_restored(way)
         if fault.do not in ("unclog", "heal"):
             self._closed.setdefault(tuple(nodes), self.world.now)
 
-    def _reopened(self, way: tuple[str, ...]) -> None:
-        self._was_absent(self._closed.pop(way, self.world.now))
+    def _link_restored(self, way: tuple[str, ...]) -> None:
+        self._note_absence(self._closed.pop(way, self.world.now))
 
-    def _was_absent(self, since: float) -> None:
-        """Whom nobody hears for long is dead to them: what is for it is held, or given up."""
+    def _note_absence(self, since: float) -> None:
+        """Note for the oracle that nodes were out of reach, if it was for so long that links ended:
+        what was for them is held, or given up."""
         now = self.world.now
         if now - since >= self.world.settings.links.dead_after:
             self.world.clients.absences.append((since, now))
@@ -162,8 +165,8 @@ class FaultInjector:
             self.world.clients.crashes.append(("", self.world.now))
 
 
-def _words(fault: Fault, nodes: list[str]) -> str:
-    """A fault for a person."""
+def _description(fault: Fault, nodes: list[str]) -> str:
+    """The fault in words, for the report of a run."""
     more = [f"groups {fault.groups}"] if fault.groups else []
     for name in ("network", "disk"):
         if getattr(fault, name) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from canopy.sim.checks.deliveries import check_deliveries, told_gaps
+from canopy.sim.checks.deliveries import check_deliveries, reported_gaps
 from canopy.sim.checks.failure_report import explain, explainable_first
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.routing_cost import RoutingCost, ways
@@ -86,7 +86,7 @@ def summarise(
         refused=sum(1 for p in clients.publications if p.refused),
         expected=len(expected.expected),
         owed=len(expected.owed),
-        told=len(told_gaps(world, expected)),
+        told=len(reported_gaps(world, expected)),
         allowed=len(expected.allowed),
         delivered=len(shown),
         missing=kinds.count("missing"),

@@ -22,7 +22,7 @@ from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.paper_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise
-from canopy.sim.scenario.scenario import Moment, Scenario
+from canopy.sim.scenario.scenario import ClientAction, Scenario
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.clients import Division, Subscription
 from canopy.sim.world.cost import collector_at_rest
@@ -139,12 +139,12 @@ class Run:
         for number in range(scenario.nodes):
             self._tell("grow", number / scenario.nodes)
             self.population.join(number >= scenario.nodes - scenario.apart)
-            world.run(scenario.gap)
+            world.run(scenario.join_interval)
         self._need(READY_WITHIN, world.ready, lambda: f"ready: {self._not_ready()} are not")
         self.grown_at = world.now
-        moments = sorted(self.scenario.timeline, key=lambda moment: moment.at)
-        for (at, _, together), found in groupby(moments, key=_turn):
-            for group in (list(found),) if together else ([moment] for moment in found):
+        actions = sorted(self.scenario.timeline, key=lambda action: action.at)
+        for (at, _, together), found in groupby(actions, key=_turn):
+            for group in (list(found),) if together else ([action] for action in found):
                 world.at(self.grown_at + at, self._act, group)
 
     def subscribe(self) -> None:
@@ -155,7 +155,7 @@ class Run:
             for number in range(wishes):
                 self._tell("subscribe", number / wishes)
                 self._subscribe_one(number)
-                world.run(self.scenario.pace)
+                world.run(self.scenario.subscribe_interval)
         else:
             for number, wish in enumerate(wishes):
                 node = number % len(names) if wish.node is None else wish.node
@@ -168,14 +168,14 @@ class Run:
         world, scenario = self.world, self.scenario
         begin = self.faults_at = world.now
         for fault in scenario.faults:
-            world.at(begin + fault.at, self.population.inflict, fault)
+            world.at(begin + fault.at, self.population.inject, fault)
         self._divide(begin)
         events = scenario.events
         count = events if isinstance(events, int) else len(events)
         self._plan_late(begin, count / scenario.rate)
         self._publish_all(events, "publish")
         last = max((fault.at for fault in scenario.faults), default=0.0)
-        ends = (moment.at for moment in scenario.timeline)
+        ends = (action.at for action in scenario.timeline)
         world.run_to(max(world.now, begin + last, self.grown_at + max(ends, default=0.0)))
 
     def rest(self) -> None:
@@ -296,19 +296,19 @@ class Run:
         if others:
             self.world.publish(self._rng.choice(others), event)
 
-    def _act(self, moments: list[Moment]) -> None:
+    def _act(self, actions: list[ClientAction]) -> None:
         """What a client does, of a node that serves. Several at once are publications."""
-        moment, node = moments[0], self.population.names[moments[0].node]
+        action, node = actions[0], self.population.names[actions[0].node]
         if node not in self.population.serving():
             return
-        if moment.publish is not None:
-            self.world.publish(node, *(m.publish for m in moments if m.publish is not None))
-        elif moment.subscribe:
-            level = moment.level
-            found = self.world.subscribe(node, moment.subscribe, moment.name, level=level)
-            self._named[moment.name] = found
-        elif moment.unsubscribe in self._named:
-            self._end(self._named[moment.unsubscribe])
+        if action.publish is not None:
+            self.world.publish(node, *(m.publish for m in actions if m.publish is not None))
+        elif action.subscribe:
+            level = action.level
+            found = self.world.subscribe(node, action.subscribe, action.name, level=level)
+            self._named[action.name] = found
+        elif action.unsubscribe in self._named:
+            self._end(self._named[action.unsubscribe])
 
     def _subscribe_one(self, number: int) -> None:
         living = self.population.serving()
@@ -348,6 +348,6 @@ class Run:
         self._progress(stage, self.world.now, share)
 
 
-def _turn(moment: Moment) -> tuple[float, int, bool]:
+def _turn(action: ClientAction) -> tuple[float, int, bool]:
     """What may be done in one command: publications of one node at one time."""
-    return moment.at, moment.node, moment.publish is not None
+    return action.at, action.node, action.publish is not None

@@ -107,7 +107,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     midway: bool = False  # crash, lose: when it next stores something, before that is durable
 
 
-class Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClientAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that a client does `at` seconds after the overlay has grown: one of the three."""
 
     at: Annotated[float, Meta(ge=0)]
@@ -127,7 +127,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscriptions: Count | tuple[Wish, ...] | None = None  # absent: see `wishes`
     events: Count | tuple[dict[str, Value | None], ...] = 300
     rate: Annotated[float, Meta(gt=0)] = 50.0
-    timeline: tuple[Moment, ...] = ()  # beside or instead of these: who does what when
+    timeline: tuple[ClientAction, ...] = ()  # beside or instead of these: who does what when
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
     late_unsubscriptions: Count = 0  # … and so many of the first ones end
     shape: Shape = Shape()
@@ -139,7 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processor: Processor | None = None  # absent: work takes no time
     faults: tuple[Fault, ...] = ()
     join_gap: Annotated[float, Meta(ge=0)] | None = None  # seconds between the starts of two nodes;
-    # absent: see `gap`
+    # absent: see `join_interval`
     rest: Annotated[float, Meta(ge=0)] = 0.0  # seconds between the last SUBACK and the first event
     apart: Annotated[int, Meta(ge=0)] = 0  # so many nodes, the last ones, know none of the others …
     one_within: Annotated[float, Meta(ge=0)] = 0.0  # … until `meet`; seconds after that, or after
@@ -155,13 +155,13 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(FEWEST_SUBSCRIPTIONS, SUBSCRIPTIONS_EACH * self.nodes)
 
     @property
-    def pace(self) -> float:
+    def subscribe_interval(self) -> float:
         """Seconds between two first subscriptions of the built-in workload."""
         count = self.wishes if isinstance(self.wishes, int) else len(self.wishes)
         return min(SUBSCRIBE_GAP, SUBSCRIBED_WITHIN / max(1, count))
 
     @property
-    def gap(self) -> float:
+    def join_interval(self) -> float:
         """Seconds between the starts of two nodes."""
         return min(JOIN_GAP, GROWN_WITHIN / self.nodes) if self.join_gap is None else self.join_gap
 
@@ -215,15 +215,15 @@ def check_nodes(scenario: Scenario) -> None:
             known += max(1, len(fault.nodes))
         if fault.do == "meet":
             known += 1
-    for moment in scenario.timeline:
-        if moment.node >= known:
+    for action in scenario.timeline:
+        if action.node >= known:
             raise ScenarioError(
-                f"timeline at {moment.at} s names node {moment.node}; nodes are 0 to {known - 1}"
+                f"timeline at {action.at} s names node {action.node}; nodes are 0 to {known - 1}"
             )
-        done = (moment.subscribe, moment.unsubscribe, moment.publish)
+        done = (action.subscribe, action.unsubscribe, action.publish)
         if sum(bool(what) or what == {} for what in done) != 1:
             raise ScenarioError(
-                f"timeline at {moment.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
+                f"timeline at {action.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
             )
     if isinstance(scenario.subscriptions, tuple):
         for wish in scenario.subscriptions:

@@ -5,7 +5,7 @@ Theory of operation. A scenario that fails is changed in one place at a time, so
 in it: fewer nodes, events, subscriptions, faults, settings at their defaults. A change is kept if
 a violation of the same kind is still there. Whole stages come first, since a smaller scenario makes
 all further tries cheaper. When nothing of that helps any more, what the clients did is written down
-moment by moment (`Scenario.timeline`), and lists of moments and faults are thinned out: halves
+action by action (`Scenario.timeline`), and lists of actions and faults are thinned out: halves
 first, then smaller pieces. Each try is a whole run, so the caller says when it has seen enough.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 from canopy.sim.checks.failure_report import explain, explainable_first
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import Run
-from canopy.sim.scenario.scenario import Fault, Moment, Scenario, ScenarioError, check_nodes
+from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, ScenarioError, check_nodes
 from canopy.sim.scenario.verdict import Verdict, judge_run
 from canopy.sim.scenario.workload import Shape
 from canopy.sim.world.disk import DiskConditions
@@ -164,12 +164,12 @@ def without(scenario: Scenario, gone: range) -> Scenario:
         return replace(old, nodes=tuple(new(n) for n in old.nodes), groups=groups)
 
     kept = (f for f in scenario.faults if not any(node in gone for node in f.nodes))
-    moments = (m for m in scenario.timeline if m.node not in gone)
+    actions = (m for m in scenario.timeline if m.node not in gone)
     return replace(
         scenario,
         nodes=scenario.nodes - len(gone),
         faults=tuple(fault(old) for old in kept),
-        timeline=tuple(replace(moment, node=new(moment.node)) for moment in moments),
+        timeline=tuple(replace(action, node=new(action.node)) for action in actions),
     )
 
 
@@ -177,17 +177,17 @@ def written_down(run: Run) -> Scenario:
     """The scenario of a run with what its clients did as a timeline."""
     scenario, clients = run.scenario, run.world.clients
     number = {name: place for place, name in enumerate(run.population.names)}
-    moments = []
+    actions = []
     for place, s in enumerate(clients.subscriptions):
         at, name = round(s.asked - run.grown_at, 6), f"s{place}"
-        moments.append(Moment(at, number[s.node], subscribe=s.selector, name=name))
+        actions.append(ClientAction(at, number[s.node], subscribe=s.selector, name=name))
         if s.ending is not None and s.ending != s.ended:  # by its client, not with its node
-            moments.append(
-                Moment(round(s.ending - run.grown_at, 6), number[s.node], unsubscribe=name)
+            actions.append(
+                ClientAction(round(s.ending - run.grown_at, 6), number[s.node], unsubscribe=name)
             )
     for p in clients.publications:
         at = round(p.published - run.grown_at, 6)
-        moments.append(Moment(at, number[p.node], publish=p.attributes))
+        actions.append(ClientAction(at, number[p.node], publish=p.attributes))
     waited = run.faults_at - run.grown_at
     return replace(
         scenario,
@@ -197,7 +197,7 @@ def written_down(run: Run) -> Scenario:
         late_unsubscriptions=0,
         eager=False,
         probes=0,
-        timeline=tuple(sorted(moments, key=lambda moment: moment.at)),
+        timeline=tuple(sorted(actions, key=lambda action: action.at)),
         faults=tuple(replace(fault, at=round(fault.at + waited, 6)) for fault in scenario.faults),
     )
 
@@ -223,9 +223,9 @@ def spare(scenario: Scenario) -> dict[str, object]:
 
 
 def _short(item: object) -> object:
-    if not isinstance(item, Fault | Moment):
+    if not isinstance(item, Fault | ClientAction):
         return msgspec.to_builtins(item)
-    default = Fault(0, "heal") if isinstance(item, Fault) else Moment(0, 0)
+    default = Fault(0, "heal") if isinstance(item, Fault) else ClientAction(0, 0)
     facts = {}
     for name in item.__struct_fields__:
         value = getattr(item, name)

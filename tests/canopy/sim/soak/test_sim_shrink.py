@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.checks.failure_report import AFTER
 from canopy.sim.checks.violation import Violation
-from canopy.sim.scenario.scenario import Fault, Moment, Scenario, Wish, parse_scenario
+from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, Wish, parse_scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.soak.shrink import Shrinker, signature, spare, without
 from canopy.sim.world.disk import DiskConditions
@@ -137,11 +137,11 @@ def test_nodes_that_are_gone_take_what_befell_them_along() -> None:
             Fault(3, "partition", groups=((0, 3), (2,))),
             Fault(4, "heal"),
         ),
-        timeline=(Moment(1, 3, publish={}), Moment(1, 2, publish={})),
+        timeline=(ClientAction(1, 3, publish={}), ClientAction(1, 2, publish={})),
     )
     less = without(scenario, range(2, 3))
     assert less.nodes == 3
-    assert less.timeline == (Moment(1, 2, publish={}),)
+    assert less.timeline == (ClientAction(1, 2, publish={}),)
     assert less.faults == (
         Fault(1, "cut", nodes=(1, 2)),
         Fault(3, "partition", groups=((0, 2), ())),
