@@ -4,7 +4,8 @@
 (``errors``). Each command is a file: ``node`` and ``tui`` start something, ``sub``, ``pub`` and
 ``why`` concern events, ``show`` has status, peers, ring and where, ``trace`` and ``config`` read
 files, ``demo/`` and ``sim/`` are folders. What they share: ``connect`` (options, and the connection
-to a node), ``output`` (JSON and tables), ``bars`` (progress), ``feeds/`` (users' files as events),
-``extras`` (what to install for a command), ``constants`` (every fixed number). Commands import what
-they need when they run, so that ``canopy --help`` and each short command start fast.
+to a node), ``output`` (JSON and tables), ``delivery_lines`` with ``template`` (printed deliveries),
+``bars`` (progress), ``feeds/`` (users' files as events), ``extras`` (what to install for a
+command), ``constants`` (every fixed number). Commands import what they need when they run, so that
+``canopy --help`` and each short command start fast.
 """

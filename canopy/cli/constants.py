@@ -27,6 +27,10 @@ EVENT_LIMIT: Final = 512 * 1024
 """One event as it stands in the feed: half of the largest frame between nodes (1 MiB,
 docs/reference/wire.md), because a batch carries more than the event itself."""
 
+RAW_LIMIT: Final = 8 * EVENT_LIMIT
+"""One line of `sub --raw`: JSON takes at most six bytes for one of a text, and less than eight for
+one of another value."""
+
 NESTING_LIMIT: Final = 200
 """Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
 feed that was seen."""

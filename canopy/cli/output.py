@@ -71,15 +71,31 @@ def delivery_object(delivery: Delivery) -> dict[str, Any]:
 
 
 def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
-    """A payload as JSON fields: text if `kind` is a textual media type, else Base64."""
+    """A payload as JSON fields: a JSON value or a text where `kind` is such a media type and the
+    payload is one, else Base64."""
+    from canopy.cli.feeds.drafts import BadEventError, check_nested
+    from canopy.cli.feeds.jsontext import is_json_type, parse
+
     media = kind.partition(";")[0].strip().lower()
-    if media.startswith("text/") or media.endswith(("/json", "+json", "/xml", "+xml")):
-        try:
+    try:
+        if is_json_type(kind):
+            value = parse(payload)
+            check_nested("payload", value)
+            return {"payload": value, "payload_type": kind}
+        if media.startswith("text/") or media.endswith(("/xml", "+xml")):
             return {"payload": payload.decode("utf-8"), "payload_type": kind}
-        except UnicodeDecodeError:
-            pass
+    except (BadEventError, UnicodeDecodeError):
+        pass
     encoded = base64.b64encode(payload).decode("ascii")
     return {"payload_base64": encoded, "payload_type": kind}
+
+
+def payload_text(payload: bytes) -> str:
+    """A payload as text: itself if it is UTF-8, else Base64."""
+    try:
+        return payload.decode("utf-8")
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode("ascii")
 
 
 def console() -> Console:

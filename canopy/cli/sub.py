@@ -12,13 +12,15 @@ import click
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import NAMES_TIMEOUT
+from canopy.cli.delivery_lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
-from canopy.cli.output import delivery_object, on_reader_gone, print_json, printable, visible
+from canopy.cli.output import on_reader_gone, visible
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
+    from canopy.cli.template import Template
     from canopy.client.notices import Notice
-    from canopy.client.synchronous import Client
+    from canopy.client.synchronous import Client, Subscription
     from matching import Predicate
     from overlay.client import Delivery
 
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
     type=click.IntRange(1, LEVELS),
     help=f"Priority of the events at a busy host, 1 (most urgent) to {LEVELS}.",
 )
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    callback=template_of,
+    help="Print each event as TEMPLATE says, with names in braces.",
+)
+@click.option("--raw", is_flag=True, help="Print whole events, which canopy pub reads unchanged.")
 @node_options
 def sub(
     selector: str,
@@ -45,6 +55,8 @@ def sub(
     count: int | None,
     seconds: float | None,
     latency_level: int | None,
+    template: Template | None,
+    raw: bool,
     as_json: bool,
     timeout: float,
     connect: str | None,
@@ -59,16 +71,27 @@ def sub(
     away it is looked for during --timeout seconds and subscribed to again; what may be missing is
     said on standard error.
 
+    --format fills a template in for each event: {mag} is an attribute, empty where there is none;
+    {event} (identity), {subscription}, {time} (of publishing, UTC), {latency_ms}, {hops},
+    {attributes} (JSON), {payload} and {payload_type} are not. An attribute of such a name, or of
+    one that is no identifier, is in double quotes: {"time"}. {{ and }} are braces, \\t and \\n
+    a tab and a line end.
+
     \b
     canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"
     canopy sub "type = 'cpu' AND cpu_percent > 90" --json | jq .attributes.host
     canopy sub "TRUE" --count 10 --for 60
+    canopy sub "mag > 4" --format '{time}\\t{mag}\\t{place}' > quakes.tsv
+    canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
     """
+    if as_json + raw + (template is not None) > 1:
+        raise click.UsageError("give one of --json, --raw and --format")
     from matching import compile_selector
 
     predicate = compile_selector(selector)
     until = None if seconds is None else time.monotonic() + seconds
     urgency = latency_level or 0
+    show = printer(predicate.attributes, template, raw, as_json)
     with open_client(connect, wait, reconnect=timeout) as client, ExitStack() as stack:
         remarks = _remarks(client, predicate, timeout)  # before the node knows our own attributes
         source = stack.enter_context(
@@ -84,16 +107,33 @@ def sub(
             source.close()
 
         on_reader_gone(stop)
-        left = count
-        while left is None or left > 0:
-            rest = None if until is None else until - time.monotonic()
-            if rest is not None and rest <= 0:
-                break
-            received = source.receive(rest)
-            if reader_gone.is_set():
-                return OK
-            left = _show(received, left, predicate.attributes, as_json)
-    return TIME_OUT if left is not None and left > 0 else 0
+        try:
+            left = _follow(source, count, until, show, reader_gone)
+        finally:
+            if template is not None:
+                warn_of_absent(template)
+    return TIME_OUT if left else OK
+
+
+def _follow(
+    source: Subscription,
+    count: int | None,
+    until: float | None,
+    show: Show,
+    reader_gone: threading.Event,
+) -> int:
+    """Print what comes: `count` deliveries, until that time or until the reader has gone. Returns
+    how many are missing."""
+    left = count
+    while left is None or left > 0:
+        rest = None if until is None else until - time.monotonic()
+        if rest is not None and rest <= 0:
+            break
+        received = source.receive(rest)
+        if reader_gone.is_set():
+            return 0
+        left = _show(received, left, show)
+    return left or 0
 
 
 def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str, ...]:
@@ -109,9 +149,7 @@ def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str,
     return hints(predicate, seen)
 
 
-def _show(
-    received: list[Delivery | Notice], left: int | None, first: tuple[str, ...], as_json: bool
-) -> int | None:
+def _show(received: list[Delivery | Notice], left: int | None, show: Show) -> int | None:
     """Print at most `left` deliveries, and notices on standard error; how many are left."""
     from overlay.client import Delivery
 
@@ -119,28 +157,6 @@ def _show(
         if not isinstance(one, Delivery):
             print(f"! {one.reason}", file=sys.stderr, flush=True)
         elif left is None or left > 0:
-            _print(one, first, as_json)
+            show(one)
             left = None if left is None else left - 1
     return left
-
-
-def _print(delivery: Delivery, first: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        print_json(delivery_object(delivery))
-        return
-    event = delivery.event
-    clock = time.strftime("%H:%M:%S", time.localtime(event.time))
-    shown = [name for name in first if name in event.attributes]
-    shown += [name for name in event.attributes if name not in shown]
-    fields = [
-        f"{printable(name)}={printable(event.attributes[name])}"
-        for name in shown
-        if name not in ("id", "type") and event.attributes[name] is not None
-    ]
-    identity = printable(event.attributes.get("id"))
-    kind = printable(event.attributes.get("type"))
-    click.echo(
-        f"{clock}  {click.style(identity, bold=True)}  {click.style(kind, fg='cyan')}  "
-        f"{' '.join(fields)}"
-    )
-    sys.stdout.flush()

@@ -3,8 +3,9 @@
 `read_feed` in ``formats`` detects the format and reads the feed. Each format is a file: flat JSON
 objects (``flat``) and CloudEvents (``cloudevents``), both one per line (``lines``), GeoJSON as the
 USGS serves it (``geojson``), MessagePack maps (``messagepack``). ``drafts`` has the rules that all
-share (docs/reference/formats.md), ``jsontext`` the JSON parser. ``documents`` reads JSON of any
-layout, ``table`` CSV; ``unreadable`` says what a file looks like that is none of these.
+share (docs/reference/formats.md), ``jsontext`` the JSON parser. ``raw`` has the whole events of
+`canopy sub --raw`. ``documents`` reads JSON of any layout, ``table`` CSV; ``unreadable`` says what
+a file looks like that is none of these.
 """
 
 from canopy.cli.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight

@@ -23,7 +23,7 @@ from canopy.cli.feeds.drafts import (
     show,
     split,
 )
-from canopy.cli.feeds.jsontext import JSON, dump
+from canopy.cli.feeds.jsontext import JSON, dump, is_json_type
 from matching import Value
 from overlay.client import Draft
 
@@ -102,9 +102,3 @@ def _payload(fields: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, st
     if isinstance(data, str) and content and not is_json_type(content):
         return data.encode("utf-8"), content
     return dump(data), JSON
-
-
-def is_json_type(content: str) -> bool:
-    """Whether a media type is JSON: `application/json`, `…+json`."""
-    kind = content.partition(";")[0].strip().lower()
-    return kind.endswith(("/json", "+json"))

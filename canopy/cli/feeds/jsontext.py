@@ -66,6 +66,12 @@ def _value_at(text: str, at: int) -> tuple[Any, int]:
         raise BadEventError("the integer does not fit in 64 bits") from None
 
 
+def is_json_type(content: str) -> bool:
+    """Whether a media type is JSON: `application/json`, `…+json`."""
+    kind = content.partition(";")[0].strip().lower()
+    return kind.endswith(("/json", "+json"))
+
+
 def draft_of(attributes: dict[str, Value | None], rest: dict[str, Any]) -> Draft:
     """An event with `rest`, if there is any, as its payload. Raises BadEventError."""
     if not rest:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from canopy.cli.constants import EVENT_LIMIT
+from canopy.cli.constants import EVENT_LIMIT, RAW_LIMIT
 from canopy.cli.feeds.cloudevents import cloudevent_draft, is_cloudevent
 from canopy.cli.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
 from canopy.cli.feeds.flat import flat_draft
 from canopy.cli.feeds.jsontext import parse
+from canopy.cli.feeds.raw import BEGIN, is_raw, raw_draft
 
 
 def bounded_lines(stream: BinaryIO, limit: int = EVENT_LIMIT) -> Iterator[tuple[int, bytes | None]]:
@@ -33,8 +34,8 @@ def json_lines(stream: BinaryIO, cloudevents: bool | None = None) -> Iterator[It
     `cloudevents`: None decides for each line by its `specversion`; True refuses lines that are not
     CloudEvents; False reads every object as a flat one.
     """
-    for number, line in bounded_lines(stream):
-        if line is None:
+    for number, line in bounded_lines(stream, RAW_LIMIT):
+        if line is None or (len(line) > EVENT_LIMIT and not line.startswith(BEGIN)):
             yield Refusal(number, f"longer than {EVENT_LIMIT} bytes")
             continue
         if number == 1:
@@ -66,6 +67,8 @@ def object_event(
     `id` of an event without one. Raises BadEventError."""
     if not isinstance(value, dict):
         raise BadEventError("not an object: an event is a JSON object, {…}")
+    if cloudevents is None and is_raw(value):
+        return FeedEvent(number, raw_draft(value))
     if cloudevents is not False and is_cloudevent(value):
         return FeedEvent(number, cloudevent_draft(value, place))
     if cloudevents:
