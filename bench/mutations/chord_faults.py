@@ -15,12 +15,13 @@ from overlay.chord.consensus.heartbeat import Heartbeat
 from overlay.chord.consensus.journal import Journal, Snapshot
 from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
-from overlay.chord.membership.handover import HandOvers
+from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, TakeOver
 from overlay.chord.recovery.observers import Observers
+from overlay.chord.recovery.recovery import LostCluster, Recovery
 from overlay.chord.ring.pointers import Pointers
 from overlay.chord.role import ClusterRole
 from overlay.chord.role_changes import RoleChanges
@@ -240,3 +241,73 @@ def merging_cluster_ends_early() -> None:
         original(self, into)
 
     replace(original, _lead)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_a_former_primary_that_is_back_does_not_pass_for_the_leader",
+)
+def former_primary_ends_suspicion() -> None:
+    """A node takes a lost cluster for led when a primary of a former epoch says that it leads
+    it."""
+
+    def leader_named(self: Recovery, sender: Peer, cluster: Cluster) -> None:
+        if sender.id == cluster.primary.id:
+            self._lost.pop(cluster.key, None)
+
+    replace(Recovery.leader_named, leader_named)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_who_was_started_lately_waits_for_no_cluster_that_it_joined_since",
+)
+def restarted_node_waits_for_new_cluster() -> None:
+    """A node that was started lately waits for its former cluster though it serves in another
+    one."""
+    original = Recovery._attempt_at
+
+    def _attempt_at(self: Recovery, lost: LostCluster) -> float:
+        heard_at, self.heartbeat.heard_at = self.heartbeat.heard_at, float("-inf")
+        try:
+            return original(self, lost)
+        finally:
+            self.heartbeat.heard_at = heard_at
+
+    def cluster_left(self: Recovery) -> None:
+        pass
+
+    replace(original, _attempt_at)
+    replace(Recovery.cluster_left, cluster_left)
+
+
+@fault(
+    "P1",
+    "tests/chord/membership/test_chord_split.py",
+    "test_a_split_is_given_up_when_its_arc_would_be_quiesced_for_too_long",
+)
+def split_quiesces_without_bound() -> None:
+    """A split quiesces its arc for as long as something is under way in it."""
+    original = HandOvers._begin
+
+    def _begin(self: HandOvers, handover: HandOver) -> None:
+        original(self, handover)
+        self.port.cancel_timer(HandOverTimeout())
+
+    replace(original, _begin)
+
+
+@fault(
+    "P1",
+    "tests/chord/membership/test_chord_recruiting.py",
+    "test_a_cluster_that_lacks_members_comes_before_one_that_grows",
+)
+def growing_cluster_recruits_first() -> None:
+    """An idle node serves in whichever cluster asks first, also in one that has its size."""
+
+    def idle_for(self: ClusterRole) -> float:
+        return float("inf")
+
+    replace(ClusterRole.idle_for, idle_for)

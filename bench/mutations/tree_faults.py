@@ -287,3 +287,17 @@ def suback_before_commit() -> None:
         )
 
     replace(Registry._is_due, is_due)
+
+
+@fault(
+    "C5",
+    "tests/upper_tree/summaries/test_tree_summary_server.py",
+    "test_of_an_arc_that_leaves_publishers_hear_where_its_trees_are_and_nothing_else",
+)
+def departing_trees_are_not_located() -> None:
+    """An owner that hands an arc over tells no publisher where its trees are meanwhile."""
+
+    def may_locate(self: Owner, attribute: str) -> bool:
+        return self.decides(attribute)
+
+    replace(Owner.may_locate, may_locate)

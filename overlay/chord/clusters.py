@@ -293,6 +293,8 @@ class Clusters(Machine):
     def on_role_changed(self, event: RoleChanged) -> None:
         """A primary has observers; a member that has the log needs no other copy of it."""
         self.observers.refresh()
+        if event.cluster is None:
+            self.recovery.cluster_left()
         if event.cluster is not None and event.role != "primary":
             self.observed_logs.forget(event.cluster.key)
 

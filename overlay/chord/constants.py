@@ -130,6 +130,12 @@ RECRUIT_AGAIN: Final = 5.0
 """How long a node that refused is not asked again. Guess; to be measured by the share of `Recruit`
 messages that are refused."""
 
+IDLE_LEAST: Final = 3.0
+"""How long an idle node has to be idle before it serves in a cluster that has its size already and
+grows for a split or its load: a cluster that has lost members comes first. By then its primary has
+noticed (a closed link at once) and knows of the idle node. Guess; to be measured by the time for
+which clusters lack members under churn."""
+
 RECRUITS_PREFERRED: Final = 32
 """Nodes that the registry may prefer at a time. Guess; to be measured by how many deliveries stay
 within a node if members are subscribers."""
@@ -156,6 +162,12 @@ configured size is smaller."""
 EXHAUSTED_AFTER: Final = 5.0
 """After so long without a node to recruit a split goes on with fewer members than wanted. Guess; to
 be measured by how often an idle node appears later."""
+
+QUIESCE_MOST: Final = 5.0
+"""How long a split may quiesce its arc: no registration is taken and no summary given in it
+meanwhile. What is under way takes some round trips, or the time to install some thousand
+registrations; what waits for a lost host's lease (`tree.serving_most`) makes the split wait, not
+the arc. Guess; to be measured by the splits that are given up under load."""
 
 HAND_OVER_MOST: Final = 30.0
 """How long a hand-over may take, quiescing included. Guess; to be measured by the longest that

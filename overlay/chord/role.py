@@ -78,6 +78,7 @@ class ClusterRole:
         self.leaving = False  # it drains: it goes on serving until others have taken over …
         self.left = False  # … and may stop then
         self._reserved: tuple[Key, NodeId] | None = None  # the cluster that is about to admit it
+        self._idle_since: float | None = None  # None: it is not idle
 
     @property
     def own(self) -> Cluster:
@@ -173,7 +174,16 @@ class ClusterRole:
 
     def advertise_idle(self) -> None:
         """Tell the neighbours whether this node may be recruited."""
-        self._view.set_idle(self.cluster is None and not self.leaving and self._reserved is None)
+        is_idle = self.cluster is None and not self.leaving and self._reserved is None
+        self._view.set_idle(is_idle)
+        if not is_idle:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self.port.now
+
+    def idle_for(self) -> float:
+        """Seconds for which this node could have been recruited, without a break."""
+        return 0.0 if self._idle_since is None else self.port.now - self._idle_since
 
     def reserve_for(self, cluster: Key, primary: NodeId) -> None:
         """This node has accepted to serve in `cluster`: until its `primary` sends the description

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import check_trees
+from canopy.sim.world.clients import Publication, Subscription
 from canopy.sim.world.world import World
 from overlay.chord.epochs import fork_count
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
+
+THREES = {"size": 3, "split_trees": 5}
+
+FLOWS_WITHIN = 6.0
+"""Seconds in which events flow again when a cluster has lost its majority: to notice it,
+`election.fork_after`, agreement, and giving the trees to their hosts."""
 
 
 def served(seed: int, nodes: int) -> World:
@@ -128,3 +137,43 @@ def test_the_lost_cluster_comes_back_and_its_members_are_ordinary_nodes() -> Non
     assert_exact(world)
     assert check_voters(world) == []
     assert check_trees(world) == []
+
+
+@pytest.mark.parametrize("seed", [10, 13])
+def test_in_small_clusters_under_churn_events_reach_new_subscriptions_soon(seed: int) -> None:
+    """Primaries die every four seconds, also of clusters that have lost a member before; some come
+    back on empty disks."""
+    world = grown(14, seed, settings(tree={"host_entries": 4}, cluster=THREES), gap=0.1)
+    stable, rng = ["n0", "n1", "n2", "n3"], Random(seed)
+    for number in range(20):
+        world.subscribe(stable[number % 4], f"t{number} = -1")
+    acknowledged(world)
+    world.run(12)
+    sent: list[Publication] = []
+
+    def publish(attribute: str, value: int) -> None:
+        sent.extend(world.publish(rng.choice(stable), {attribute: value}))
+
+    def acknowledged_now(mine: Subscription) -> None:
+        attribute, value = mine.selector.split(" = ")
+        for delay in (0.01, 0.3, 1.0, 3.0):
+            world.after(delay, publish, attribute, int(value))
+
+    world.clients.on_suback = acknowledged_now
+    for number in range(160):
+        if number % 40 == 30:
+            name = rng.choice([n for n in with_role(world, "primary") if n not in stable])
+            world.crash(name)
+            comes_back = rng.uniform(0.3, 6.0), rng.random() < 0.4
+            world.after(comes_back[0], revive, world, name, comes_back[1])
+        world.subscribe(rng.choice(stable), f"t{rng.randrange(20)} = {number}")
+        world.run(0.1)
+    world.run(12)
+    shown = {one.delivery.event.identity: one.time for one in world.clients.deliveries}
+    late = [shown.get(p.identity, float("inf")) - p.published for p in sent]
+    assert len(late) > 400
+    assert max(late) < FLOWS_WITHIN
+
+
+def revive(world: World, name: str, wiped: bool) -> None:
+    world.restart(name, wiped=wiped)

@@ -215,6 +215,19 @@ class RingWorld(World):
         return any(node.registry.write(key, text) for node in self.owners(key))
 
 
+def slow_split(world: RingWorld, node: RingNode) -> Key:
+    """Let `node` split its arc, until that waits for its registry. Returns the middle."""
+    assert node.clusters.cluster is not None
+    middle = middle_of(node.clusters.cluster)
+    node.registry.slow = True
+    node.clusters.request_split(middle)
+    for _ in range(300):
+        if node.clusters.handovers.current is not None:
+            return middle
+        world.run(0.1)
+    raise AssertionError("the split does not begin")
+
+
 def middle_of(cluster: Cluster) -> Key:
     """The key halfway along the arc."""
     start, end, ring = int(cluster.start, 16), int(cluster.key, 16), 1 << 160

@@ -3,7 +3,8 @@
 Both are the same steps, and at no moment do two nodes serve a key:
 
 1. *Quiesce*: the registry begins nothing new in the arc (`ArcLeaving`; `owns` is False for it from
-   here on), and hands over its state when everything under way is done (`transfer`).
+   here on), and hands over its state when everything under way is done (`transfer`). A split is
+   given up if that takes longer than `QUIESCE_MOST`, and tried again later.
 2. *Ask*: the coming primary gets the state and then `TakeOver`, with a higher epoch.
 3. *Decide*: it has stored the state, and says so (`TakenOver`). A leaving primary has left; of a
    split the log now says that the arc is gone. When a majority has that, there is no way back: the
@@ -26,7 +27,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from overlay.chord.consensus.messages import Configuration
-from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
+from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, QUIESCE_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Committed
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.taking_over import LeadershipParts
@@ -172,7 +173,8 @@ class HandOvers(LeadershipParts):
 
     def _begin(self, handover: HandOver) -> None:
         self.current = handover
-        self.port.set_timer(HAND_OVER_MOST, HandOverTimeout())
+        most = QUIESCE_MOST if handover.kind == "split" else HAND_OVER_MOST
+        self.port.set_timer(most, HandOverTimeout())
         self.role.trace(f"{handover.kind} begins")
         self.port.emit(ArcLeaving(handover.arc))
 
@@ -191,6 +193,7 @@ class HandOvers(LeadershipParts):
             voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
             config = Configuration(voters, self.role.own.start)
         handover.asked = True
+        self.port.set_timer(HAND_OVER_MOST, HandOverTimeout())
         handover.offered_at = self.leader_log.configure(config)
         if handover.kind == "leave":
             handover.index = self.log.next

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from overlay.chord.consensus.journal import Journal
-from overlay.chord.constants import MEMBERS_MOST, RECRUIT_AGAIN, RECRUITS_ASKED, RECRUITS_PREFERRED
+from overlay.chord.constants import (
+    IDLE_LEAST,
+    MEMBERS_MOST,
+    RECRUIT_AGAIN,
+    RECRUITS_ASKED,
+    RECRUITS_PREFERRED,
+)
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Recruit, RecruitReply, Released
 from overlay.chord.ring.ring_state import RingState
@@ -94,14 +100,18 @@ class Recruiting:
             self._ask_more()
 
     def on_recruit(self, sender: Peer, message: Recruit) -> None:
-        """Accept if this node serves nowhere, stays, and was not offered an arc to serve."""
+        """Accept if this node serves nowhere, stays, and was not offered an arc to serve. A cluster
+        that has its size already has to wait until this node was idle for a while: one that lacks
+        members comes first."""
         ring = self.ring.ring
+        is_full = len(message.cluster.members()) >= self.settings.size
         willing = (
             self.role.cluster is None
             and not self.role.is_reserved
             and self.journal.offered.arc is None  # it may have to serve that (`taking_over`)
             and not self.role.leaving
             and ring in ("", message.cluster.ring)
+            and not (is_full and self.role.idle_for() < IDLE_LEAST)
         )
         if willing:
             self.role.reserve_for(message.cluster.key, sender.id)

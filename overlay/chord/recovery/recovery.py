@@ -77,7 +77,7 @@ class LostCluster:
         self.since = now
         self.not_before = now  # a refusal came
         self.jitter = -1.0  # the part of the wait that is by chance
-        self.neighbours_informed = False  # some were asked to look as well
+        self.neighbours: tuple[Peer, ...] = ()  # that were asked to look as well
 
 
 class RecoveryAttempt:
@@ -149,8 +149,13 @@ class Recovery:
         self._outcome = outcome
 
     def resume(self) -> None:
-        """This process has just been started; its node served in a cluster before."""
+        """This process has just been started; its node served in a cluster before, whose other
+        members may be starting, too."""
         self._began = self.port.now
+
+    def cluster_left(self) -> None:
+        """This node serves in no cluster (any more): it waits for none to start."""
+        self._began = float("-inf")
 
     # -- suspicion -------------------------------------------------------------------------------
 
@@ -175,9 +180,12 @@ class Recovery:
             self.suspect(Cluster(ring, key, key, hints[0].version, hints[0].primary))
 
     def leader_named(self, sender: Peer, cluster: Cluster) -> None:
-        """A leader that says so itself ends the suspicion of its cluster."""
-        if sender.id == cluster.primary.id:
-            self._lost.pop(cluster.key, None)
+        """A leader that says so itself ends the suspicion of its cluster. One that has just been
+        started may not know yet that another was elected."""
+        lost = self._lost.get(cluster.key)
+        is_sure = lost is not None and cluster.epoch >= lost.cluster.epoch
+        if is_sure and sender.id == cluster.primary.id:
+            del self._lost[cluster.key]
 
     def on_round(self, timer: RecoveryRound) -> None:
         """For each cluster that is missed: look whether it is led, ask around, and ask to lead it
@@ -205,9 +213,9 @@ class Recovery:
 
     def _probe(self, lost: LostCluster) -> None:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""
-        if not lost.neighbours_informed:
-            lost.neighbours_informed = True
-            for peer in self._neighbours(NEIGHBOURS_ASKED):
+        if not lost.neighbours:
+            lost.neighbours = tuple(self._neighbours(NEIGHBOURS_ASKED))
+            for peer in lost.neighbours:
                 self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
         peers = (*lost.cluster.members(), *self._neighbours(2))
         for peer in by_id(peers, besides=self.port.me.id).values():
@@ -223,7 +231,9 @@ class Recovery:
         """When it is this node's turn to ask; infinity if it never is."""
         wait = self._attempt_delay(lost)
         lost_after = max(self.settings.fork_after, LOST_ROUND_TRIPS * self.heartbeat.round_trip())
-        since = max(lost.since, self._began + RESTARTING - lost_after)
+        since = lost.since
+        if self.heartbeat.heard_at < self._began:  # no primary of its own since it was started
+            since = max(since, self._began + RESTARTING - lost_after)
         return inf if wait is None else max(since + lost_after + wait, lost.not_before)
 
     def _attempt_delay(self, lost: LostCluster) -> float | None:
@@ -279,7 +289,8 @@ class Recovery:
             epoch = new_fork(highest, len(self.view.peers()), self.port.rng)
         self._asking = RecoveryAttempt(lost, epoch, self.port.now)
         self._asking.unheard.pop(self.port.me.id, None)
-        neighbours = [] if self._is_successor_of(lost) else self._neighbours(NEIGHBOURS_ASKED)
+        # Those who look for a leader as well: others would refuse, since they do not know better.
+        neighbours = () if self._is_successor_of(lost) else lost.neighbours
         request = RecoverRequest(lost.cluster, epoch, self._position(lost.cluster.key))
         asked = (*lost.cluster.members(), *neighbours)
         for peer in by_id(asked, besides=self.port.me.id).values():

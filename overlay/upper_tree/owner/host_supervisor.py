@@ -164,6 +164,12 @@ class HostSupervisor(Machine):
         may_serve = self.leases.may_serve
         return any(n not in self._unreachable or may_serve(n) for n in owned.stale_hosts)
 
+    @property
+    def awaits_lost_leases(self) -> bool:
+        """Whether a host that cannot be reached may still serve: SUBACKs, and changes of maps, wait
+        until its lease is over."""
+        return any(self.leases.may_serve(node) for node in self._unreachable)
+
     # --- serving ---
 
     def watch(self) -> None:

@@ -75,6 +75,14 @@ class Owner(Machine):
         is_stopped = self._merge_phase >= MergePhase.STOPPED
         return not is_stopped and self.clusters.owns(attribute_key(attribute))
 
+    def may_locate(self, attribute: str) -> bool:
+        """Whether this node may say which hosts a tree has: it decides about it, or is handing it
+        over, and nobody else decides yet. Its map does not change meanwhile."""
+        arc = self._departing or (self._transferred[0] if self._transferred else None)
+        is_leaving = arc is not None and arc.owns(attribute_key(attribute))
+        held = is_leaving and attribute in self.trees and self.clusters.is_followed
+        return held or self.decides(attribute)
+
     def accepts_registrations(self, attribute: str) -> bool:
         """Whether it also adds and ends registrations now; a ring that ends does not."""
         return self._merge_phase is MergePhase.NONE and self.decides(attribute)

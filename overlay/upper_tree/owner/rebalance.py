@@ -156,8 +156,8 @@ class Rebalance(Machine):
         cluster, trees = self._clusters.cluster, self._trees
         limits = self._settings.cluster
         is_merging = self._owner.merge_phase is not MergePhase.NONE
-        if cluster is None or len(trees) < 2 or is_merging:
-            return
+        if cluster is None or len(trees) < 2 or is_merging or self._hosts.awaits_lost_leases:
+            return  # what is under way could not end soon, and the arc would wait for it
         if len(trees) > limits.split_trees or trees.registrations > limits.split_registrations:
             keys = sorted(attribute_key(attribute) for attribute in trees)
             after = [key for key in keys if key > cluster.start]

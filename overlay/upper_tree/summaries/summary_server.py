@@ -127,8 +127,13 @@ class SummaryServer(Machine):
         now = self.port.now
         for attribute in message.attributes:
             owned = self.trees.get(attribute)
-            if not self.owner.decides(attribute) or self.restoration.withholds(attribute, now):
+            if self.restoration.withholds(attribute, now):
                 foreign.append(attribute)
+            elif not self.owner.decides(attribute):
+                if owned is not None and self.owner.may_locate(attribute):
+                    entries += locations(owned)  # good for visits, and nothing is granted
+                else:
+                    foreign.append(attribute)
             elif owned is None:
                 absent.append(attribute)
                 if may_cache:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.events import ArcGone, RoleChanged
-from tests.support.one_cluster import everything_is_there, one_cluster, split
-from tests.support.rings import RingWorld, cluster_of, grown
+from tests.support.one_cluster import everything_is_there, one_cluster
+from tests.support.rings import RingWorld, cluster_of, grown, slow_split
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,9 +114,7 @@ def test_one_after_the_other_may_leave_and_nothing_is_lost(seed: int) -> None:
 
 def test_a_primary_that_leaves_during_a_split_first_ends_the_split() -> None:
     world, node = one_cluster(1)
-    node.registry.slow = True
-    split(node)
-    world.run(6)
+    slow_split(world, node)
     node.clusters.leave()
     node.port.turn()
     node.registry.slow = False

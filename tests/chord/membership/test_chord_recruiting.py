@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.chord.constants import IDLE_LEAST
 from overlay.chord.events import MemberJoined, RoleChanged
 from overlay.chord.keys import key_of
 from overlay.chord.messages import (
@@ -106,6 +107,26 @@ def test_the_first_recruit_is_the_standby_and_the_others_are_match_brokers() -> 
     assert cluster.version == (1, 3)
 
 
+def test_a_cluster_that_lacks_members_comes_before_one_that_grows() -> None:
+    world = RingWorld(cluster=ClusterSettings(size=2))
+    node = world.add()
+    poor = Cluster("ring", KEY, KEY, (1, 0), Peer("a" * 16, ""))
+    full = Cluster("ring", KEY, KEY, (1, 0), Peer("b" * 16, ""), Peer("c" * 16, ""))
+    recruiting = node.clusters.recruiting
+
+    def asked(cluster: Cluster) -> bool:
+        world.sent.clear()
+        recruiting.on_recruit(cluster.primary, Recruit(cluster))
+        node.clusters.cluster_role.release_reservation()
+        (reply,) = [m for _, _, m in world.sent if isinstance(m, RecruitReply)]
+        return reply.accepted
+
+    assert not asked(full)
+    assert asked(poor)
+    world.run(IDLE_LEAST + 0.1)
+    assert asked(full)
+
+
 def test_preferred_nodes_are_asked_first() -> None:
     world = RingWorld(7, cluster=ClusterSettings(size=3))
     founder = world.add(founder=True)
@@ -162,6 +183,7 @@ def test_a_recruit_that_is_not_wanted_any_more_is_released() -> None:
     world = grown(1, nodes=4, clusters=1)
     founder = primary(world)
     late = world.add()
+    world.run(IDLE_LEAST)
     late.clusters.recruiting.on_recruit(founder.peer, Recruit(cluster_of(founder)))
     late.port.turn()
     assert late.clusters.cluster_role.is_reserved

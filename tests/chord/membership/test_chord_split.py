@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from overlay.chord.constants import EXHAUSTED_AFTER, HAND_OVER_MOST, SPLIT_LEAST
+from overlay.chord.constants import EXHAUSTED_AFTER, QUIESCE_MOST, SPLIT_LEAST
 from overlay.chord.events import ArcGone, ArcKept, ArcLeaving, Replanted
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import ArcGiven, Cluster, Recruit, RecruitReply, TakenOver, TakeOver
 from tests.support.one_cluster import KEYS, everything_is_there, one_cluster, split
-from tests.support.rings import RingNode, RingWorld, cluster_of, middle_of
+from tests.support.rings import RingNode, RingWorld, cluster_of, middle_of, slow_split
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -95,9 +95,8 @@ def test_one_split_at_a_time() -> None:
 
 def test_while_an_arc_leaves_it_is_served_by_nobody_and_the_rest_goes_on() -> None:
     world, node = one_cluster(2)
-    node.registry.slow = True
-    middle, old = split(node), cluster_of(node)
-    world.run(6)
+    old = cluster_of(node)
+    middle = slow_split(world, node)
     leaving = [k for k in KEYS if in_arc(k, old.start, middle)]
     staying = [k for k in KEYS if not in_arc(k, old.start, middle)]
     assert leaving
@@ -130,9 +129,7 @@ def test_the_new_primary_has_the_whole_state_before_it_serves() -> None:
 def test_a_new_primary_that_refuses_changes_nothing() -> None:
     world, node = one_cluster(1)
     old = cluster_of(node)
-    node.registry.slow = True
-    split(node)
-    world.run(6)
+    slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.member(leaving.primary.id)
     coming.clusters.cluster_role.start_leaving()
@@ -148,9 +145,7 @@ def test_a_new_primary_that_refuses_changes_nothing() -> None:
 def test_a_new_primary_that_dies_before_it_is_asked_changes_nothing() -> None:
     world, node = one_cluster(1)
     old = cluster_of(node)
-    node.registry.slow = True
-    split(node)
-    world.run(6)
+    slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     world.crash(world.member(leaving.primary.id))
     world.run(3)
@@ -165,9 +160,7 @@ def test_a_new_primary_that_dies_before_it_is_asked_changes_nothing() -> None:
 
 def test_other_members_that_die_before_the_take_over_are_left_out() -> None:
     world, node = one_cluster(1)
-    node.registry.slow = True
-    split(node)
-    world.run(6)
+    slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     assert leaving.standby is not None
     world.crash(world.member(leaving.standby.id))
@@ -246,11 +239,12 @@ def test_what_is_decided_holds_though_both_who_agreed_on_it_die() -> None:
     everything_is_there(world)
 
 
-def test_a_hand_over_is_given_up_when_it_takes_too_long() -> None:
+def test_a_split_is_given_up_when_its_arc_would_be_quiesced_for_too_long() -> None:
     world, node = one_cluster(1)
-    node.registry.slow = True
-    split(node)
-    world.run(HAND_OVER_MOST + 10)
+    slow_split(world, node)
+    world.run(QUIESCE_MOST - 0.5)
+    assert not all(node.clusters.owns(key) for key in KEYS)
+    world.run(1.0)
     assert [e for e in node.events if isinstance(e, ArcKept)]
     assert not [e for e in node.events if isinstance(e, ArcGone)]
     assert all(node.clusters.owns(key) for key in KEYS)
@@ -280,9 +274,7 @@ def test_only_the_own_primary_can_make_one_a_primary() -> None:
 
 def test_nobody_takes_over_with_a_part_of_the_state() -> None:
     world, node = one_cluster(1)
-    node.registry.slow = True
-    split(node)
-    world.run(6)
+    slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     coming = world.member(leaving.primary.id)
     index = node.clusters.leader_log.transfer(leaving, [b"one", b"two"])
@@ -294,14 +286,12 @@ def test_nobody_takes_over_with_a_part_of_the_state() -> None:
 
 def test_who_goes_with_the_arc_does_not_become_the_standby_of_what_stays() -> None:
     world, node = one_cluster(1, nodes=SPLIT_LEAST)
-    node.registry.slow = True
-    split(node)
-    world.run(EXHAUSTED_AFTER * 2)
+    slow_split(world, node)
     (leaving,) = [e.arc for e in node.events if isinstance(e, ArcLeaving)]
     for member in cluster_of(node).members()[1:]:
         if member not in leaving.members():
             world.crash(world.member(member.id))
-            world.run(3)  # the rest vote it out
+            world.run(1.5)  # the rest vote it out
     assert cluster_of(node).standby is None
     node.registry.go_on()
     world.run(2)

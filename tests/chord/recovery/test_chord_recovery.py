@@ -11,8 +11,9 @@ from overlay.chord.consensus.messages import ClusterHeartbeatReply
 from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
+from overlay.chord.messages import Moved
 from overlay.machine import Peer
-from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of
+from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of, slow_split
 
 KEY = key_of("attr:x")
 
@@ -335,9 +336,7 @@ def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebod
     (node,) = world.primaries()
     own = node.clusters.cluster
     assert own is not None
-    node.registry.slow = True
-    node.clusters.request_split(middle_of(own))
-    world.run(12)
+    slow_split(world, node)
     handover = node.clusters.handovers.current
     assert handover is not None
     stranger = Peer("f" * 16, "stranger")
@@ -350,3 +349,46 @@ def test_an_arc_that_another_fork_has_is_given_up_though_it_was_to_go_to_somebod
     assert node.clusters.handovers.current is None
     assert node.clusters.cluster is not None
     assert node.clusters.cluster.start == other.key
+
+
+# --- small clusters that lose one member after the other ---
+
+
+def elsewhere(world: RingWorld) -> str:
+    """A key of another cluster than KEY's."""
+    return next(arc.key for arc in world.arcs() if not arc.owns(KEY))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_former_primary_that_is_back_does_not_pass_for_the_leader(seed: int) -> None:
+    world = grown(seed, nodes=6, clusters=2, size=3)
+    first = leader(world)
+    world.crash(first)
+    world.run(3)
+    second = leader(world)
+    (last,) = [node for node in members(world, second) if node is not second]
+    world.crash(second)
+    assert last.clusters.cluster is not None
+    old = msgspec.structs.replace(last.clusters.cluster, version=(1, 0), primary=first.peer)
+    for _ in range(12):  # asked who leads, it answers as it knew it
+        last.port.hear(Moved(old), first.peer)
+        world.run(0.5)
+    assert leader(world) is last
+
+
+def test_who_was_started_lately_waits_for_no_cluster_that_it_joined_since() -> None:
+    world = grown(1, nodes=7, clusters=2, size=3)
+    one, other = (leader(world, key) for key in (KEY, elsewhere(world)))
+    late = next(node for node in members(world, other) if node is not other)
+    world.crash(late)
+    world.run(8)  # another takes its place
+    late = world.restart(late)
+    (gone,) = [node for node in members(world, one) if node is not one][:1]
+    world.crash(gone)
+    world.run(4)  # it takes that one's place
+    assert late in members(world, leader(world))
+    for node in members(world, leader(world)):
+        if node is not late:
+            world.crash(node)
+    world.run(6)
+    assert leader(world) is late

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matching import Interval, place
+from overlay.chord.events import ArcLeaving
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import (
@@ -14,6 +15,7 @@ from overlay.upper_tree.messages import (
     Installed,
     Invalidate,
     Invalidated,
+    NotOwner,
     Register,
     Registered,
     Registration,
@@ -269,3 +271,19 @@ def test_large_answers_are_cut_and_nothing_is_lost() -> None:
     assert sorted(e.attribute for m in answers for e in m.entries) == sorted(names)
     assert [m.absent for m in answers if m.absent] == [("nobody",)]
     assert {m.number for m in answers} == {0}
+
+
+def test_of_an_arc_that_leaves_publishers_hear_where_its_trees_are_and_nothing_else() -> None:
+    rig = Rig()
+    assert rig.register("s/0", "x > 1")
+    waiting = registration("s/1", "x", "x > 3", S)
+    rig.port.hear(Register(1, (waiting,), final=True), S)  # its host has not answered yet
+    arc = rig.node.clusters.cluster
+    assert arc is not None
+    rig.node.clusters.giving_away = arc
+    rig.port.hear(ArcLeaving(arc))
+    rig.port.hear(AskTree(("x", "unknown"), 7), P)
+    (answer,) = rig.port.take(TreeAnswer)
+    assert [location.attribute for location in answer.entries] == ["x"]
+    assert (answer.number, answer.term, answer.absent, answer.summaries) == (7, 0.0, (), ())
+    assert [m.attributes for _, m in rig.port.sent_to(NotOwner)] == [("unknown",)]
