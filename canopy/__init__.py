@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NodeFullError,
         NodeLeavingError,
         SelectorRefusedError,
+        SubscriptionEndedError,
         UnreachableError,
     )
     from canopy.client.frames import OpaqueEvent
@@ -58,6 +59,7 @@ __all__ = [
     "Receipt",
     "SelectorRefusedError",
     "Subscription",
+    "SubscriptionEndedError",
     "UnreachableError",
     "connect",
 ]
@@ -72,6 +74,7 @@ _HOMES: Final = {
         "NodeFullError",
         "NodeLeavingError",
         "SelectorRefusedError",
+        "SubscriptionEndedError",
         "UnreachableError",
     ),
     "canopy.client.frames": ("OpaqueEvent",),

@@ -43,6 +43,9 @@ FULL = "full"
 GAP = "gap"
 """Code of the notice that a subscription was not registered for a while."""
 
+ENDED = "ended"
+"""Code of the notice that another program has ended a subscription."""
+
 LEAVING = "leaving"
 """Code of the `Failed` that a program gets whose node is leaving the overlay."""
 
@@ -102,6 +105,13 @@ class Gather(Command, frozen=True):
 
 class Unsubscribe(Command, frozen=True):
     """End a subscription, named by its id. Answered by Done."""
+
+    subscription: str
+
+
+class EndSubscription(Command, frozen=True):
+    """End a subscription of any client of this node. Answered by Done; its client gets Ended, or
+    Failed (code ended) where the subscription was not acknowledged yet."""
 
     subscription: str
 
@@ -186,7 +196,7 @@ class Failed(Reply, frozen=True):
     """The command was not carried out. `code`: usage, selector, refused, time-out, unknown, or
     leaving (nothing of it was, nor will be: the node is leaving the overlay).
 
-    With request 0 it is bad news: Dropped, Lapsed, full (the
+    With request 0 it is bad news: Dropped, Lapsed, Ended, full (the
     node serves no further program, and closes the connection), or leaving (all subscriptions of
     this client have ended).
     """
@@ -222,6 +232,12 @@ class Lapsed(Failed, frozen=True):
     subscription: str
     seconds: float
     is_over: bool
+
+
+class Ended(Failed, frozen=True):
+    """Bad news (request 0, code ended): another program has ended `subscription`."""
+
+    subscription: str
 
 
 class Done(Reply, frozen=True):
@@ -373,13 +389,13 @@ class Explained(Reply, frozen=True):
 
 
 COMMANDS = (
-    Subscribe | Gather | Unsubscribe | Publish | GetStatus | GetPeers | GetRing | GetIncidents
-    | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain | Grant
+    Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
+    | GetIncidents | GetAttributes | GetSubscriptions | Where | Why | Feed | Drain | Grant
 )  # fmt: skip
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Dropped | Lapsed | Done | Subscribed | Published | Delivered | Gathered | Status
-    | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
+    Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
+    | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
 )  # fmt: skip
 """The types that the control socket sends."""

@@ -68,6 +68,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     acknowledged: bool
     delivered: int  # events; where its client gathers, those that are counted for this one
     pivots: tuple[str, ...]  # per conjunction: the attribute tree(s) it is registered in
+    client: int = 0  # whose it is: a number of `ClientInfo`
 
 
 class ClientInfo(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """The `canopy` command.
 
 ``main`` has the table of commands and turns every exception into a message and an exit code
-(``errors``). Each command is a file: ``node`` and ``tui`` start something, ``sub``, ``pub`` and
-``why`` concern events, ``show`` has status, peers, ring and where, ``trace`` and ``config`` read
+(``errors``). Each command is a file: ``node``, ``stop`` and ``tui`` start or end something,
+``sub``, ``subs``, ``pub`` and ``why`` concern events, ``show`` has status, peers, ring and where,
+``trace`` and ``config`` read
 files, ``demo/`` and ``sim/`` are folders. What they share: ``connect`` (options, and the connection
 to a node), ``output`` (JSON and tables), ``delivery_lines`` with ``template`` (printed deliveries),
 ``bars`` (progress), ``feeds/`` (users' files as events), ``extras`` (what to install for a

@@ -68,6 +68,12 @@ REFUSED_LISTED: Final = 10_000  # refused lines that `pub --json` lists. Guess: 
 COUNT_INTERVAL: Final = 0.5  # between two updates of the count on a terminal
 
 
+# --- stop ---
+
+STOP_WAIT: Final = 60.0
+"""For a node to drain and its process to end: its `drain_timeout` (10 s unless configured) and what
+a loaded machine needs beyond it."""
+
 # --- demo: the overlay ---
 
 DEMO_NODES: Final = 200

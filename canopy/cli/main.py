@@ -19,6 +19,7 @@ from canopy.cli.errors import OK, quiet_stdout, report
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
         "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
+        "stop": ("canopy.cli.stop:stop", "Drain and stop a node, and wait until it has ended."),
         "demo": (
             "canopy.cli.demo.command:demo",
             "Run an overlay on a feed, and check every delivery.",
@@ -32,6 +33,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
         "pub": ("canopy.cli.pub:pub", "Publish events from a file or standard input."),
+        "subs": ("canopy.cli.subs:subs", "List a node's subscriptions, or end one."),
         "why": ("canopy.cli.why:why", "Explain why an event reached a subscription, or did not."),
     },
     "The overlay": {

@@ -304,6 +304,7 @@ class _AsyncFeed(Feed[AsyncLink, T, E]):
         """What has come, in order, as `canopy.Subscription.receive`."""
         if self._rest:
             return self._left_over()
+        self._check_over()
         until = time.monotonic() + timeout
         while not self._is_closed:
             link = self._link

@@ -6,7 +6,9 @@ class decides the exit code of a command line (docs/reference/commands.md).
 
 from __future__ import annotations
 
-from overlay.client import LEAVING
+from typing import Final
+
+from overlay.client import ENDED, LEAVING
 
 
 class ControlError(Exception):
@@ -38,8 +40,8 @@ class CommandTimeoutError(ControlError):
 
 
 class CommandFailed(ControlError):  # noqa: N818 - the word of the reply
-    """The node answered `Failed`. `code` is usage, selector, refused, time-out, unknown or
-    leaving."""
+    """The node answered `Failed`. `code` is usage, selector, refused, time-out, unknown,
+    ended or leaving."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -56,11 +58,22 @@ class NodeLeavingError(CommandFailed):
     be sent again, to this node when it is back or to another one (exit code 3)."""
 
 
+class SubscriptionEndedError(CommandFailed):
+    """Another program has ended the subscription (`canopy subs rm`); no more events come."""
+
+
 class EventRefusedError(CommandFailed):
     """The node does not accept the event; the text says which attribute, and why."""
 
 
+KINDS: Final = {
+    "selector": SelectorRefusedError,
+    ENDED: SubscriptionEndedError,
+    LEAVING: NodeLeavingError,
+}
+"""Errors of a class of their own, by the code of the reply."""
+
+
 def failure(code: str, reason: str) -> CommandFailed:
     """The error for a `Failed` reply with this code and reason."""
-    kind = {"selector": SelectorRefusedError, LEAVING: NodeLeavingError}.get(code, CommandFailed)
-    return kind(code, reason)
+    return KINDS.get(code, CommandFailed)(code, reason)

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-from canopy.client.errors import UnreachableError
+from canopy.client.errors import SubscriptionEndedError, UnreachableError
 from canopy.client.notices import Gap, Notice
 from canopy.client.resubscription import SUBACK_TIMEOUT, Resubscription, Wanted
-from overlay.client import Failed, Reply
+from overlay.client import Ended, Failed, Reply
 
 L = TypeVar("L")
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class Feed(Generic[L, T, E]):
             self._state.add(one)
         self._link: L | None = None  # acknowledged
         self._rest: deque[T | Notice] = deque()  # of an iteration
+        self._over: SubscriptionEndedError | None = None  # other programs have ended all
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
         """The last gaps that `receive` has handed out."""
 
@@ -71,9 +72,20 @@ class Feed(Generic[L, T, E]):
     def _with_notices(self, items: list[T], failed: deque[Failed]) -> list[T | Notice]:
         """`items` with the notices behind them, which leave the connection's."""
         now = time.time()
-        notices = [self._state.notice(failed.popleft(), now) for _ in range(len(failed))]
+        notices = []
+        while failed:
+            one = failed.popleft()
+            if isinstance(one, Ended) and self._state.ended(one.subscription):
+                self._over = SubscriptionEndedError(one.code, one.reason)
+            else:
+                notices.append(self._state.notice(one, now))
         self.gaps += [notice for notice in notices if isinstance(notice, Gap)]
         return [*items, *notices]
+
+    def _check_over(self) -> None:
+        """Raises SubscriptionEndedError when everything that came before the end was taken."""
+        if self._over is not None:
+            raise self._over
 
     def _opened(self, link: L, replies: list[Reply]) -> Gap | None:
         """All is acknowledged on `link`: the gap since the connection before, if any."""

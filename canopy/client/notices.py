@@ -29,6 +29,8 @@ class Gap(msgspec.Struct, frozen=True):
     - "unreachable": the node was out of reach of another one for longer than that holds deliveries,
       or more of them than it has room for: it gave up `count` deliveries to the node, which may be
       for this program or for another one there, events `first` to `last`, published as above;
+    - "ended": another program has ended one of several subscriptions, and its events are missing
+      from now on;
     - "reconnected": the connection to the node was lost at `since` and the subscription
       acknowledged again at `until` (seconds of this machine's wall clock). What was published in
       between is missing.

@@ -136,6 +136,14 @@ class Resubscription:
         self._next_try = now + self._backoff.next()
         return Disconnected(str(error)) if is_new else None
 
+    def ended(self, id_: str) -> bool:
+        """Another program has ended a subscription, which is not made again; whether none is
+        left."""
+        wanted = self.ids.pop(id_, None)
+        if wanted is not None:
+            self.wanted.remove(wanted)
+        return wanted is not None and not self.wanted
+
     def delay(self, now: float) -> float:
         """Seconds until the next attempt may be made."""
         return max(0.0, self._next_try - now)

@@ -27,6 +27,7 @@ from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Siz
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,
+    ENDED,
     FULL,
     GAP,
     LEAVING,
@@ -117,7 +118,7 @@ class ControlSession:
             if isinstance(reply, DELIVERIES):
                 self.arrivals.add(reply, size)
             elif reply.request == 0 and isinstance(reply, Failed):
-                if reply.code in (GAP, LEAVING):
+                if reply.code in (GAP, ENDED, LEAVING):
                     self.arrivals.add(reply, size)
                 elif reply.code == FULL:
                     self._refusal = reply.reason

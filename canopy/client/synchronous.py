@@ -299,10 +299,12 @@ class _Feed(Feed[ControlClient, T, E]):
 
         Waits for the first, at most `timeout` seconds (None: for ever); [] when none came, or this
         object was closed. Raises UnreachableError when the node went away and is not (any longer)
-        looked for. A call that finds the node back also waits for its acknowledgement.
+        looked for, and SubscriptionEndedError when another program has ended all subscriptions of
+        this object. A call that finds the node back also waits for its acknowledgement.
         """
         if self._rest:
             return self._left_over()
+        self._check_over()
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._closed.is_set():
             link = self._link

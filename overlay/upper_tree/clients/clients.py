@@ -13,6 +13,7 @@ import msgspec
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.client import (
+    ENDED,
     GAP,
     LEAVING,
     Attributes,
@@ -20,6 +21,8 @@ from overlay.client import (
     Delivery,
     Done,
     Dropped,
+    Ended,
+    EndSubscription,
     Event,
     Failed,
     Gather,
@@ -123,6 +126,7 @@ class LocalClients(Machine):
             Subscribe: self.subscribe,
             Gather: self.gather,
             Unsubscribe: self.unsubscribe,
+            EndSubscription: self.end_subscription,
             Publish: self.publish,
             GetAttributes: self.get_attributes,
             GetSubscriptions: self.get_subscriptions,
@@ -247,12 +251,31 @@ class LocalClients(Machine):
             reason = f"no subscription {command.subscription!r} of this client"
             self.port.reply(client, Failed(command.request, "unknown", reason))
             return
-        mine_ids = self._by_client[client]
-        del mine_ids[mine.id], self.subscriptions[mine.id]
-        if not mine_ids:
-            del self._by_client[client]
-        self._end(mine)
+        self._remove(mine)
         self.port.reply(client, Done(command.request))
+
+    def end_subscription(self, client: int, command: EndSubscription) -> None:
+        """End a subscription for whichever client has it, which is notified."""
+        mine = self.subscriptions.get(command.subscription)
+        if mine is None:
+            reason = f"no subscription {command.subscription!r} at this node"
+            self.port.reply(client, Failed(command.request, "unknown", reason))
+            return
+        self._remove(mine)
+        reason = f"subscription {mine.name or mine.id} was ended by another program of its node"
+        if mine.acknowledged:
+            self.port.reply(mine.client, Ended(0, ENDED, reason, mine.id))
+        else:
+            self.port.reply(mine.client, Failed(mine.request, ENDED, reason))
+        self.port.reply(client, Done(command.request))
+
+    def _remove(self, mine: LocalSubscription) -> None:
+        """End one subscription: no event is shown for it from now on."""
+        ids = self._by_client[mine.client]
+        del ids[mine.id], self.subscriptions[mine.id]
+        if not ids:
+            del self._by_client[mine.client]
+        self._end(mine)
 
     def client_closed(self, client: int) -> None:
         """A client has closed: its subscriptions end, its publications go on."""
@@ -423,7 +446,7 @@ class LocalClients(Machine):
         infos = tuple(
             SubscriptionInfo(
                 s.id, s.name, s.predicate.text, self._is_acknowledged(s), self._delivered(s),
-                s.pivots,
+                s.pivots, s.client,
             )
             for s in self.subscriptions.values()
         )  # fmt: skip

@@ -60,8 +60,9 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pa
             processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
         peers = ["--peer", await_ready(data)]
     yield base / "a", base / "b"
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
+    assert json.loads(canopy(base / "b", "stop", "--json"))["pid"] == processes[1].pid
+    assert processes[1].poll() == 0, "the command has waited for the end of the process"
+    processes[0].send_signal(signal.SIGTERM)
     assert [process.wait(PATIENCE) for process in processes] == [0, 0]
 
 
@@ -98,6 +99,26 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
     assert "quakes" in shown
 
 
+def test_a_subscription_is_listed_and_ended_from_outside(overlay: tuple[Path, Path]) -> None:
+    first, second = overlay
+    command = [*CANOPY, "sub", "seen = 1", "--name", "odd", "--json", "--connect", str(second)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as sub:
+        assert sub.stderr is not None
+        assert sub.stderr.readline().startswith("subscribed")
+        canopy(first, "pub", "seen=1", "--receipt")
+        assert sub.stdout is not None
+        assert json.loads(sub.stdout.readline())["attributes"]["seen"] == 1
+        (found,) = [s for s in json.loads(canopy(second, "subs", "--json")) if s["name"] == "odd"]
+        assert (found["delivered"], found["pid"]) == (1, sub.pid)
+        canopy(second, "subs", "rm", found["subscription"])
+        _, err = sub.communicate(timeout=PATIENCE)
+    assert sub.returncode == 1
+    assert "was ended by another program" in err
+    assert all(s["name"] != "odd" for s in json.loads(canopy(second, "subs", "--json")))
+
+
 def test_the_overlay_can_be_looked_at(overlay: tuple[Path, Path]) -> None:
     first, second = overlay
     me = json.loads(canopy(first, "status", "--json"))["node"]
@@ -125,11 +146,12 @@ def test_bad_input_is_told_and_the_node_lives(overlay: tuple[Path, Path]) -> Non
 def test_a_taken_port_and_folder_are_told(overlay: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = overlay
     address = (first / "address").read_text().strip()
-    for args in (["--listen", address, "--data", str(tmp_path)], ["--data", str(first)]):
+    port, folder = ["--listen", address, "--data", str(tmp_path)], ["--data", str(first)]
+    for args, code in ((port, 1), (folder, 6)):
         ended = subprocess.run(
             [*CANOPY, "node", *args], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
         )
-        assert ended.returncode == 1
+        assert ended.returncode == code
         assert "Traceback" not in ended.stderr
         assert "use" in ended.stderr
     assert os.path.exists(first / "control.sock") or os.path.exists(first / "control")

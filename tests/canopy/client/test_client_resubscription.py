@@ -48,6 +48,16 @@ class TestResubscription:
         assert "away for 3.5 s" in gap.reason
         assert list(state.ids) == ["s7"]
 
+    def test_what_another_program_has_ended_is_not_made_again(self) -> None:
+        state = Resubscription(gathers=True)
+        state.add(Wanted("a = 1"))
+        state.add(Wanted("b = 1"))
+        opened(state, "s1", "s2")
+        assert not state.ended("other")
+        assert not state.ended("s1")
+        assert state.opening() == [Gather(0), Subscribe(0, "b = 1")]
+        assert state.ended("s2"), "none is left"
+
     def test_a_node_that_is_found_late_for_the_first_time_leaves_no_gap(self) -> None:
         state = Resubscription(gathers=False)
         assert isinstance(state.lost(GONE, 0.0, 0.0), Disconnected)

@@ -11,6 +11,8 @@ from overlay.client import (
     Delivered,
     Done,
     Draft,
+    Ended,
+    EndSubscription,
     Failed,
     Gather,
     Gathered,
@@ -179,6 +181,36 @@ def test_only_the_client_itself_ends_its_subscription() -> None:
     rig.command(1, Unsubscribe, mine)
     assert len(rig.port.answers(Failed)) == 1
     assert rig.owner.owner.trees["x"].tree.registrations == {}
+
+
+def test_another_program_ends_a_subscription_and_its_client_hears_of_it() -> None:
+    rig = Rig()
+    mine, other = rig.subscribe("x > 1", name="big"), rig.subscribe("x > 2")
+    rig.command(2, EndSubscription, mine)
+    ((first, ended), (second, done)) = rig.port.replies
+    assert isinstance(ended, Ended)
+    assert (first, ended.request, ended.code, ended.subscription) == (1, 0, "ended", mine)
+    assert (second, type(done)) == (2, Done)
+    rig.port.replies.clear()
+    rig.publish({"x": 9})
+    rig.settle()
+    assert rig.shown() == [(1, [(other, 1)])]
+    rig.command(2, EndSubscription, mine)
+    assert rig.port.answers(Failed)[0].code == "unknown"
+    assert len(rig.owner.owner.trees["x"].tree.registrations) == 1
+
+
+def test_a_subscription_that_is_ended_before_its_acknowledgement_is_answered() -> None:
+    rig = Rig()
+    request = rig.command(1, Subscribe, "x > 1")
+    rig.command(2, GetSubscriptions)
+    (info,) = rig.port.answers(Subscriptions)[0].subscriptions
+    assert (info.client, info.acknowledged) == (1, False)
+    rig.command(2, EndSubscription, info.subscription)
+    (failed,) = rig.port.answers(Failed)
+    assert (failed.request, failed.code) == (request, "ended")
+    rig.settle()
+    assert rig.port.answers(Subscribed) == []
 
 
 def test_a_client_that_goes_ends_its_own_subscriptions_only() -> None:

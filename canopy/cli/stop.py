@@ -1,0 +1,112 @@
+"""`canopy stop`: drain a node and wait until its process has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.constants import POLL, STOP_WAIT
+from canopy.cli.errors import TIME_OUT, CommandError
+from canopy.cli.output import print_json
+
+if TYPE_CHECKING:
+    from canopy.client.synchronous import Client
+
+
+@click.command()
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=STOP_WAIT,
+    help="Seconds to wait for the end of the process; exit code 5 if it goes on.",
+)
+@json_option
+@connect_option
+def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> None:
+    """Stop a node as SIGTERM does: it drains, leaves the overlay in order, and its process ends.
+
+    It refuses what programs publish and subscribe from now on, hands over what it serves, and goes
+    at the latest after its `drain_timeout` (10 s). When this command has ended with 0 the data
+    folder is free for a new start; its state stays. Other nodes are not stopped.
+
+    \b
+    canopy stop
+    canopy stop --connect /tmp/b && canopy node --data /tmp/b
+    """
+    from overlay.client import Done, Drain, GetStatus, Status
+
+    began = time.monotonic()
+    until = began + timeout
+    with open_client(connect, wait) as client:
+        status = client.ask(GetStatus(0), Status, timeout)
+        process = _process(status.pid)
+        try:
+            client.ask(Drain(0), Done, max(POLL, until - time.monotonic()))
+            ended = _await_silence(client, until) and _await_end(process, status.pid, until)
+        finally:
+            if process is not None:
+                os.close(process)
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json({"node": status.node, "pid": status.pid, "stopped": ended,
+                    "seconds": round(seconds, 3)})  # fmt: skip
+    if not ended:
+        raise CommandError(
+            f"node {status.node} has not ended within {timeout:g} s and goes on draining; "
+            f"kill -9 {status.pid} ends it at once, which costs the overlay a recovery",
+            TIME_OUT,
+        )
+    if not as_json:
+        click.echo(f"stopped node {status.node} (process {status.pid}) in {seconds:.1f} s")
+
+
+def _process(pid: int) -> int | None:
+    """A descriptor by which the end of a process is waited for (its number may be used again);
+    None where the system has none."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def _await_silence(client: Client, until: float) -> bool:
+    """Wait until the node answers no more; False at the end of the time."""
+    from canopy.client.errors import CommandTimeoutError, UnreachableError
+    from overlay.client import GetStatus, Status
+
+    while (left := until - time.monotonic()) > 0:
+        try:
+            client.ask(GetStatus(0), Status, left)
+        except UnreachableError:
+            return True
+        except CommandTimeoutError:
+            return False
+        time.sleep(POLL)
+    return False
+
+
+def _await_end(process: int | None, pid: int, until: float) -> bool:
+    """Wait for the end of the process, which closes its socket somewhat before; False at the end of
+    the time."""
+    if process is not None:
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+    while _is_alive(pid):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""`canopy subs`: the subscriptions of all programs at a node, and the end of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from canopy.cli.connect import node_options, open_client
+from canopy.cli.output import console, label, plain, print_json, table
+
+if TYPE_CHECKING:
+    from overlay.client import Status
+    from overlay.info import SubscriptionInfo
+
+
+@click.group(invoke_without_command=True)
+@node_options
+@click.pass_context
+def subs(
+    ctx: click.Context, as_json: bool, timeout: float, connect: str | None, wait: float
+) -> None:
+    """List the subscriptions of all programs at a node, with the events that each has got.
+
+    A subscription belongs to the program that made it, and ends with it. `canopy subs rm` ends one
+    for a program that does not, or should not go on.
+
+    \b
+    canopy subs
+    canopy subs --json | jq 'map(select(.delivered == 0)) | .[].selector'
+    canopy subs rm 1a2b3c4d5e6f7a8b.1.3
+    """
+    if ctx.invoked_subcommand is not None:
+        ctx.obj = {"connect": connect, "as_json": as_json}  # for options before the subcommand
+        return
+    from overlay.client import GetStatus, GetSubscriptions, Status, Subscriptions
+
+    with open_client(connect, wait) as client:
+        found = client.ask(GetSubscriptions(0), Subscriptions, timeout).subscriptions
+        status = client.ask(GetStatus(0), Status, timeout)
+    processes = _processes(status)
+    if as_json:
+        print_json([_object(one, processes) for one in found])
+        return
+    if not found:
+        click.echo("no program has a subscription at this node")
+        return
+    rows = table("=subscription", "name", "selector", "=state", ">delivered", ">process")
+    for one in found:
+        state = "acknowledged" if one.acknowledged else "registering"
+        process = str(processes.get(one.client) or "-")
+        names = (one.subscription, label(one.name), label(one.selector))
+        rows.add_row(*names, state, f"{one.delivered:,}", process)
+    console().print(rows)
+
+
+def _processes(status: Status) -> dict[int, int]:
+    """The process of each client."""
+    return {one.client: one.pid for one in status.clients}
+
+
+def _object(one: SubscriptionInfo, processes: dict[int, int]) -> dict[str, Any]:
+    found: dict[str, Any] = plain(one)
+    return {**found, "pid": processes.get(one.client, 0)}
+
+
+@subs.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@node_options
+@click.pass_context
+def rm(
+    ctx: click.Context,
+    ids: tuple[str, ...],
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """End subscriptions by their ids, as `canopy subs` lists them.
+
+    The program that has one is notified: in the client library its events end with a
+    SubscriptionEndedError, and `canopy sub` ends with exit code 1. It does not subscribe again by
+    itself. Exit code 1 if the node has no such subscription; those before it have ended then.
+
+    \b
+    canopy subs rm 1a2b3c4d5e6f7a8b.1.3
+    canopy subs --json | jq -r '.[] | select(.name == "old") | .subscription' \\
+      | xargs canopy subs rm
+    """
+    from overlay.client import Done, EndSubscription
+
+    ended: list[str] = []
+    is_own = ctx.get_parameter_source("connect") is ParameterSource.COMMANDLINE
+    as_json |= ctx.obj["as_json"]
+    with open_client(connect if is_own else ctx.obj["connect"], wait) as client:
+        try:
+            for id_ in ids:
+                client.ask(EndSubscription(0, id_), Done, timeout)
+                ended.append(id_)
+        finally:
+            if as_json:
+                print_json({"ended": ended})
+            else:
+                for id_ in ended:
+                    click.echo(f"ended {id_}")
